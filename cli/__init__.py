@@ -1,0 +1,1 @@
+"""Command lines: parse the arguments, call one function, print what it returns."""

@@ -1,0 +1,1 @@
+"""What every part of the project shares; needs the standard library and NumPy only."""

@@ -1,0 +1,56 @@
+"""Every error a user can meet.
+
+SpartaError                 exit code 1
+├── InputError         2    a file or an argument the user gave is wrong
+├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
+├── ModelError         2    the model folder cannot be used
+├── JavaError          1    no usable Java runtime, or Java itself failed
+└── StorageError       1    the disk is full or may not be written
+
+A message says what was expected, what was found, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class SpartaError(Exception):
+    """An error meant for the user: no traceback is shown for it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        advice = f"\n  → {self.remedy}" if self.remedy else ""
+        return f"{place}{self.message}{advice}"
+
+
+class InputError(SpartaError):
+    """A file or an argument is wrong."""
+
+    exit_code = 2
+
+
+class IndexStateError(SpartaError):
+    """The index is missing, present, incomplete, locked or of another making."""
+
+    exit_code = 2
+
+
+class ModelError(SpartaError):
+    """A model folder cannot be used."""
+
+    exit_code = 2
+
+
+class JavaError(SpartaError):
+    """No usable Java runtime, or Java failed."""
+
+
+class StorageError(SpartaError):
+    """The disk is full or may not be written."""
