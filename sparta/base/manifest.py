@@ -1,0 +1,72 @@
+"""manifest.json: what a folder holds, and how it was made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import IndexStateError
+from sparta.base.files import atomic_write
+
+MANIFEST_NAME = "manifest.json"
+
+
+def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the folder's manifest, atomically. It must name its `kind` and `format_version`."""
+    missing = {"kind", "format_version"} - manifest.keys()
+    if missing:
+        raise ValueError(f"a manifest needs {' and '.join(sorted(missing))}")
+    text = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    atomic_write(Path(folder) / MANIFEST_NAME, f"{text}\n".encode())
+
+
+def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[str, Any]:
+    """Return the manifest of a folder of this kind, in a format that this version of sparta understands.
+
+    A missing or broken manifest, another kind, or a format newer than `newest_version` is an IndexStateError.
+    """
+    path = Path(folder) / MANIFEST_NAME
+    manifest = _parsed(path, kind)
+    if manifest.get("kind") != kind:
+        raise IndexStateError(
+            f"expected a folder of kind {kind!r}, found kind {manifest.get('kind')!r}",
+            where=str(path),
+            remedy="give the folder that was meant",
+        )
+    _check_version(manifest.get("format_version"), newest_version, path)
+    return manifest
+
+
+def _parsed(path: Path, kind: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_bytes().decode("utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise IndexStateError(
+            f"no such file: expected the manifest of a folder of kind {kind!r}",
+            where=str(path),
+            remedy="check the path, or make the folder first",
+        ) from error
+    except OSError as error:
+        raise _unusable(path, f"cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"expected JSON, found: {error}") from error
+    if not isinstance(manifest, dict):
+        raise _unusable(path, f"expected a JSON object, found a {type(manifest).__name__}")
+    return manifest
+
+
+def _unusable(path: Path, message: str) -> IndexStateError:
+    return IndexStateError(message, where=str(path), remedy="rebuild the folder, or restore it from a copy")
+
+
+def _check_version(found: object, newest: int, path: Path) -> None:
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise _unusable(path, f"expected a format_version from 1 to {newest}, found {found!r}")
+    if found > newest:
+        raise IndexStateError(
+            f"format version {found} is newer than the newest that this sparta reads, {newest}",
+            where=str(path),
+            remedy="upgrade sparta, or rebuild the folder with this version",
+        )
