@@ -1,0 +1,244 @@
+package sparta.lucene;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.lucene.analysis.Analyzer;
+import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.IndexNotFoundException;
+import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.search.BulkScorer;
+import org.apache.lucene.search.IndexSearcher;
+import org.apache.lucene.search.LeafCollector;
+import org.apache.lucene.search.Query;
+import org.apache.lucene.search.Scorable;
+import org.apache.lucene.search.ScoreMode;
+import org.apache.lucene.search.Weight;
+import org.apache.lucene.store.Directory;
+import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.util.BytesRef;
+
+/**
+ * Searches what the last commit of an index folder held when the searcher was opened.
+ *
+ * <p>Hits come by score, the highest first, and among equal scores by corpus position, the earliest first; this holds
+ * for the k-th hit too. A term contributes weight × impact as a float32, contributions are added in double precision
+ * and the sum is rounded once to float32.
+ *
+ * <p>All methods may be called by several threads at once.
+ */
+public final class ImpactSearcher implements Closeable {
+  /** The key of the commit's string in Lucene's commit data. */
+  static final String USER_DATA = "sparta";
+
+  static {
+    // A query has as many clauses as it has terms; queries with thousands of expansion terms are ordinary here.
+    IndexSearcher.setMaxClauseCount(Integer.MAX_VALUE);
+  }
+
+  private final Directory directory;
+  private final DirectoryReader reader;
+  private final IndexSearcher searcher;
+  private final Analyzer analyzer;
+  private final Lookup lookup;
+  private final Postings postings;
+
+  /**
+   * Opens the last commit.
+   *
+   * @param language decides the analysis of text queries; the one the index was written with
+   */
+  public ImpactSearcher(String dir, String language) throws IOException {
+    analyzer = Analyzers.of(language);
+    Path folder = Path.of(dir);
+    if (!Files.isDirectory(folder)) {
+      throw new IndexNotFoundException("no folder " + dir); // Lucene would create it
+    }
+    directory = FSDirectory.open(folder);
+    try {
+      reader = DirectoryReader.open(directory);
+    } catch (Throwable e) {
+      directory.close();
+      throw e;
+    }
+    searcher = new IndexSearcher(reader);
+    searcher.setSimilarity(ImpactSimilarity.perField());
+    searcher.setQueryCache(null);
+    lookup = new Lookup(reader);
+    postings = new Postings(reader, lookup);
+  }
+
+  /** Number of live documents. */
+  public int numDocs() {
+    return reader.numDocs();
+  }
+
+  /** The string given to the commit, {@code null} when somebody else made it. */
+  public String userData() throws IOException {
+    return reader.getIndexCommit().getUserData().get(USER_DATA);
+  }
+
+  /** Live docids, ascending: {@code int32[numDocs]}. */
+  public byte[] live() {
+    int[] docids = new int[reader.numDocs()];
+    int n = 0;
+    for (LeafReaderContext leaf : reader.leaves()) {
+      var live = leaf.reader().getLiveDocs();
+      for (int doc = 0; doc < leaf.reader().maxDoc(); doc++) {
+        if (live == null || live.get(doc)) {
+          docids[n++] = leaf.docBase + doc;
+        }
+      }
+    }
+    return Packed.bytes(docids);
+  }
+
+  /**
+   * Searches the impacts.
+   *
+   * @param queries packed as {@link Queries#impacts} reads them
+   * @param k hits a query, at least 1; may exceed the index
+   * @param threads threads over queries, at least 1
+   * @return the hits of all queries in their order, packed as {@link HitList#pack} does
+   */
+  public byte[] searchImpacts(byte[] queries, int k, int threads) throws IOException {
+    return search(Queries.impacts(queries), k, threads);
+  }
+
+  /** Searches the texts by BM25; {@code queries} is a string table. */
+  public byte[] searchText(byte[] queries, int k, int threads) throws IOException {
+    StringTable texts = StringTable.unpack(queries, "queries");
+    Query[] parsed = new Query[texts.size()];
+    for (int i = 0; i < parsed.length; i++) {
+      parsed[i] = Queries.text(texts.string(i), analyzer);
+    }
+    return search(parsed, k, threads);
+  }
+
+  /** Passage ids of int32 docids, as a string table. */
+  public byte[] ids(byte[] docids) throws IOException {
+    return StringTable.pack(Arrays.asList(lookup.ids(Packed.ints(docids, "docids"))));
+  }
+
+  /** Stored records of int32 docids, as a string table. */
+  public byte[] raws(byte[] docids) throws IOException {
+    return StringTable.pack(Arrays.asList(lookup.raws(Packed.ints(docids, "docids"))));
+  }
+
+  /** Corpus positions of int32 docids, as int64. */
+  public byte[] positions(byte[] docids) throws IOException {
+    return Packed.bytes(lookup.positions(Packed.ints(docids, "docids")));
+  }
+
+  /** Docids of a string table of passage ids, as int32, −1 where there is none. */
+  public byte[] docids(byte[] ids) throws IOException {
+    StringTable table = StringTable.unpack(ids, "ids");
+    int[] docids = new int[table.size()];
+    for (int i = 0; i < docids.length; i++) {
+      docids[i] = lookup.docid(table.bytes(i));
+    }
+    return Packed.bytes(docids);
+  }
+
+  /** Impacts of a string table of terms in one passage, as int32, 0 where the passage lacks the term. */
+  public byte[] impacts(int docid, byte[] terms) throws IOException {
+    StringTable table = StringTable.unpack(terms, "terms");
+    int[] impacts = new int[table.size()];
+    for (int i = 0; i < impacts.length; i++) {
+      impacts[i] = postings.impact(docid, table.bytes(i));
+    }
+    return Packed.bytes(impacts);
+  }
+
+  /** Every term of one passage in byte order: {@code int32 n, int32 impacts[n]} and a string table of n terms. */
+  public byte[] vector(int docid) throws IOException {
+    List<BytesRef> terms = new ArrayList<>();
+    int[] impacts = postings.vector(docid, terms);
+    int[] head = new int[impacts.length + 1];
+    head[0] = impacts.length;
+    System.arraycopy(impacts, 0, head, 1, impacts.length);
+    return StringTable.pack(Packed.bytes(head), terms);
+  }
+
+  /**
+   * The place of one passage among all hits of a query, counted from 1 in the order of search; 0 when the passage
+   * scores nothing or is deleted.
+   *
+   * @param queries exactly one query, packed as for {@link #searchImpacts}
+   */
+  public int rank(byte[] queries, int docid) throws IOException {
+    Query[] parsed = Queries.impacts(queries);
+    if (parsed.length != 1) {
+      throw new IllegalArgumentException("expected one query, found " + parsed.length);
+    }
+    float score = score(parsed[0], docid);
+    if (score <= 0) {
+      return 0;
+    }
+    long position = lookup.positions(new int[] {docid})[0];
+    return 1 + searcher.search(parsed[0], RankCollector.manager(score, position));
+  }
+
+  /**
+   * Postings term by term, in byte order, for whoever copies the index elsewhere.
+   *
+   * @param after a string table: empty to begin, else one term, the last one got
+   * @param budget at least one term is returned, more as long as their postings stay within this number
+   * @return {@code int32 t, int32 indptr[t+1], int32 docids[p], int32 impacts[p]} and a string table of t terms,
+   *     live documents only, docids ascending; t is 0 at the end
+   */
+  public byte[] postings(byte[] after, int budget) throws IOException {
+    StringTable table = StringTable.unpack(after, "after");
+    return postings.page(table.size() == 0 ? null : table.bytes(0), budget);
+  }
+
+  /** Closes the reader; searches that still run fail. */
+  @Override
+  public void close() throws IOException {
+    try (directory) {
+      reader.close();
+    }
+  }
+
+  private byte[] search(Query[] queries, int k, int threads) throws IOException {
+    if (k < 1) {
+      throw new IllegalArgumentException("k must be 1 or more, found " + k);
+    }
+    HitList[] hits = new HitList[queries.length];
+    Parallel.run(queries.length, threads, i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k)));
+    return HitList.pack(hits);
+  }
+
+  /** The score that a search would give the document; 0 when it would not be found. */
+  private float score(Query query, int docid) throws IOException {
+    LeafReaderContext leaf = lookup.leaf(docid);
+    Weight weight = searcher.createWeight(searcher.rewrite(query), ScoreMode.COMPLETE, 1);
+    BulkScorer scorer = weight.bulkScorer(leaf);
+    if (scorer == null) {
+      return 0;
+    }
+    OneScore collector = new OneScore();
+    int doc = docid - leaf.docBase;
+    scorer.score(collector, leaf.reader().getLiveDocs(), doc, doc + 1);
+    return collector.score;
+  }
+
+  private static final class OneScore implements LeafCollector {
+    private Scorable scorer;
+    private float score;
+
+    @Override
+    public void setScorer(Scorable scorer) {
+      this.scorer = scorer;
+    }
+
+    @Override
+    public void collect(int doc) throws IOException {
+      score = scorer.score();
+    }
+  }
+}

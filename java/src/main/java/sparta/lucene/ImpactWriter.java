@@ -1,0 +1,216 @@
+package sparta.lucene;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.lucene.analysis.Analyzer;
+import org.apache.lucene.index.ConcurrentMergeScheduler;
+import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.IndexWriter;
+import org.apache.lucene.index.IndexWriterConfig;
+import org.apache.lucene.index.Term;
+import org.apache.lucene.store.Directory;
+import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.util.BytesRef;
+
+/**
+ * Writes batches of passages with their impacts into one index folder.
+ *
+ * <p>Documents are indexed by threads of the writer's own. A failure in one of them is thrown, with its cause, at the
+ * next call, and at every call after it: nothing is committed any more, and what the last commit holds stays. Nothing
+ * but {@link #commit} makes changes last. A second writer on the same folder is refused by Lucene's lock.
+ *
+ * <p>Calls may come from any thread, one at a time.
+ */
+public final class ImpactWriter implements Closeable {
+  private final Directory directory;
+  private final IndexWriter writer;
+  private final IndexingPool pool;
+  private final Vocabulary vocabulary = new Vocabulary();
+
+  private boolean closed;
+
+  /**
+   * Creates the index, or opens what its last commit left.
+   *
+   * @param dir the index folder
+   * @param language decides the analysis of the text, see {@link Analyzers}
+   * @param threads indexing threads, at least 1
+   * @param ramBufferMb memory for postings before they are flushed to a segment
+   */
+  public ImpactWriter(String dir, String language, int threads, int ramBufferMb) throws IOException {
+    if (threads < 1 || ramBufferMb < 1) {
+      throw new IllegalArgumentException(
+          "threads and ramBufferMb must be 1 or more, found " + threads + " and " + ramBufferMb);
+    }
+    IndexWriterConfig config = config(Analyzers.of(language), ramBufferMb);
+    directory = FSDirectory.open(Path.of(dir));
+    try {
+      writer = new IndexWriter(directory, config);
+    } catch (Throwable e) {
+      directory.close();
+      throw e;
+    }
+    pool = new IndexingPool(threads, (fields, batch, document) -> writer.addDocument(fields.set(batch, document)));
+  }
+
+  /** Appends the terms of a string table to the vocabulary; their ids count on from 0. */
+  public synchronized void addTerms(byte[] table) throws IOException {
+    checkUsable();
+    vocabulary.append(StringTable.unpack(table, "terms"));
+  }
+
+  /**
+   * Queues a batch, waiting while the queue is full. The batch is checked as a whole before anything is queued.
+   *
+   * @param ids string table: passage ids
+   * @param raws string table: records to store
+   * @param texts string table: texts for BM25
+   * @param positions int64 per document: its place in the corpus
+   * @param indptr int32 per document and one more: its postings are [indptr[i], indptr[i+1])
+   * @param terms int32 per posting: term id. A term given twice in a document counts with the sum
+   * @param impacts int32 per posting, 1 or more
+   * @param update whether each document first replaces those with the same id; of several with one id in a batch
+   *     the last remains
+   */
+  public synchronized void add(
+      byte[] ids,
+      byte[] raws,
+      byte[] texts,
+      byte[] positions,
+      byte[] indptr,
+      byte[] terms,
+      byte[] impacts,
+      boolean update)
+      throws IOException {
+    checkUsable();
+    DocumentBatch batch =
+        new DocumentBatch(
+            StringTable.unpack(ids, "ids"),
+            StringTable.unpack(raws, "raws"),
+            StringTable.unpack(texts, "texts"),
+            Packed.longs(positions, "positions"),
+            Packed.ints(indptr, "indptr"),
+            Packed.ints(terms, "terms"),
+            Packed.ints(impacts, "impacts"),
+            vocabulary.view());
+    if (update) {
+      replace(batch);
+    } else {
+      pool.submit(batch, 0, batch.size());
+    }
+  }
+
+  /**
+   * Deletes passages by id.
+   *
+   * @param ids string table
+   * @return the number of documents that matched
+   */
+  public synchronized int delete(byte[] ids) throws IOException {
+    checkUsable();
+    Set<BytesRef> distinct = new HashSet<>();
+    StringTable.unpack(ids, "ids").forEach(distinct::add);
+    pool.drain();
+    int matched = 0;
+    try (DirectoryReader reader = DirectoryReader.open(writer)) {
+      Lookup lookup = new Lookup(reader);
+      for (BytesRef id : distinct) {
+        matched += lookup.count(id);
+      }
+    }
+    deleteDocuments(distinct);
+    return matched;
+  }
+
+  /** Waits for the queue, then makes everything last, together with {@code userData}. */
+  public synchronized void commit(String userData) throws IOException {
+    checkUsable();
+    pool.drain();
+    writer.setLiveCommitData(Map.of(ImpactSearcher.USER_DATA, userData).entrySet());
+    writer.commit();
+    pool.check();
+  }
+
+  /** Waits for the queue, then merges down to at most this many segments; lasts from the next commit on. */
+  public synchronized void forceMerge(int segments) throws IOException {
+    checkUsable();
+    pool.drain();
+    writer.forceMerge(segments);
+    pool.check();
+  }
+
+  /** Forgets everything since the last commit and lets go of the folder. */
+  public synchronized void rollback() throws IOException {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    try (directory;
+        Closeable lucene = writer::rollback) {
+      pool.stop();
+    }
+  }
+
+  /** Lets go of the folder; commits nothing. */
+  @Override
+  public void close() throws IOException {
+    rollback();
+  }
+
+  private IndexWriterConfig config(Analyzer analyzer, int ramBufferMb) {
+    return new IndexWriterConfig(analyzer)
+        .setOpenMode(IndexWriterConfig.OpenMode.CREATE_OR_APPEND)
+        .setCommitOnClose(false)
+        .setRAMBufferSizeMB(ramBufferMb)
+        .setSimilarity(ImpactSimilarity.perField())
+        .setMergeScheduler(new Merges());
+  }
+
+  /**
+   * Deletes the ids of the batch here, in this thread and after everything queued before, then queues the documents:
+   * so no thread can overtake another with the same passage.
+   */
+  private void replace(DocumentBatch batch) throws IOException {
+    Map<BytesRef, Integer> last = new HashMap<>();
+    for (int i = 0; i < batch.size(); i++) {
+      last.put(batch.id(i), i);
+    }
+    pool.drain();
+    deleteDocuments(last.keySet());
+    if (last.size() == batch.size()) {
+      pool.submit(batch, 0, batch.size());
+      return;
+    }
+    for (int i = 0; i < batch.size(); i++) {
+      if (last.get(batch.id(i)) == i) {
+        pool.submit(batch, i, i + 1);
+      }
+    }
+  }
+
+  private void deleteDocuments(Set<BytesRef> ids) throws IOException {
+    for (BytesRef id : ids) {
+      writer.deleteDocuments(new Term(Fields.ID, id));
+    }
+  }
+
+  private void checkUsable() throws IOException {
+    if (closed) {
+      throw new IllegalStateException("this writer is closed");
+    }
+    pool.check();
+  }
+
+  /** Merges in the background; a failing one (a full disk, most likely) fails the writer. */
+  private final class Merges extends ConcurrentMergeScheduler {
+    @Override
+    protected void handleMergeException(Throwable thrown) {
+      pool.fail(thrown);
+    }
+  }
+}

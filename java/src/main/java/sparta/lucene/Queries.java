@@ -1,0 +1,80 @@
+package sparta.lucene;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.lucene.analysis.Analyzer;
+import org.apache.lucene.analysis.TokenStream;
+import org.apache.lucene.analysis.tokenattributes.TermToBytesRefAttribute;
+import org.apache.lucene.index.Term;
+import org.apache.lucene.search.BooleanClause;
+import org.apache.lucene.search.BooleanQuery;
+import org.apache.lucene.search.BoostQuery;
+import org.apache.lucene.search.Query;
+import org.apache.lucene.search.TermQuery;
+import org.apache.lucene.util.BytesRef;
+
+/** Queries as they cross the border, and as Lucene takes them. */
+final class Queries {
+  private Queries() {}
+
+  /**
+   * Reads weighted queries: {@code int32 n, int32 indptr[n+1], float32 weights[m]} and a string table of m terms.
+   *
+   * <p>A term that a query has twice counts with the sum of its weights, one of weight 0 not at all.
+   */
+  static Query[] impacts(byte[] packed) {
+    ByteBuffer in = Packed.reader(packed);
+    int n = Packed.ints(in, 1, "queries")[0];
+    if (n < 0 || n == Integer.MAX_VALUE) {
+      throw new IllegalArgumentException("queries: a number of " + n);
+    }
+    int[] indptr = Packed.ints(in, n + 1, "indptr of the queries");
+    int m = indptr[n];
+    float[] weights = Packed.floats(in, m, "weights of the queries");
+    StringTable terms = StringTable.unpack(in, "terms of the queries");
+    Packed.checkOffsets(indptr, terms.size(), "indptr of the queries");
+    Query[] queries = new Query[n];
+    for (int q = 0; q < n; q++) {
+      Map<BytesRef, Float> bag = new LinkedHashMap<>();
+      for (int i = indptr[q]; i < indptr[q + 1]; i++) {
+        addWeight(bag, terms.bytes(i), weights[i]);
+      }
+      queries[q] = sum(Fields.CONTENTS, bag);
+    }
+    return queries;
+  }
+
+  /** The words of a text, each weighted by how often it occurs. */
+  static Query text(String text, Analyzer analyzer) throws IOException {
+    Map<BytesRef, Float> bag = new LinkedHashMap<>();
+    try (TokenStream tokens = analyzer.tokenStream(Fields.TEXT, text)) {
+      TermToBytesRefAttribute word = tokens.getAttribute(TermToBytesRefAttribute.class);
+      tokens.reset();
+      while (tokens.incrementToken()) {
+        bag.merge(BytesRef.deepCopyOf(word.getBytesRef()), 1f, Float::sum);
+      }
+      tokens.end();
+    }
+    return sum(Fields.TEXT, bag);
+  }
+
+  private static void addWeight(Map<BytesRef, Float> bag, BytesRef term, float weight) {
+    if (!(weight >= 0) || weight == Float.POSITIVE_INFINITY) {
+      throw new IllegalArgumentException(
+          "term " + term.utf8ToString() + " has weight " + weight + "; weights are finite and not negative");
+    }
+    if (weight > 0) {
+      bag.merge(term, weight, Float::sum);
+    }
+  }
+
+  private static Query sum(String field, Map<BytesRef, Float> bag) {
+    BooleanQuery.Builder query = new BooleanQuery.Builder();
+    bag.forEach(
+        (term, weight) ->
+            query.add(new BoostQuery(new TermQuery(new Term(field, term)), weight), BooleanClause.Occur.SHOULD));
+    return query.build();
+  }
+}

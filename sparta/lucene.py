@@ -1,0 +1,461 @@
+"""The Java border: batches of passages and queries as NumPy arrays, packed into bytes and back.
+
+Only packed `byte[]` cross: one piece a batch, all numbers little-endian, strings as UTF-8. A *string table* is
+`int32 n, int32 offsets[n+1], bytes`. Java's exceptions become the project's errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sparta import jvm
+from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
+
+Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
+_MOST_BYTES = 2**31 - 9
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Hits of several queries, each query's best first; those of query q are `[indptr[q], indptr[q+1])`.
+
+    :param indptr: `(n_queries + 1,) int32`
+    :param docids: `(n_hits,) int32`, Lucene's numbers, valid for the searcher that gave them
+    :param scores: `(n_hits,) float32`
+    """
+
+    indptr: npt.NDArray[np.int32]
+    docids: npt.NDArray[np.int32]
+    scores: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def query(self, q: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return docids and scores of one query."""
+        part = slice(self.indptr[q], self.indptr[q + 1])
+        return self.docids[part], self.scores[part]
+
+
+@dataclass(frozen=True, slots=True)
+class TermPostings:
+    """Some terms in byte order with all their postings; those of term t are `[indptr[t], indptr[t+1])`.
+
+    :param terms: n terms
+    :param indptr: `(n + 1,) int32`
+    :param docids: `(n_postings,) int32`, live, ascending in each term
+    :param impacts: `(n_postings,) int32`
+    """
+
+    terms: list[str]
+    indptr: npt.NDArray[np.int32]
+    docids: npt.NDArray[np.int32]
+    impacts: npt.NDArray[np.int32]
+
+
+class ImpactWriter:
+    """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
+
+    Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a failure
+    shows at the next call. As a context manager it closes, and commits nothing.
+
+    :param path: index folder, made when it is not there
+    :param language: analysis of the texts, as a two-letter code
+    :param threads: indexing threads
+    :param ram_buffer_mb: memory for postings that are not flushed yet
+    :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
+    :raises StorageError: the folder may not be written.
+    :raises InputError: the language is unknown.
+    """
+
+    def __init__(
+        self, path: str | Path, *, language: str = "en", threads: int = 2, ram_buffer_mb: int = 256
+    ) -> None:
+        self.path = Path(path)
+        with _java(self.path) as autoclass:
+            java = autoclass("sparta.lucene.ImpactWriter")
+            self._java = java(str(self.path.absolute()), language, threads, ram_buffer_mb)
+
+    def add_terms(self, terms: Sequence[str]) -> None:
+        """Append to the vocabulary; the ids of its terms count on from 0.
+
+        :raises InputError: a term is longer than Lucene's 32,766 bytes.
+        """
+        packed = pack_strings(terms)
+        with _java(self.path):
+            self._java.addTerms(packed)
+
+    def add(
+        self,
+        ids: Sequence[str],
+        raws: Sequence[str],
+        texts: Sequence[str],
+        positions: Integers,
+        indptr: Integers,
+        term_ids: Integers,
+        impacts: Integers,
+        *,
+        update: bool = False,
+    ) -> None:
+        """Queue passages, waiting while the queue is full; a batch is refused as a whole.
+
+        :param ids: n passage ids
+        :param raws: n records to store
+        :param texts: n texts for BM25
+        :param positions: `(n,)` integers, the places in the corpus, which decide ties
+        :param indptr: `(n + 1,)` integers; the postings of passage i are `[indptr[i], indptr[i+1])`
+        :param term_ids: `(n_postings,)` integers
+        :param impacts: `(n_postings,)` integers, 1 or more
+        :param update: first remove what has the same ids; of several with one id in the batch the last remains
+        :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
+        """
+        packed = (
+            pack_strings(ids),
+            pack_strings(raws),
+            pack_strings(texts),
+            pack_integers(positions, np.int64, "positions"),
+            pack_integers(indptr, np.int32, "indptr"),
+            pack_integers(term_ids, np.int32, "term_ids"),
+            pack_integers(impacts, np.int32, "impacts"),
+        )
+        with _java(self.path):
+            self._java.add(*packed, update)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete passages by id and return how many there were."""
+        packed = pack_strings(ids)
+        with _java(self.path):
+            return int(self._java.delete(packed))
+
+    def commit(self, user_data: str) -> None:
+        """Wait for the queue, then make everything last together with this string."""
+        with _java(self.path):
+            self._java.commit(user_data)
+
+    def force_merge(self, segments: int = 1) -> None:
+        """Merge down to at most this many segments; lasts from the next commit on."""
+        with _java(self.path):
+            self._java.forceMerge(segments)
+
+    def rollback(self) -> None:
+        """Forget everything since the last commit, and close."""
+        with _java(self.path):
+            self._java.rollback()
+
+    def close(self) -> None:
+        """Let go of the folder; commits nothing. Closing again does nothing."""
+        with _java(self.path):
+            self._java.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ImpactSearcher:
+    """Searches what the last commit of an index folder held when this was opened.
+
+    Order: score descending, then corpus position ascending. A term contributes weight × impact as a float32,
+    contributions are added in double precision, the sum is rounded once to float32. May be used by several threads.
+
+    :param path: index folder
+    :param language: analysis of text queries; the one the index was written with
+    :raises IndexStateError: no index there, a damaged one or one of a newer Lucene.
+    """
+
+    def __init__(self, path: str | Path, *, language: str = "en") -> None:
+        self.path = Path(path)
+        with _java(self.path, reading=True) as autoclass:
+            java = autoclass("sparta.lucene.ImpactSearcher")
+            self._java = java(str(self.path.absolute()), language)
+
+    @property
+    def num_docs(self) -> int:
+        """Number of live passages."""
+        with self._reading():
+            return int(self._java.numDocs())
+
+    @property
+    def user_data(self) -> str | None:
+        """The string given to the commit; `None` when somebody else made it."""
+        with self._reading():
+            return self._java.userData()
+
+    def search_impacts(self, queries: Sequence[Mapping[str, float]], k: int, threads: int = 1) -> Hits:
+        """Return the k best passages of each query, a mapping of terms to weights.
+
+        :param threads: threads over queries.
+        :raises InputError: k is below 1; a weight is negative or not finite.
+        """
+        packed = pack_queries(queries)
+        with self._reading():
+            return unpack_hits(_bytes(self._java.searchImpacts(packed, k, threads)))
+
+    def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
+        """Return the k best passages of each query by BM25 (k1 0.9, b 0.4) over the texts."""
+        packed = pack_strings(queries)
+        with self._reading():
+            return unpack_hits(_bytes(self._java.searchText(packed, k, threads)))
+
+    def ids(self, docids: Integers) -> list[str]:
+        """Return passage ids."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading():
+            return unpack_strings(_bytes(self._java.ids(packed)))
+
+    def raws(self, docids: Integers) -> list[str]:
+        """Return stored records."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading():
+            return unpack_strings(_bytes(self._java.raws(packed)))
+
+    def positions(self, docids: Integers) -> npt.NDArray[np.int64]:
+        """Return corpus positions, `(n,) int64`."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading():
+            return np.frombuffer(_bytes(self._java.positions(packed)), "<i8")
+
+    def docids(self, ids: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Return docids, `(n,) int32`, −1 where there is no such passage."""
+        packed = pack_strings(ids)
+        with self._reading():
+            return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
+
+    def live(self) -> npt.NDArray[np.int32]:
+        """Return all live docids, `(num_docs,) int32`, ascending."""
+        with self._reading():
+            return np.frombuffer(_bytes(self._java.live()), "<i4")
+
+    def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Return the impacts of some terms in one passage, `(n,) int32`, 0 where it lacks the term."""
+        packed = pack_strings(terms)
+        with self._reading():
+            return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
+
+    def vector(self, docid: int) -> dict[str, int]:
+        """Return all terms of one passage with their impacts, in byte order. Reads the whole dictionary."""
+        with self._reading():
+            data = _bytes(self._java.vector(int(docid)))
+        n = int(np.frombuffer(data, "<i4", 1)[0])
+        impacts = np.frombuffer(data, "<i4", n, 4)
+        return dict(zip(unpack_strings(data, 4 + 4 * n), impacts.tolist(), strict=True))
+
+    def rank(self, query: Mapping[str, float], docid: int) -> int:
+        """Return the passage's place among all hits of the query, from 1; 0 when it scores nothing."""
+        packed = pack_queries([query])
+        with self._reading():
+            return int(self._java.rank(packed, int(docid)))
+
+    def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
+        """Yield all impacts term by term, in pages of about `budget` postings, at least one term each."""
+        after: list[str] = []
+        while True:
+            packed = pack_strings(after)
+            with self._reading():
+                page = unpack_postings(_bytes(self._java.postings(packed, budget)))
+            if not page.terms:
+                return
+            yield page
+            after = page.terms[-1:]
+
+    def close(self) -> None:
+        """Close the reader. Closing again does nothing."""
+        with self._reading():
+            self._java.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with _java(self.path, reading=True):
+            yield
+
+
+def pack_strings(strings: Sequence[str]) -> bytes:
+    """Pack strings into a string table.
+
+    :raises InputError: a string that UTF-8 cannot hold, or more than 2 GB of them.
+    """
+    try:
+        encoded = [string.encode() for string in strings]
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"text that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
+            remedy="repair the encoding of the input",
+        ) from error
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(string) for string in encoded], out=offsets[1:])
+    _check_size(int(offsets[-1]) + 4 * len(offsets) + 4)
+    return b"".join([np.array([len(encoded)], "<i4").tobytes(), offsets.astype("<i4").tobytes(), *encoded])
+
+
+def unpack_strings(data: bytes, start: int = 0) -> list[str]:
+    """Unpack a string table that begins at `start`."""
+    n = int(np.frombuffer(data, "<i4", 1, start)[0])
+    offsets = np.frombuffer(data, "<i4", n + 1, start + 4)
+    edges = (offsets.astype(np.int64) + start + 4 * (n + 2)).tolist()
+    return [data[begin:end].decode() for begin, end in zip(edges, edges[1:], strict=False)]
+
+
+def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str) -> bytes:
+    """Pack integers, little-endian.
+
+    :param name: what a message calls them.
+    :raises InputError: not one row of integers, or one that `dtype` cannot hold.
+    """
+    array = np.asarray(values)
+    if array.size == 0 and array.ndim == 1:
+        return b""
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{name}: expected one row of integers, found {array.dtype} of shape {array.shape}")
+    limits = np.iinfo(dtype)
+    if array.dtype.itemsize > limits.dtype.itemsize or array.dtype.kind == "u":
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            raise InputError(f"{name}: {low} to {high} does not fit into {limits.dtype}")
+    _check_size(array.size * limits.dtype.itemsize)
+    return array.astype(limits.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def pack_queries(queries: Sequence[Mapping[str, float]]) -> bytes:
+    """Pack weighted queries: `int32 n, int32 indptr[n+1], float32 weights[m]` and a string table of m terms."""
+    indptr = np.zeros(len(queries) + 1, "<i4")
+    np.cumsum([len(query) for query in queries], out=indptr[1:])
+    weights = np.array([weight for query in queries for weight in query.values()], "<f4")
+    terms = [term for query in queries for term in query]
+    head = np.array([len(queries)], "<i4")
+    return b"".join([head.tobytes(), indptr.tobytes(), weights.tobytes(), pack_strings(terms)])
+
+
+def unpack_hits(data: bytes) -> Hits:
+    """Unpack `int32 n, int32 indptr[n+1], int32 docids[h], float32 scores[h]`."""
+    n = int(np.frombuffer(data, "<i4", 1)[0])
+    indptr = np.frombuffer(data, "<i4", n + 1, 4)
+    start, hits = 4 * (n + 2), int(indptr[-1])
+    docids = np.frombuffer(data, "<i4", hits, start)
+    return Hits(indptr, docids, np.frombuffer(data, "<f4", hits, start + 4 * hits))
+
+
+def unpack_postings(data: bytes) -> TermPostings:
+    """Unpack `int32 t, int32 indptr[t+1], int32 docids[p], int32 impacts[p]` and a string table of t terms."""
+    t = int(np.frombuffer(data, "<i4", 1)[0])
+    indptr = np.frombuffer(data, "<i4", t + 1, 4)
+    start, p = 4 * (t + 2), int(indptr[-1])
+    docids = np.frombuffer(data, "<i4", p, start)
+    impacts = np.frombuffer(data, "<i4", p, start + 4 * p)
+    return TermPostings(unpack_strings(data, start + 8 * p), indptr, docids, impacts)
+
+
+def _check_size(size: int) -> None:
+    if size > _MOST_BYTES:
+        raise InputError(f"a batch of {size:,} bytes; at most 2 GB can be passed at once", remedy="use smaller batches")
+
+
+def _bytes(array: Any) -> bytes:
+    """Copy a Java `byte[]` in one piece."""
+    return array.tostring()
+
+
+@contextmanager
+def _java(path: Path, *, reading: bool = False) -> Iterator[Any]:
+    """Start Java if need be, give pyjnius's `autoclass`, and translate what Java throws."""
+    jvm.start_jvm()
+    import jnius
+
+    try:
+        yield jnius.autoclass
+    except jnius.JavaException as thrown:
+        raise translate(thrown, path, reading=reading) from thrown
+
+
+def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
+    """Turn a Java exception into the error that says what to do.
+
+    :param thrown: `jnius.JavaException`
+    :param path: the index folder it happened in
+    :param reading: whether a reader met it: then a missing file means a damaged index, not an unwritable disk.
+    """
+    causes = _causes(thrown)
+    where = str(path)
+    for name, message in reversed(causes):
+        error = _known(name, message, where, reading)
+        if error is not None:
+            return error
+    name, message = causes[-1]
+    return JavaError(f"Java failed: {name}: {message}", where=where, remedy="sparta doctor looks for the reason")
+
+
+def _causes(thrown: Any) -> list[tuple[str, str]]:
+    """Return class and message of the exception and of its causes, the root cause last."""
+    lines = [str(line).strip() for line in thrown.stacktrace or ()]
+    first = (str(thrown.classname), str(thrown.innermessage or ""))
+    below = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
+    return [first, *((name, message) for name, _, message in below)]
+
+
+def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | None:
+    """Recognize one exception by its class and, for the file system's, its words."""
+    short = name.rpartition(".")[2]
+    if short == "OutOfMemoryError":
+        return JavaError(
+            f"Java ran out of memory ({message})",
+            where=where,
+            remedy=f"give it more, as in {jvm.HEAP_VARIABLE}=8g, or use smaller batches or fewer threads",
+        )
+    if short in _STATES:
+        found, remedy = _STATES[short]
+        return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
+    if short == "IllegalArgumentException":
+        return InputError(message, where=where)
+    if any(words in message for words in _NO_ROOM) or short in _NOT_WRITABLE and not reading:
+        return StorageError(
+            f"the index cannot be written ({short}: {message})",
+            where=where,
+            remedy="free or choose a disk with room that may be written; what was committed is still there",
+        )
+    if reading and short in _FILE_MISSING:
+        return IndexStateError(f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD)
+    return None
+
+
+_REBUILD = "build the index again, or restore it from a copy"
+_STATES = {
+    "LockObtainFailedException": (
+        "another writer holds the index",
+        "wait until it has finished, or end it; nothing was changed",
+    ),
+    "IndexNotFoundException": ("there is no Lucene index", "build one: sparta index --corpus FILE"),
+    "IndexFormatTooNewException": ("the index was written by a newer Lucene", "use the version of sparta that wrote it"),
+    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", _REBUILD),
+    "CorruptIndexException": ("the index is damaged", _REBUILD),
+    "IllegalStateException": ("the index cannot be used", "open it again"),
+    "AlreadyClosedException": ("the index is closed", "open it again"),
+}
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+_NOT_WRITABLE = (
+    "AccessDeniedException",
+    "FileSystemException",
+    "NoSuchFileException",
+    "NotDirectoryException",
+    "FileAlreadyExistsException",
+    "ReadOnlyFileSystemException",
+)
+_FILE_MISSING = ("NoSuchFileException", "FileNotFoundException", "EOFException")
