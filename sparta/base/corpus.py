@@ -7,6 +7,7 @@ is; otherwise the first line does. Blank lines are neither read nor counted.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -30,7 +31,7 @@ KEPT_SKIPS = 20
 _CORPUS_SUFFIXES = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
-_MEND = "mend the line, or leave such records out with --skip-invalid (skip_invalid=True)"
+_OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
 _KINDS: dict[type, str] = {
     type(None): "null",
     bool: "a boolean",
@@ -46,7 +47,9 @@ _TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
 class BadRecordError(InputError):
     """A line that is not a record. `reason` is its kind, one of a few; the message says the rest."""
 
-    def __init__(self, reason: str, detail: str = "", *, where: str = "", remedy: str = _MEND) -> None:
+    def __init__(
+        self, reason: str, detail: str = "", *, where: str = "", remedy: str = "mend the line"
+    ) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason, where=where, remedy=remedy)
         self.reason = reason
 
@@ -149,7 +152,10 @@ class CorpusReader:
                 yield outcome
                 continue
             bad = _duplicate(outcome, repeated[outcome.where]) if isinstance(outcome, Passage) else outcome
-            if not isinstance(bad, BadRecordError) or self._must_stop(bad):
+            if not isinstance(bad, BadRecordError):
+                raise bad
+            if self._must_stop(bad):
+                bad.remedy += _OR_SKIP
                 raise bad
             self.counts.skip(bad)
 
@@ -259,13 +265,23 @@ def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) ->
         return bad
 
 
+@contextlib.contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Tell an InputError that passes through where it happened, unless it knows."""
+    try:
+        yield
+    except InputError as error:
+        error.where = error.where or where
+        raise
+
+
 def decoded(line: bytes) -> str:
     """Return the line as text, without a byte order mark."""
     try:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
-        remedy = f"convert the file to UTF-8 (iconv -t UTF-8); or {_MEND}"
+        remedy = "convert the file to UTF-8 (iconv -t UTF-8)"
         raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
 
 
@@ -284,7 +300,7 @@ def parse_object(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadRecordError("broken JSON", str(error)) from None
     if not isinstance(record, dict):
-        remedy = f"write one JSON object a line (jq -c '.[]' makes them of an array); or {_MEND}"
+        remedy = "write one JSON object a line (jq -c '.[]' makes them of an array)"
         raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
     return record
 
@@ -308,7 +324,7 @@ def _header(path: str, first: tuple[int, bytes]) -> list[str]:
     where = f"{shown_name(path)}:{first[0]}"
     try:
         columns = _split_row(decoded(first[1]))
-    except BadRecordError as bad:
+    except BadRecordError as bad:  # not one record among others: nothing can be read without a header
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
     names = set(columns)
     if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
@@ -407,7 +423,7 @@ def _context(record: Mapping[str, Any], text: str) -> tuple[str, int, int]:
     if context[start:end] != text:
         expected = f"the text {_shortened(text)} at [{start}:{end}] of the context"
         detail = f"expected {expected}, found {_shortened(context[start:end])}"
-        remedy = f"count start and end in characters, from 0; or {_MEND}"
+        remedy = "count start and end in characters, from 0"
         raise BadRecordError("context mismatch", detail, remedy=remedy)
     return context, start, end
 

@@ -1,0 +1,208 @@
+"""A file is either the old one or the new one, and what the storage refuses is said plainly."""
+
+import errno
+import gzip
+import hashlib
+import io
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from sparta.base.errors import InputError, StorageError
+from sparta.base.files import (
+    Tally,
+    atomic_path,
+    atomic_write,
+    numbered_lines,
+    open_maybe_gzip,
+    sha256_file,
+    storage_errors,
+)
+
+
+def test_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    atomic_write(target, b"new")
+    assert target.read_bytes() == b"new"
+    atomic_write(target, lambda stream: stream.write(b"newer"))
+    assert target.read_bytes() == b"newer"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_the_old_file_is_there_until_the_block_ends(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(b"new")
+        assert temporary.parent == tmp_path
+        assert target.read_bytes() == b"old"
+    assert target.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_no_temporary(tmp_path: Path, error: type[BaseException]) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+
+    def interrupted(stream: BinaryIO) -> None:
+        stream.write(b"half")
+        raise error
+
+    with pytest.raises(error):
+        atomic_write(target, interrupted)
+    assert target.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_file_and_folder_are_synced_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def spy_fsync(descriptor: int) -> None:
+        events.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def spy_replace(self: Path, target: Path) -> Path:
+        events.append("replace")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(Path, "replace", spy_replace)
+    atomic_write(tmp_path / "a", b"x")
+    assert events == ["file", "replace", "folder"]
+
+
+def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    atomic_write(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    atomic_write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        atomic_write(pipe, b"x")
+        assert read.result(timeout=10) == b"x"
+    assert pipe.is_fifo()
+
+
+def test_a_missing_folder_or_a_folder_as_target_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        atomic_write(tmp_path / "absent" / "a", b"x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="directory"):
+        atomic_write(tmp_path / "folder", b"x")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_storage_error() -> None:
+    with (
+        pytest.raises(StorageError, match="No space left") as caught,
+        storage_errors("here"),
+        Path("/dev/full").open("wb") as full,
+    ):
+        full.write(b"x" * 100_000)
+    assert caught.value.where == "here"
+    assert "free some space" in caught.value.remedy
+
+
+def test_a_disk_that_fills_up_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    def fill(stream: BinaryIO) -> None:
+        stream.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with pytest.raises(StorageError) as caught:
+        atomic_write(target, fill)
+    assert caught.value.where == str(target)
+    assert target.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EPERM])
+def test_what_the_storage_refuses_comes_with_a_remedy(number: int) -> None:
+    with pytest.raises(StorageError) as caught, storage_errors("x/y"):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.exit_code == 1
+    assert os.strerror(number) in str(caught.value)
+    assert "x/y" in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(OSError, match="Input/output") as caught, storage_errors("x"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    assert type(caught.value) is OSError
+    with pytest.raises(InputError), storage_errors("x"):
+        open("/no/such/file")  # noqa: PTH123, SIM115
+
+
+def test_sha256_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")  # the standard's own example
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_file(tmp_path / "a") == expected
+    with pytest.raises(InputError):
+        sha256_file(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_gzip_is_recognised_by_its_bytes(tmp_path: Path, name: str, zipped: bool) -> None:
+    stored = gzip.compress(b"one\ntwo\n") if zipped else b"one\ntwo\n"
+    (tmp_path / name).write_bytes(stored)
+    if name.endswith(".gz") and not zipped:
+        with pytest.raises(InputError, match="broken gzip"):
+            list(numbered_lines(tmp_path / name))
+        return
+    tally = Tally()
+    with open_maybe_gzip(tmp_path / name, tally) as stream:
+        assert stream.read() == b"one\ntwo\n"
+    assert tally.size == len(stored)
+    assert tally.sha256() == hashlib.sha256(stored).hexdigest()
+
+
+class Dripping(io.BytesIO):
+    """Gives one byte a time, as a slow pipe may."""
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return super().read1(min(1, 1 if size is None else size))
+
+
+def test_standard_input_may_drip(monkeypatch: pytest.MonkeyPatch) -> None:
+    drip = Dripping(gzip.compress(b"one\ntwo"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(drip))
+    assert list(numbered_lines("-")) == [(1, b"one"), (2, b"two")]
+    assert not drip.closed
+
+
+def test_lines_are_numbered_as_in_an_editor(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf\n\n one \r\n  \r\n\t\nlast")
+    assert list(numbered_lines(tmp_path / "a")) == [(3, b" one "), (5, b"\t"), (6, b"last")]
+
+
+def test_a_gzip_of_two_members_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    assert [line for _, line in numbered_lines(tmp_path / "a.gz")] == [b"one", b"two"]
+
+
+def test_a_folder_cannot_be_read_as_a_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Is a directory"):
+        list(numbered_lines(tmp_path))

@@ -1,0 +1,76 @@
+"""A reader refuses what it does not understand, and says what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import IndexStateError
+from sparta.base.manifest import read_manifest, write_manifest
+
+GOOD = {"kind": "vectors", "format_version": 2, "b": "ä", "a": {"d": 1, "c": [1.5, None]}}
+
+
+def test_a_manifest_reads_as_it_was_written(tmp_path: Path) -> None:
+    write_manifest(tmp_path, GOOD)
+    assert read_manifest(tmp_path, "vectors", 2) == GOOD
+    assert read_manifest(tmp_path, "vectors", 3) == GOOD
+    assert [entry.name for entry in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_it_is_text_for_people_and_diffs(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"kind": "vectors", "format_version": 1, "a": "ä"})
+    expected = '{\n  "a": "ä",\n  "format_version": 1,\n  "kind": "vectors"\n}\n'
+    assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == expected
+
+
+def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
+    write_manifest(tmp_path, GOOD)
+    with pytest.raises(ValueError, match="float"):
+        write_manifest(tmp_path, {**GOOD, "bad": float("nan")})
+    with pytest.raises(ValueError, match="kind"):
+        write_manifest(tmp_path, {"format_version": 1})
+    assert read_manifest(tmp_path, "vectors", 2) == GOOD
+
+
+def test_a_newer_format_names_both_versions_and_the_remedy(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {**GOOD, "format_version": 7})
+    with pytest.raises(IndexStateError, match=r"\b7\b.*\b3\b") as caught:
+        read_manifest(tmp_path, "vectors", 3)
+    assert "upgrade" in caught.value.remedy
+    assert "rebuild" in caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (None, "no such file"),
+        (b"", "expected JSON"),
+        (b'{"kind": "vect', "expected JSON"),
+        (b"\xff\xfe", "expected JSON"),
+        (b"[" * 100_000, "expected JSON"),
+        (b"[1]", "expected a JSON object, found a list"),
+        (b'{"format_version": 1}', "'vectors', found kind None"),
+        (b'{"kind": "index", "format_version": 1}', "'vectors', found kind 'index'"),
+        (b'{"kind": "vectors"}', "found None"),
+        (b'{"kind": "vectors", "format_version": "1"}', "found '1'"),
+        (b'{"kind": "vectors", "format_version": true}', "found True"),
+        (b'{"kind": "vectors", "format_version": 0}', "found 0"),
+    ],
+)
+def test_what_it_does_not_understand(tmp_path: Path, stored: bytes | None, message: str) -> None:
+    if stored is not None:
+        (tmp_path / "manifest.json").write_bytes(stored)
+    with pytest.raises(IndexStateError, match=message) as caught:
+        read_manifest(tmp_path, "vectors", 3)
+    assert caught.value.where == str(tmp_path / "manifest.json")
+    assert caught.value.remedy
+
+
+def test_a_folder_that_is_a_file_or_holds_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(IndexStateError, match="no such file"):
+        read_manifest(tmp_path / "file", "vectors", 1)
+    with pytest.raises(IndexStateError, match="cannot be read"):
+        read_manifest(tmp_path, "vectors", 1)
