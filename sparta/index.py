@@ -1,0 +1,353 @@
+"""Building an index: what is written, when it is committed, and how it goes on after a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.files import storage_errors
+from sparta.layout import Generation, IndexFolder, IndexState
+from sparta.lucene import ImpactSearcher, ImpactWriter
+from sparta.tokenize import QuerySide
+from sparta.vectors import ImpactBatch
+
+DEFAULT_COMMIT_SECONDS = 30.0
+MODES = ("create", "append", "overwrite", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How an index is written: `mode` says what may happen to an existing one."""
+
+    mode: str = "create"
+    resume: bool = False
+    language: str = "en"
+    threads: int = 2
+    ram_buffer_mb: int = 128
+    optimize: bool = False
+    commit_seconds: float = DEFAULT_COMMIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where impacts come from.
+
+    `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n passages.
+    `describe()` is called at the end for counts of what was read.
+    """
+
+    job: dict[str, Any]
+    side: QuerySide
+    batches: Callable[[int], Iterator[ImpactBatch]]
+    describe: Callable[[], dict[str, Any]] = dict
+    fixed_vocabulary: bool = True
+
+
+@dataclass
+class Progress:
+    """What a Lucene commit carries: how far the input was read and what was written.
+
+    `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index.
+    """
+
+    job: str = ""
+    consumed: int = 0
+    last_id: str = ""
+    next_position: int = 0
+    done: bool = False
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def add(self, batch: ImpactBatch) -> None:
+        """Count a batch that was handed to the writer."""
+        self.consumed += len(batch)
+        self.next_position += len(batch)
+        self.last_id = batch.passage_ids[-1]
+        lost = batch.quantization
+        for name, value in (
+            ("passages", len(batch)),
+            ("postings", len(batch.term_ids)),
+            ("clipped", lost.clipped),
+            ("absolute_error", lost.absolute_error),
+            ("zeros", batch.zeros),
+        ):
+            self.counts[name] = self.counts.get(name, 0) + value
+
+    def dumps(self) -> str:
+        """As a commit carries it."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def loads(text: str) -> Progress:
+        """Read a commit's string; an empty one is the beginning."""
+        return Progress(**json.loads(text)) if text else Progress()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What happened: `unchanged` when the index already held this input."""
+
+    path: Path
+    documents: int
+    written: dict[str, float] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    unchanged: bool = False
+    seconds: float = 0.0
+
+
+def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:
+    """Write a source into an index, as `options.mode` says; a crash at any moment leaves the last commit."""
+    if options.mode not in MODES:
+        raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
+    started = time.monotonic()
+    with index.lock(), storage_errors(index.path):
+        generation = _open_generation(index, source, options)
+        if generation is None:
+            return IndexReport(index.path, _documents(index), unchanged=True)
+        progress = _write(index, generation, source, options)
+        index.finish(replace(generation, counts={**progress.counts, **source.describe()}))
+        return IndexReport(
+            index.path, _documents(index), progress.counts, source.describe(), seconds=time.monotonic() - started
+        )
+
+
+def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
+    """Delete by id: how many were deleted, and the ids that the index does not hold."""
+    with index.lock(), storage_errors(index.path):
+        live = _require_live(index)
+        with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
+            found = searcher.docids(passage_ids)
+            progress = searcher.user_data or ""
+        missing = [i for i, docid in zip(passage_ids, found, strict=True) if docid < 0]
+        with ImpactWriter(index.lucene_path(live), language=live.language) as writer:
+            deleted = writer.delete(passage_ids)
+            writer.commit(progress)
+    return deleted, missing
+
+
+def _documents(index: IndexFolder) -> int:
+    generation = index.state().searchable
+    if generation is None:
+        return 0
+    with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
+        return searcher.num_docs
+
+
+# ---------------------------------------------------------------- which generation to write
+
+
+def job_id(job: dict[str, Any]) -> str:
+    """A fingerprint of a job."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _open_generation(index: IndexFolder, source: Source, options: WriteOptions) -> Generation | None:
+    """The generation to write into; None when it already holds this input."""
+    job = {**source.job, "mode": options.mode}
+    state = index.state() if index.exists() else IndexState()
+    if options.mode in ("append", "update"):
+        return _grow(index, state, source, job, options)
+    if options.resume and state.building:
+        _must_match(index, state.building, source, job)
+        return state.building
+    live = state.live
+    if live and _same_input(live.job, job) and live.model == source.side.identity() and options.mode == "create":
+        return None
+    if options.mode == "create" and (live or _has_passages(index, state.building)):
+        raise _exists(index, state)
+    return index.begin(source.side, options.language, job)
+
+
+def _same_input(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether two jobs read the same and write the same; input that cannot be compared is never the same."""
+    keep = [{k: v for k, v in job.items() if k != "mode"} for job in (old, new)]
+    return keep[0] == keep[1] and new.get("sha256") is not None
+
+
+def _grow(
+    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
+) -> Generation | None:
+    """Append to, or update, the live generation; the manifest remembers the job before anything is written."""
+    live = _require_live(index)
+    _must_fit(index, live, source)
+    if live.job == job:
+        if live.complete and job.get("sha256") is not None:
+            return None
+        return live
+    if not live.complete:
+        raise IndexStateError(
+            f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first, found it interrupted",
+            where=str(index.path),
+            remedy="repeat that command with --resume",
+        )
+    grown = replace(live, job=job, complete=False)
+    index.write_state(replace(state, live=grown))
+    return grown
+
+
+def _require_live(index: IndexFolder) -> Generation:
+    live = index.state().live
+    if live is None:
+        raise IndexStateError(
+            "expected a finished index, found one that is still being built",
+            where=str(index.path),
+            remedy="finish it with: sparta index … --resume",
+        )
+    return live
+
+
+def _has_passages(index: IndexFolder, building: Generation | None) -> bool:
+    """Whether an unfinished build has committed anything; one that has not may be begun again."""
+    return building is not None and any(index.lucene_path(building).glob("segments_*"))
+
+
+def _exists(index: IndexFolder, state: IndexState) -> IndexStateError:
+    if state.building:
+        return IndexStateError(
+            f"an unfinished index of {state.building.job.get('source')} is here",
+            where=str(index.path),
+            remedy="continue with --resume, or start again with --overwrite",
+        )
+    return IndexStateError(
+        "an index of other input, or made with other options, is here",
+        where=str(index.path),
+        remedy="add to it with --append, replace it with --overwrite, or name another with --index",
+    )
+
+
+def _must_match(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
+    """Refuse to resume with another input or other options than the build was begun with."""
+    _must_fit(index, generation, source)
+    old, new = generation.job, job
+    differing = [k for k in new if k != "mode" and old.get(k) != new[k]]
+    if differing:
+        raise IndexStateError(
+            f"expected the input and options that this index was begun with, found another {', '.join(differing)}",
+            where=str(index.path),
+            remedy="repeat the original command with --resume, or start again with --overwrite",
+        )
+
+
+def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> None:
+    """Refuse vectors of another model, tokenizer or quantizer."""
+    old, new = generation.model, source.side.identity()
+    differing = [k for k in new if k != "name" and old.get(k) != new[k]]
+    if differing:
+        raise IndexStateError(
+            f"expected vectors of the index's own model {old['name']!r}, found those of {new['name']!r}"
+            f" (differing: {', '.join(differing)})",
+            where=str(index.path),
+            remedy=f"encode with --model {old['name']} and its --bits, or rebuild with --overwrite",
+        )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
+    path = index.lucene_path(generation)
+    job = job_id(generation.job)
+    progress, existing = _start(path, generation, job)
+    if progress.done:
+        return progress
+    try:
+        with ImpactWriter(
+            path, language=generation.language, threads=options.threads, ram_buffer_mb=options.ram_buffer_mb
+        ) as writer:
+            if source.fixed_vocabulary:
+                writer.add_terms(source.side.vocabulary())
+            _write_batches(writer, source, options, progress, existing)
+    finally:
+        if existing:
+            existing.close()
+    return progress
+
+
+def _start(path: Path, generation: Generation, job: str) -> tuple[Progress, ImpactSearcher | None]:
+    """How far this job got, and a view of the documents that were there before."""
+    if not path.is_dir() or not any(path.glob("segments_*")):
+        return Progress(job=job), None
+    existing = ImpactSearcher(path, language=generation.language)
+    progress = Progress.loads(existing.user_data or "")
+    if progress.job != job:
+        progress = Progress(job=job, next_position=progress.next_position)
+    return progress, existing
+
+
+def _write_batches(
+    writer: ImpactWriter,
+    source: Source,
+    options: WriteOptions,
+    progress: Progress,
+    existing: ImpactSearcher | None,
+) -> None:
+    last_commit = time.monotonic()
+    try:
+        for batch in source.batches(progress.consumed):
+            positions = _positions(batch, progress, options, existing)
+            if batch.new_terms:
+                writer.add_terms(batch.new_terms)
+            writer.add(
+                batch.passage_ids,
+                batch.records,
+                batch.texts,
+                positions,
+                batch.indptr,
+                batch.term_ids,
+                batch.impacts,
+                update=options.mode == "update",
+            )
+            progress.add(batch)
+            if time.monotonic() - last_commit >= options.commit_seconds:
+                writer.commit(progress.dumps())
+                last_commit = time.monotonic()
+    except (KeyboardInterrupt, InputError):
+        if progress.consumed:
+            writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
+        raise
+    if options.optimize:
+        writer.force_merge(1)
+    progress.done = True
+    writer.commit(progress.dumps())
+
+
+def _positions(
+    batch: ImpactBatch, progress: Progress, options: WriteOptions, existing: ImpactSearcher | None
+) -> np.ndarray:
+    """Corpus positions of a batch: they count on; an updated passage keeps its own."""
+    positions = np.arange(progress.next_position, progress.next_position + len(batch), dtype=np.int64)
+    if existing is None:
+        return positions
+    docids = existing.docids(batch.passage_ids)
+    known = docids >= 0
+    if not known.any():
+        return positions
+    if options.mode != "update":
+        taken = batch.passage_ids[int(np.argmax(known))]
+        raise InputError(
+            f"expected new passages, found the id {taken!r}, which the index already holds",
+            remedy="replace passages with: sparta update --corpus FILE",
+        )
+    positions[known] = existing.positions(docids[known])
+    return positions
+
+
+def skip_passages(batches: Iterable[ImpactBatch], count: int) -> Iterator[ImpactBatch]:
+    """The batches after the first `count` passages; commits fall between batches, so none is cut."""
+    seen = 0
+    for batch in batches:
+        seen += len(batch)
+        if seen > count:
+            if seen - len(batch) < count:
+                raise IndexStateError(
+                    "the input is cut in another way than when the index was begun",
+                    remedy="start again with --overwrite",
+                )
+            yield batch

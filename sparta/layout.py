@@ -1,0 +1,168 @@
+"""What lies in an index folder, and how it changes without ever being half changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from sparta.base.errors import IndexStateError
+from sparta.base.files import storage_errors
+from sparta.base.manifest import read_manifest, write_manifest
+from sparta.tokenize import QuerySide
+
+KIND = "sparta-index"
+FORMAT_VERSION = 1
+LUCENE_VERSION = "10.4.0"
+CHANNEL = "sparta"
+DEFAULT_INDEX = "sparta-index"
+
+
+def default_index() -> Path:
+    """`$SPARTA_INDEX`, or `./sparta-index`."""
+    return Path(os.environ.get("SPARTA_INDEX") or DEFAULT_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One build of the index: its number, what made it, and what it holds.
+
+    `job` describes the input that is being written or was written last (source, how it was cut); `counts` are for
+    people, a reader takes progress from the Lucene commit.
+    """
+
+    number: int
+    model: dict[str, Any]
+    language: str = "en"
+    complete: bool = False
+    job: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    lucene_version: str = LUCENE_VERSION
+
+    @property
+    def name(self) -> str:
+        """The folder of its Lucene index."""
+        return f"{CHANNEL}-{self.number:06d}"
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The folder of its tokenizer."""
+        return f"tokenizer-{self.number:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The manifest: the generation that is searched and the one that is being built, if there are such."""
+
+    live: Generation | None = None
+    building: Generation | None = None
+
+    @property
+    def searchable(self) -> Generation | None:
+        """What search opens: the live generation or, when there is none yet, the one being built."""
+        return self.live or self.building
+
+    @property
+    def next_number(self) -> int:
+        """A number that no generation has."""
+        return max((g.number for g in (self.live, self.building) if g), default=0) + 1
+
+
+class IndexFolder:
+    """An index folder: its manifest, its paths, its lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def exists(self) -> bool:
+        """Whether there is an index."""
+        return (self.path / "manifest.json").is_file()
+
+    def state(self) -> IndexState:
+        """Read the manifest; a missing, broken or newer one is an IndexStateError."""
+        if not self.exists():
+            raise IndexStateError(
+                "there is no index here",
+                where=str(self.path),
+                remedy="make one with: sparta index --corpus FILE, or name another with --index or $SPARTA_INDEX",
+            )
+        manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+        return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
+
+    def write_state(self, state: IndexState) -> None:
+        """Replace the manifest atomically."""
+        manifest = {
+            "kind": KIND,
+            "format_version": FORMAT_VERSION,
+            "live": _as_dict(state.live),
+            "building": _as_dict(state.building),
+        }
+        write_manifest(self.path, manifest)
+
+    def lucene_path(self, generation: Generation) -> Path:
+        """Where its Lucene index lies."""
+        return self.path / generation.name
+
+    def query_side(self, generation: Generation) -> QuerySide:
+        """Its tokenizer, query weights and quantizer."""
+        return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
+
+    def begin(self, side: QuerySide, language: str, job: dict[str, Any]) -> Generation:
+        """Start a new generation beside the live one; an unfinished older attempt is dropped."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            state = self.state() if self.exists() else IndexState()
+            generation = Generation(state.next_number, side.identity(), language, job=job)
+            side.save(self.path / generation.tokenizer_name)
+            self.write_state(replace(state, building=generation))
+            self.sweep()
+        return generation
+
+    def finish(self, generation: Generation) -> None:
+        """Make a generation the live one; what it replaces is removed."""
+        self.write_state(IndexState(live=replace(generation, complete=True)))
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove folders of generations that the manifest does not name."""
+        state = self.state()
+        named = {n for g in (state.live, state.building) if g for n in (g.name, g.tokenizer_name)}
+        for child in self.path.iterdir():
+            ours = child.name.startswith((f"{CHANNEL}-", "tokenizer-")) and child.name[-6:].isdigit()
+            if child.is_dir() and ours and child.name not in named:
+                shutil.rmtree(child, ignore_errors=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for writing; a second writer gets an IndexStateError. A killed writer holds nothing."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / "lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                raise IndexStateError(
+                    "another process is writing to this index",
+                    where=str(self.path),
+                    remedy="wait until it is done, or write to another --index",
+                ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _generation(value: dict[str, Any] | None) -> Generation | None:
+    return None if value is None else Generation(**value)
+
+
+def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
+    if generation is None:
+        return None
+    return {name: getattr(generation, name) for name in Generation.__dataclass_fields__}

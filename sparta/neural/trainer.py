@@ -1,0 +1,167 @@
+"""The training loop: schedule, accumulation, validation, checkpoints that resume exactly.
+
+A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in the
+same order as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_path, atomic_write
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerConfig:
+    """How long, how fast, how often. `warmup` is a share of the steps; `clip` bounds the gradient norm."""
+
+    steps: int
+    learning_rate: float = 3e-5
+    warmup: float = 0.1
+    clip: float = 1.0
+    accumulate: int = 1
+    bf16: bool = True
+    seed: int = 13
+    validate_every: int = 200
+    checkpoint_every: int = 200
+
+
+@dataclass
+class TrainerState:
+    """How far training got and the best validation so far."""
+
+    step: int = 0
+    best: float = -math.inf
+    best_step: int = 0
+
+
+class Trainer:
+    """Runs `loss(batch(step))` for the configured steps with Adam, linear warmup and linear decay.
+
+    `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives the
+    figure to maximise; `save_best` is called when it improves. The folder gets `log.jsonl` and `state.pt`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        groups: Iterable[dict[str, Any]],
+        loss: Callable[[int], tuple[torch.Tensor, dict[str, float]]],
+        validate: Callable[[], float],
+        save_best: Callable[[], None],
+        config: TrainerConfig,
+        folder: Path,
+    ) -> None:
+        self.model, self.loss, self.validate, self.save_best = model, loss, validate, save_best
+        self.config, self.folder = config, folder
+        self.groups = [dict(g) for g in groups]
+        self.optimizer = torch.optim.Adam([{"params": g["params"]} for g in self.groups], lr=config.learning_rate)
+        self.state = TrainerState()
+
+    def run(self, *, resume: bool = False) -> TrainerState:
+        """Train to the end; with `resume`, from the last checkpoint if there is one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _seed(self.config.seed)
+        if resume and (self.folder / "state.pt").exists():
+            self._load()
+        else:
+            (self.folder / "log.jsonl").unlink(missing_ok=True)
+        while self.state.step < self.config.steps:
+            self._step()
+            at = self.state.step
+            if at % self.config.validate_every == 0 or at == self.config.steps:
+                self._validate()
+            if at % self.config.checkpoint_every == 0 or at == self.config.steps:
+                self._save()
+        return self.state
+
+    def _step(self) -> None:
+        self.model.train()
+        rate = self._rate(self.state.step)
+        for group, own in zip(self.optimizer.param_groups, self.groups, strict=True):
+            group["lr"] = rate * own.get("factor", 1.0)
+        logs: dict[str, float] = {}
+        for part in range(self.config.accumulate):
+            device = next(self.model.parameters()).device.type
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=self.config.bf16):
+                loss, logs = self.loss(self.state.step * self.config.accumulate + part)
+            (loss / self.config.accumulate).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.state.step += 1
+        self._log(loss=float(loss.detach()), norm=float(norm), rate=rate, **logs)
+
+    def _rate(self, step: int) -> float:
+        """Linear warmup, then linear decay to 0."""
+        warm = max(1, int(self.config.steps * self.config.warmup))
+        if step < warm:
+            return self.config.learning_rate * (step + 1) / warm
+        return self.config.learning_rate * (self.config.steps - step) / max(1, self.config.steps - warm)
+
+    def _validate(self) -> None:
+        self.model.eval()
+        with torch.no_grad():
+            figure = self.validate()
+        self._log(validation=figure)
+        logger.info("step %d of %d: validation %.4f", self.state.step, self.config.steps, figure)
+        if figure > self.state.best:
+            self.state.best, self.state.best_step = figure, self.state.step
+            self.save_best()
+
+    def _log(self, **values: float) -> None:
+        line = {"step": self.state.step, **{k: round(v, 6) for k, v in values.items()}}
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+
+    def _save(self) -> None:
+        payload = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "state": asdict(self.state),
+            "config": asdict(self.config),
+            "torch_rng": torch.get_rng_state(),
+        }
+        with atomic_path(self.folder / "state.pt") as temporary:
+            torch.save(payload, temporary)
+
+    def _load(self) -> None:
+        payload = torch.load(self.folder / "state.pt", weights_only=True)
+        if payload["config"] != asdict(self.config):
+            raise InputError(
+                "expected the same training settings as the checkpoint's, found others",
+                where=str(self.folder / "state.pt"),
+                remedy="repeat the original command with --resume, or choose another --output",
+            )
+        self.model.load_state_dict(payload["model"])
+        self.optimizer.load_state_dict(payload["optimizer"])
+        self.state = TrainerState(**payload["state"])
+        torch.set_rng_state(payload["torch_rng"])
+        self._cut_log()
+
+    def _cut_log(self) -> None:
+        """Lines written after the checkpoint belong to steps that will be run again."""
+        path = self.folder / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if json.loads(line)["step"] <= self.state.step]
+        atomic_write(path, ("\n".join(kept) + "\n").encode())
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

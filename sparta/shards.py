@@ -1,0 +1,155 @@
+"""Encoded shards on disk: sparse vectors and the records they belong to, one safetensors file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write
+from sparta.base.manifest import read_manifest
+from sparta.base.records import Passage
+from sparta.prune import SparseRows
+
+KIND = "encoded-shards"
+FORMAT_VERSION = 1
+SHARD_SIZE = 2048
+_NAME = re.compile(r"shard-(\d{6})\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedShard:
+    """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
+
+    `records[i]` is the JSON of passage i as the index stores it: the corpus record plus `id`, `title`, `text`.
+    """
+
+    number: int
+    first: int
+    passage_ids: tuple[str, ...]
+    records: tuple[str, ...]
+    rows: SparseRows
+
+    def __len__(self) -> int:
+        return len(self.passage_ids)
+
+
+def stored_record(passage: Passage) -> str:
+    """The JSON that the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
+
+    `contents` is where Pyserini's tools look for the text.
+    """
+    record: dict[str, Any] = {"id": passage.passage_id, "title": passage.title, "contents": passage.text}
+    record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", "vector", *record}})
+    return json.dumps(record, ensure_ascii=False)
+
+
+def searched_text(record: dict[str, Any]) -> str:
+    """What BM25 reads of a stored record: title and text."""
+    return f"{record.get('title', '')} {record['contents']}".strip()
+
+
+def ids_hash(passage_ids: Sequence[str]) -> str:
+    """A fingerprint of the passages in a shard, by id."""
+    return hashlib.sha256("\n".join(passage_ids).encode()).hexdigest()[:16]
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Where shard `number` lies."""
+    return folder / f"shard-{number:06d}.safetensors"
+
+
+def write_shard(folder: Path, shard: EncodedShard) -> None:
+    """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
+    ids = np.uint16 if not shard.rows.term_ids.size or shard.rows.term_ids.max() < 2**16 else np.uint32
+    tensors = {
+        "indptr": shard.rows.indptr,
+        "term_ids": shard.rows.term_ids.astype(ids),
+        "weights": shard.rows.weights,
+        "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
+    }
+    facts = {"number": shard.number, "first": shard.first, "count": len(shard), "ids": ids_hash(shard.passage_ids)}
+    atomic_write(shard_path(folder, shard.number), save(tensors, metadata={"shard": json.dumps(facts)}))
+
+
+def read_shard(path: Path) -> EncodedShard:
+    """Read one shard."""
+    try:
+        with safe_open(str(path), framework="np") as stored:
+            facts = json.loads(stored.metadata()["shard"])
+            indptr, term_ids, weights, raw = (
+                stored.get_tensor(name) for name in ("indptr", "term_ids", "weights", "records")
+            )
+        records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
+        ids = tuple(str(json.loads(record)["id"]) for record in records)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected an encoded shard, could not read it: {error}",
+            where=str(path),
+            remedy="delete this file and run sparta encode again with --resume",
+        ) from error
+    rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
+    return EncodedShard(facts["number"], facts["first"], ids, records, rows)
+
+
+def shard_facts(path: Path) -> dict[str, Any]:
+    """Number, first position, count and hash of ids of a shard, without reading its vectors."""
+    try:
+        with safe_open(str(path), framework="np") as stored:
+            return json.loads(stored.metadata()["shard"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected an encoded shard, could not read it: {error}",
+            where=str(path),
+            remedy="delete this file and run sparta encode again with --resume",
+        ) from error
+
+
+def shard_files(folder: Path) -> dict[int, Path]:
+    """The shards that are there, by number."""
+    found = ((_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    return {int(match.group(1)): path for match, path in found if match}
+
+
+class ShardFolder:
+    """A finished folder of shards, read in corpus order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
+        if not self.manifest.get("complete"):
+            raise InputError(
+                "expected a finished encoding, found one that is still to be completed",
+                where=str(folder),
+                remedy="run the same sparta encode command with --resume",
+            )
+
+    def __iter__(self) -> Iterator[EncodedShard]:
+        for path in shard_files(self.folder).values():
+            yield read_shard(path)
+
+
+def read_shards(folders: Iterable[Path]) -> Iterator[EncodedShard]:
+    """The shards of several folders (one for each machine), in the corpus's order."""
+    opened = [ShardFolder(folder) for folder in folders]
+    numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
+    first = 0
+    for number in sorted(numbered):
+        shard = read_shard(numbered[number])
+        if shard.first != first:
+            raise InputError(
+                f"expected the passages from position {first}, found those from {shard.first}: a shard is missing",
+                where=str(numbered[number]),
+                remedy="name the folders of all the machines that shared the corpus",
+            )
+        first += len(shard)
+        yield shard

@@ -1,0 +1,133 @@
+"""What can be indexed: a corpus, encoded on the way; shards of `sparta encode`; Pyserini's JSON vectors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparta.base.corpus import CorpusReader, source_fingerprint
+from sparta.base.errors import InputError
+from sparta.base.files import STANDARD_INPUT
+from sparta.index import Source, skip_passages
+from sparta.quantize import Quantizer
+from sparta.shards import ShardFolder, read_shards
+from sparta.tokenize import QuerySide, load_tokenizer
+from sparta.vectors import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
+
+if TYPE_CHECKING:
+    from sparta.encode import Advance, EncodeOptions
+    from sparta.model import SparseEncoder
+
+
+def corpus_source(
+    corpus: str | Path,
+    model: SparseEncoder,
+    options: EncodeOptions,
+    *,
+    skip_invalid: bool = False,
+    language: str = "en",
+    advance: Advance | None = None,
+) -> Source:
+    """A corpus, encoded and handed over block by block."""
+    from sparta.encode import EncodeReport, ShardEncoder, blocks_of
+    from sparta.sentences import split_units
+
+    reader = CorpusReader(corpus, skip_invalid=skip_invalid)
+    side = model.query_side()
+    report = EncodeReport()
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        units = split_units(reader, options.unit, language)
+        blocks = blocks_of(itertools.islice(units, done, None), options.shard_size)
+        for shard, counts in ShardEncoder(model, options).encode(blocks, advance):
+            report.add(shard, counts)
+            yield quantized_batch(shard, side.quantizer)
+
+    def describe() -> dict[str, Any]:
+        skips = [skip._asdict() for skip in reader.counts.first_skips]
+        return {**reader.counts.as_dict(), "windowed": report.windowed, "first_skips": skips}
+
+    cut = {"unit": options.unit, "top_k": options.top_k, "min_weight": options.min_weight}
+    return Source({"from": "corpus", **_fingerprint(corpus), **cut}, side, batches, describe)
+
+
+def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
+    """Folders of shards, or one file or folder of Pyserini's JSON vectors.
+
+    JSON vectors say nothing of their vocabulary's tokenizer: `tokenizer` names the folder or hub id of the model
+    they came from; None is the tokenizer of the model that ships with sparta.
+    """
+    if all((path / "manifest.json").is_file() for path in paths):
+        return _shards_source(paths)
+    if len(paths) != 1:
+        raise InputError(
+            "expected several folders of sparta encode, or one file or folder of JSON vectors",
+            where=", ".join(map(str, paths)),
+            remedy="put JSON vectors into one folder",
+        )
+    return _json_source(paths[0], tokenizer)
+
+
+def _shards_source(paths: Sequence[Path]) -> Source:
+    folders = [ShardFolder(path) for path in paths]
+    first = folders[0]
+    for other in folders[1:]:
+        if other.manifest["model"] != first.manifest["model"]:
+            raise InputError(
+                f"expected shards of one model, found another than in {first.folder}",
+                where=str(other.folder),
+                remedy="encode both with the same --model and --bits",
+            )
+    side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        shards = (quantized_batch(shard, side.quantizer) for shard in read_shards(paths))
+        return skip_passages(shards, done)
+
+    facts = [f.manifest["counts"]["corpus"] for f in folders]
+    fingerprint = {**facts[0]["fingerprint"], "folders": [str(p.resolve()) for p in paths]}
+    options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
+    return Source({"from": "shards", **fingerprint, **options}, side, batches, lambda: dict(facts[0]["counts"]))
+
+
+def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
+    if not path.exists():
+        raise InputError(
+            "expected vectors: a folder that sparta encode wrote, or JSON vectors; found nothing",
+            where=str(path),
+            remedy="check the path given to --vectors",
+        )
+    side = QuerySide(
+        load_tokenizer(tokenizer or _default_tokenizer()),
+        None,
+        f"JSON vectors of {path.name}",
+        "",
+        Quantizer(float(LARGEST_IMPACT), 16),
+    )
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        return skip_passages(JsonVectors(path), done)
+
+    job = {"from": "json", **_fingerprint(path)}
+    return Source(job, side, batches, fixed_vocabulary=False)
+
+
+def _default_tokenizer() -> Path:
+    from importlib.resources import files
+
+    return Path(str(files("sparta.resources") / "models" / "sparta-minilm-en"))
+
+
+def _fingerprint(source: str | Path) -> dict[str, Any]:
+    """What identifies an input: absolute path, size and hash."""
+    shown = str(source) if str(source) == STANDARD_INPUT else str(Path(source).resolve())
+    return {**_plain_fingerprint(source), "source": shown}
+
+
+def _plain_fingerprint(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    if path.is_dir() and not any(p.name.endswith((".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")) for p in path.iterdir()):
+        return {"bytes": None, "sha256": None}
+    return source_fingerprint(source)
