@@ -1,0 +1,163 @@
+package sparta.lucene;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.TreeMap;
+import org.apache.lucene.util.BytesRef;
+
+/** Passages in plain Java, the brute-force answers about them, and their packed form. */
+final class Corpus {
+  record Passage(String id, long position, Map<Integer, Integer> impacts) {}
+
+  record Hit(String id, float score, long position) {}
+
+  final int vocabulary;
+  final List<Passage> passages = new ArrayList<>();
+
+  Corpus(int vocabulary) {
+    this.vocabulary = vocabulary;
+  }
+
+  /** Random passages whose corpus positions are a random permutation of their order of arrival. */
+  static Corpus random(Random random, int passages, int vocabulary, int highestImpact) {
+    Corpus corpus = new Corpus(vocabulary);
+    List<Long> positions = new ArrayList<>();
+    for (long i = 0; i < passages; i++) {
+      positions.add(i);
+    }
+    java.util.Collections.shuffle(positions, random);
+    double density = random.nextDouble();
+    for (int i = 0; i < passages; i++) {
+      Map<Integer, Integer> impacts = new TreeMap<>();
+      for (int term = 0; term < vocabulary; term++) {
+        // The first terms are in nearly every passage, the last in few.
+        if (random.nextDouble() < Math.pow(density, 1 + 10.0 * term / vocabulary)) {
+          impacts.put(term, 1 + random.nextInt(highestImpact));
+        }
+      }
+      corpus.passages.add(new Passage("p" + i, positions.get(i), impacts));
+    }
+    return corpus;
+  }
+
+  static String term(int id) {
+    return "term" + id;
+  }
+
+  byte[] terms() {
+    String[] terms = new String[vocabulary];
+    for (int i = 0; i < vocabulary; i++) {
+      terms[i] = term(i);
+    }
+    return StringTable.of(terms);
+  }
+
+  void add(ImpactWriter writer, List<Passage> batch, boolean update) throws IOException {
+    String[] ids = batch.stream().map(Passage::id).toArray(String[]::new);
+    String[] raws = batch.stream().map(p -> "raw " + p.id + " at " + p.position).toArray(String[]::new);
+    String[] texts = batch.stream().map(p -> "The passage " + p.id + " of words").toArray(String[]::new);
+    IntSequence indptr = new IntSequence();
+    IntSequence terms = new IntSequence();
+    IntSequence impacts = new IntSequence();
+    indptr.add(0);
+    for (Passage passage : batch) {
+      passage.impacts.forEach(
+          (term, impact) -> {
+            terms.add(term);
+            impacts.add(impact);
+          });
+      indptr.add(terms.size());
+    }
+    writer.add(
+        StringTable.of(ids),
+        StringTable.of(raws),
+        StringTable.of(texts),
+        Packed.bytes(batch.stream().mapToLong(Passage::position).toArray()),
+        Packed.bytes(indptr.toArray()),
+        Packed.bytes(terms.toArray()),
+        Packed.bytes(impacts.toArray()),
+        update);
+  }
+
+  void remove(String id) {
+    passages.removeIf(p -> p.id.equals(id));
+  }
+
+  /** All that match, in the promised order. Doubles hold these sums exactly, so the order of adding is free. */
+  List<Hit> search(Map<Integer, Float> query) {
+    List<Hit> hits = new ArrayList<>();
+    for (Passage passage : passages) {
+      double sum = 0;
+      boolean found = false;
+      for (Map.Entry<Integer, Float> entry : query.entrySet()) {
+        Integer impact = passage.impacts.get(entry.getKey());
+        if (impact != null) {
+          sum += entry.getValue() * (float) impact;
+          found = true;
+        }
+      }
+      if (found) {
+        hits.add(new Hit(passage.id, (float) sum, passage.position));
+      }
+    }
+    hits.sort(Comparator.comparingDouble((Hit hit) -> -hit.score).thenComparingLong(Hit::position));
+    return hits;
+  }
+
+  static Map<Integer, Float> randomQuery(Random random, int vocabulary, boolean weighted) {
+    Map<Integer, Float> query = new LinkedHashMap<>();
+    int terms = random.nextInt(14);
+    for (int i = 0; i < terms; i++) {
+      // Terms beyond the vocabulary are unknown to the index.
+      float weight = weighted ? random.nextFloat() * 3 + 0.01f : 1 + random.nextInt(2);
+      query.put(random.nextInt(vocabulary + 3), weight);
+    }
+    return query;
+  }
+
+  static byte[] pack(List<Map<Integer, Float>> queries) {
+    int m = queries.stream().mapToInt(Map::size).sum();
+    ByteBuffer head = Packed.writer((2L + queries.size() + m) * Integer.BYTES);
+    List<BytesRef> terms = new ArrayList<>();
+    head.putInt(queries.size()).putInt(0);
+    int end = 0;
+    for (Map<Integer, Float> query : queries) {
+      end += query.size();
+      head.putInt(end);
+    }
+    for (Map<Integer, Float> query : queries) {
+      query.forEach(
+          (term, weight) -> {
+            head.putFloat(weight);
+            terms.add(new BytesRef(term(term)));
+          });
+    }
+    return StringTable.pack(head.array(), terms);
+  }
+
+  /** Unpacks hits and looks up their ids and positions. */
+  static List<List<Hit>> unpack(ImpactSearcher searcher, byte[] packed) throws IOException {
+    ByteBuffer in = Packed.reader(packed);
+    int n = in.getInt();
+    int[] indptr = Packed.ints(in, n + 1, "indptr");
+    int[] docids = Packed.ints(in, indptr[n], "docids");
+    float[] scores = Packed.floats(in, indptr[n], "scores");
+    StringTable ids = StringTable.unpack(searcher.ids(Packed.bytes(docids)), "ids");
+    long[] positions = Packed.longs(searcher.positions(Packed.bytes(docids)), "positions");
+    List<List<Hit>> result = new ArrayList<>();
+    for (int q = 0; q < n; q++) {
+      List<Hit> hits = new ArrayList<>();
+      for (int i = indptr[q]; i < indptr[q + 1]; i++) {
+        hits.add(new Hit(ids.string(i), scores[i], positions[i]));
+      }
+      result.add(hits);
+    }
+    return result;
+  }
+}

@@ -1,0 +1,214 @@
+package sparta.lucene;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.lucene.store.LockObtainFailedException;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class ImpactWriterTest {
+  @TempDir Path folder;
+
+  private ImpactWriter open() throws IOException {
+    return new ImpactWriter(folder.toString(), "en", 2, 16);
+  }
+
+  private int numDocs() throws IOException {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      return searcher.numDocs();
+    }
+  }
+
+  private static Corpus corpus(int n) {
+    return Corpus.random(new java.util.Random(n), n, 10, 255);
+  }
+
+  @Test
+  void onlyCommitsLast() throws IOException {
+    Corpus corpus = corpus(500);
+    try (ImpactWriter writer = open()) {
+      writer.addTerms(corpus.terms());
+      corpus.add(writer, corpus.passages.subList(0, 200), false);
+      writer.commit("{\"next\": 200}");
+      corpus.add(writer, corpus.passages.subList(200, 400), false);
+    }
+    assertEquals(200, numDocs());
+    ImpactWriter writer = open();
+    writer.addTerms(corpus.terms());
+    corpus.add(writer, corpus.passages.subList(400, 500), false);
+    writer.rollback();
+    writer.close();
+    assertEquals(200, numDocs());
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      assertEquals("{\"next\": 200}", searcher.userData());
+    }
+    try (ImpactWriter again = open()) {
+      again.commit("{\"next\": 201}");
+    }
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      assertEquals("{\"next\": 201}", searcher.userData());
+    }
+  }
+
+  @Test
+  void theLastUpdateWins() throws IOException {
+    Corpus corpus = new Corpus(1);
+    try (ImpactWriter writer = open()) {
+      writer.addTerms(corpus.terms());
+      for (int round = 0; round < 40; round++) {
+        List<Corpus.Passage> batch = new ArrayList<>();
+        for (int i = 0; i < 50; i++) {
+          batch.add(new Corpus.Passage("p" + i % 25, round * 100L + i, Map.of(0, 1 + round)));
+        }
+        corpus.add(writer, batch, true);
+      }
+      writer.commit("");
+    }
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      assertEquals(25, searcher.numDocs());
+      List<Corpus.Hit> hits =
+          Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1f))), 100, 1)).get(0);
+      for (int i = 0; i < 25; i++) {
+        assertEquals(new Corpus.Hit("p" + i, 40, 3925 + i), hits.get(i));
+      }
+    }
+  }
+
+  @Test
+  void deleteCountsEachMatchOnce() throws IOException {
+    Corpus corpus = corpus(10);
+    try (ImpactWriter writer = open()) {
+      writer.addTerms(corpus.terms());
+      corpus.add(writer, corpus.passages, false);
+      corpus.add(writer, corpus.passages.subList(0, 2), false);
+      assertEquals(3, writer.delete(StringTable.of("p0", "p5", "p0", "nobody")));
+      assertEquals(0, writer.delete(StringTable.of("p0", "p5")));
+      writer.commit("");
+    }
+    assertEquals(9, numDocs());
+  }
+
+  @Test
+  void theVocabularyGrowsBetweenBatches() throws IOException {
+    try (ImpactWriter writer = open()) {
+      for (int i = 0; i < 3000; i++) {
+        writer.addTerms(StringTable.of("a-long-enough-term-to-make-the-array-grow-" + i));
+        Corpus one = new Corpus(0);
+        one.add(writer, List.of(new Corpus.Passage("p" + i, i, Map.of(i, 7))), false);
+      }
+      writer.commit("");
+    }
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      for (int i : new int[] {0, 1, 1499, 2999}) {
+        int docid = Packed.ints(searcher.docids(StringTable.of("p" + i)), "docids")[0];
+        byte[] term = StringTable.of("a-long-enough-term-to-make-the-array-grow-" + i);
+        assertEquals(7, Packed.ints(searcher.impacts(docid, term), "impacts")[0]);
+      }
+    }
+  }
+
+  @Test
+  void aSecondWriterIsRefused() throws IOException {
+    try (ImpactWriter first = open()) {
+      assertThrows(LockObtainFailedException.class, this::open);
+      first.commit("");
+    }
+    open().close();
+  }
+
+  @Test
+  void aClosedWriterRefusesCalls() throws IOException {
+    ImpactWriter writer = open();
+    writer.close();
+    writer.close();
+    assertThrows(IllegalStateException.class, () -> writer.commit(""));
+    assertThrows(IllegalStateException.class, () -> writer.addTerms(StringTable.of("a")));
+  }
+
+  @Test
+  void aWrongBatchIsRefusedWhole() throws IOException {
+    try (ImpactWriter writer = open()) {
+      writer.addTerms(StringTable.of("a", "b"));
+      int[] good = {0, 1, 2};
+      refused(writer, "indptr: expected 3 entries, found 2", 2, new int[] {0, 2}, new int[] {0, 1}, new int[] {1, 1});
+      refused(writer, "indptr must end with 2, found 3", 2, new int[] {0, 1, 3}, new int[] {0, 1}, new int[] {1, 1});
+      refused(writer, "indptr falls from 2 to 1", 2, new int[] {0, 2, 1}, new int[] {0}, new int[] {1});
+      refused(writer, "term id 2 is outside", 2, good, new int[] {0, 2}, new int[] {1, 1});
+      refused(writer, "term id -1 is outside", 2, good, new int[] {-1, 1}, new int[] {1, 1});
+      refused(writer, "impact 0 of", 2, good, new int[] {0, 1}, new int[] {1, 0});
+      refused(writer, "impact -3 of", 2, good, new int[] {0, 1}, new int[] {-3, 1});
+      refused(writer, "impacts: expected 2 entries, found 1", 2, good, new int[] {0, 1}, new int[] {1});
+      refused(writer, "positions: expected 2 entries, found 1", 1, good, new int[] {0, 1}, new int[] {1, 1});
+      int most = Integer.MAX_VALUE;
+      refused(writer, "impacts that sum to", 2, new int[] {0, 2, 2}, new int[] {0, 1}, new int[] {most, 1});
+      IllegalArgumentException longTerm =
+          assertThrows(
+              IllegalArgumentException.class, () -> writer.addTerms(StringTable.of("good", "x".repeat(32_767))));
+      assertTrue(longTerm.getMessage().contains("32767 bytes"), longTerm.getMessage());
+      writer.commit("");
+    }
+    assertEquals(0, numDocs());
+  }
+
+  private static void refused(
+      ImpactWriter writer, String message, int positions, int[] indptr, int[] terms, int[] impacts) {
+    byte[] two = StringTable.of("x", "y");
+    IllegalArgumentException thrown =
+        assertThrows(
+            IllegalArgumentException.class,
+            () ->
+                writer.add(
+                    two,
+                    two,
+                    two,
+                    Packed.bytes(new long[positions]),
+                    Packed.bytes(indptr),
+                    Packed.bytes(terms),
+                    Packed.bytes(impacts),
+                    false));
+    assertTrue(thrown.getMessage().contains(message), thrown.getMessage());
+  }
+
+  @Test
+  void theFirstFailureOfAThreadIsThrownFromThenOn() throws IOException {
+    RuntimeException first = new RuntimeException("the disk is full");
+    AtomicInteger indexed = new AtomicInteger();
+    IndexingPool pool =
+        new IndexingPool(
+            3,
+            (fields, batch, document) -> {
+              if (indexed.incrementAndGet() >= 500) {
+                throw indexed.get() == 500 ? first : new RuntimeException("a later one");
+              }
+            });
+    String[] names = new String[100_000];
+    java.util.Arrays.fill(names, "x");
+    byte[] table = StringTable.of(names);
+    StringTable strings = StringTable.unpack(table, "strings");
+    DocumentBatch batch =
+        new DocumentBatch(
+            strings,
+            strings,
+            strings,
+            new long[names.length],
+            new int[names.length + 1],
+            new int[0],
+            new int[0],
+            new Vocabulary().view());
+    IOException atSubmit = assertThrows(IOException.class, () -> pool.submit(batch, 0, batch.size()));
+    IOException atDrain = assertThrows(IOException.class, pool::drain);
+    assertSame(atSubmit.getCause(), atDrain.getCause());
+    assertTrue(atDrain.getMessage().startsWith("indexing failed: "), atDrain.getMessage());
+    pool.stop();
+    assertTrue(indexed.get() < 10_000, "what was queued after the failure is dropped");
+  }
+}
