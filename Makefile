@@ -1,0 +1,33 @@
+# What one can do here. `make help` lists it.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check jar clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## Say what one can do
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.installed ## Make the environment in .venv (locked versions)
+
+$(VENV)/.installed: requirements.lock setup.cfg pyproject.toml scripts/install.sh
+	@bash scripts/install.sh $(VENV)
+	@touch $@
+
+demo: install ## Index the example corpus, ask it a question, explain the answer
+	@bash scripts/demo.sh $(BIN)
+
+test: install ## Run the tests
+	@$(BIN)/python -m pytest -q
+
+check: install ## Lint, types, import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+jar: ## Rebuild the Lucene jar (needs a JDK of at least 21, and Maven)
+	@bash java/build.sh
+
+clean: ## Remove what was built, but not the environment
+	@rm -rf build dist java/target examples/sparta-index .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

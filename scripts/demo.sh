@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Index the example corpus, ask it a question, explain the answer.
+set -euo pipefail
+bin=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../examples"
+export PATH="$bin:$PATH"
+
+run() {
+  echo
+  echo "\$ sparta $(printf '%q ' "$@" | sed -E "s/(([A-Za-z0-9_.-]+\\\\ )+[A-Za-z0-9_.-]+)/'\1'/; s/\\\\ / /g")"
+  sparta "$@"
+}
+
+echo "The examples folder holds wiki.jsonl: $(wc -l < wiki.jsonl) short passages about many subjects."
+echo "A transformer reads each of them once and writes down which words should find it:"
+run index --corpus wiki.jsonl --overwrite
+echo
+echo "From here on no neural network is needed: a question is looked up and summed."
+run search "who founded google" -k 3
+echo
+echo "Why is the first passage first? Each word's impact:"
+run explain "who founded google" google
+echo
+echo "The index is in examples/sparta-index. Type next:"
+echo "  source .venv/bin/activate && cd examples"
+echo "  sparta search \"which metal is liquid at room temperature\""
+echo "  sparta terms google                          # the words this passage is found by"
+echo "  sparta search \"who founded google\" --channel bm25"
+echo "  sparta index --corpus YOUR.jsonl --index my-index && sparta search \"…\" --index my-index"
