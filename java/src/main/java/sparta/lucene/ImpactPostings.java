@@ -6,7 +6,6 @@ import org.apache.lucene.index.FreqAndNormBuffer;
 import org.apache.lucene.index.Impacts;
 import org.apache.lucene.index.ImpactsEnum;
 import org.apache.lucene.store.IndexInput;
-import org.apache.lucene.util.BitUtil;
 import org.apache.lucene.util.BytesRef;
 
 /** One term's postings for everybody who reads them document by document: a range is decoded when it is entered. */
@@ -173,7 +172,7 @@ final class ImpactPostings extends ImpactsEnum {
     if (Ranges.form(word) == Ranges.COLUMN) {
       decodeColumn(ranges.length(range));
     } else {
-      decodeList(Ranges.form(word));
+      decodeList(word);
     }
   }
 
@@ -198,24 +197,16 @@ final class ImpactPostings extends ImpactsEnum {
     }
   }
 
-  private void decodeList(int form) {
-    int entries = size;
-    int d = (range << Ranges.BITS) - 1;
-    int n = 0;
-    for (int i = 0; i < entries; i++) {
-      d += data[i] & 0xFF;
-      int impact =
-          switch (form) {
-            case Ranges.LIST_1 -> data[entries + i] & 0xFF;
-            case Ranges.LIST_2 -> (short) BitUtil.VH_LE_SHORT.get(data, entries + 2 * i) & 0xFFFF;
-            default -> (int) BitUtil.VH_LE_INT.get(data, entries + 4 * i);
-          };
-      if (impact > 0) {
-        docs[n] = d;
-        impacts[n++] = impact;
-      }
-    }
-    size = n;
+  private void decodeList(int word) {
+    int base = range << Ranges.BITS;
+    size = 0;
+    ImpactLists.each(
+        data,
+        word,
+        (d, impact) -> {
+          docs[size] = base + d;
+          impacts[size++] = impact;
+        });
   }
 
   /** The bound of the range around the document last named, then that of the whole term. */

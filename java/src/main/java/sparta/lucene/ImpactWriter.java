@@ -35,7 +35,7 @@ public final class ImpactWriter implements Closeable {
   private boolean closed;
 
   /**
-   * Creates the index, or opens what its last commit left.
+   * Creates the index in Lucene's format, or opens what its last commit left.
    *
    * @param dir the index folder
    * @param language decides the analysis of the text, see {@link Analyzers}
@@ -43,11 +43,21 @@ public final class ImpactWriter implements Closeable {
    * @param ramBufferMb memory for postings before they are flushed to a segment
    */
   public ImpactWriter(String dir, String language, int threads, int ramBufferMb) throws IOException {
+    this(dir, language, threads, ramBufferMb, "lucene");
+  }
+
+  /**
+   * Creates the index, or opens what its last commit left.
+   *
+   * @param codec what new segments are written with, see {@link ImpactCodec#of}; older ones stay as they are until
+   *     they are merged
+   */
+  public ImpactWriter(String dir, String language, int threads, int ramBufferMb, String codec) throws IOException {
     if (threads < 1 || ramBufferMb < 1) {
       throw new IllegalArgumentException(
           "threads and ramBufferMb must be 1 or more, found " + threads + " and " + ramBufferMb);
     }
-    IndexWriterConfig config = config(Analyzers.of(language), ramBufferMb);
+    IndexWriterConfig config = config(Analyzers.of(language), ramBufferMb).setCodec(ImpactCodec.of(codec));
     directory = FSDirectory.open(Path.of(dir));
     try {
       writer = new IndexWriter(directory, config);

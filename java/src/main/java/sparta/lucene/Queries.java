@@ -41,7 +41,7 @@ final class Queries {
       for (int i = indptr[q]; i < indptr[q + 1]; i++) {
         addWeight(bag, terms.bytes(i), weights[i]);
       }
-      queries[q] = sum(Fields.CONTENTS, bag);
+      queries[q] = new ImpactQuery(Fields.CONTENTS, bag);
     }
     return queries;
   }
@@ -57,7 +57,7 @@ final class Queries {
       }
       tokens.end();
     }
-    return sum(Fields.TEXT, bag);
+    return words(bag);
   }
 
   private static void addWeight(Map<BytesRef, Float> bag, BytesRef term, float weight) {
@@ -70,11 +70,11 @@ final class Queries {
     }
   }
 
-  private static Query sum(String field, Map<BytesRef, Float> bag) {
+  private static Query words(Map<BytesRef, Float> bag) {
     BooleanQuery.Builder query = new BooleanQuery.Builder();
     bag.forEach(
-        (term, weight) ->
-            query.add(new BoostQuery(new TermQuery(new Term(field, term)), weight), BooleanClause.Occur.SHOULD));
+        (word, count) ->
+            query.add(new BoostQuery(new TermQuery(new Term(Fields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
     return query.build();
   }
 }

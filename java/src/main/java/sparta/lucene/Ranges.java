@@ -67,6 +67,11 @@ final class Ranges {
     return Math.min(SIZE, maxDoc - (range << BITS));
   }
 
+  /** One past the last document of a range. */
+  static int end(int range, int maxDoc) {
+    return (range << BITS) + length(range, maxDoc);
+  }
+
   static int word(int form, int entries, int highest) {
     int bound = form == LIST_4 ? (int) (((long) highest + WIDE_UNIT - 1) / WIDE_UNIT) : highest;
     return bound << (ENTRY_BITS + 2) | form << ENTRY_BITS | entries;

@@ -66,7 +66,7 @@ class ImpactSearcherTest {
   /** Writes in several commits, some passages twice, and deletes a few: many segments, with holes. */
   private void write(Corpus corpus, Random random, int commits) throws IOException {
     int size = corpus.passages.size();
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, "sparta")) {
       writer.addTerms(corpus.terms());
       for (int c = 0; c < commits; c++) {
         List<Corpus.Passage> part = corpus.passages.subList(size * c / commits, size * (c + 1) / commits);
@@ -184,7 +184,7 @@ class ImpactSearcherTest {
       Map<Integer, Integer> impacts = i % 3 == 0 ? Map.of(0, 5, 1, 2) : i % 3 == 1 ? Map.of(0, 7) : Map.of(1, 3, 2, 4);
       corpus.passages.add(new Corpus.Passage("p" + i, n - i, impacts));
     }
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 64)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 64, "sparta")) {
       writer.addTerms(corpus.terms());
       corpus.add(writer, corpus.passages, false);
       writer.forceMerge(1);

@@ -1,0 +1,95 @@
+package sparta.lucene;
+
+import java.util.Arrays;
+import java.util.Map;
+import org.apache.lucene.index.Term;
+import org.apache.lucene.search.BooleanClause;
+import org.apache.lucene.search.BooleanQuery;
+import org.apache.lucene.search.BoostQuery;
+import org.apache.lucene.search.IndexSearcher;
+import org.apache.lucene.search.Query;
+import org.apache.lucene.search.QueryVisitor;
+import org.apache.lucene.search.ScoreMode;
+import org.apache.lucene.search.TermQuery;
+import org.apache.lucene.search.Weight;
+import org.apache.lucene.util.BytesRef;
+
+/**
+ * The sum of weight × impact over some terms of a field; finds the documents that have one of them.
+ *
+ * <p>A contribution is the float32 product, contributions are added in double precision, and the sum is rounded once
+ * to float32, whatever similarity the searcher has. Segments of {@link ImpactPostingsFormat} are summed range by range
+ * ({@link ImpactScorer}), all others by Lucene's term queries, with the same scores.
+ */
+public final class ImpactQuery extends Query {
+  final String field;
+  final BytesRef[] terms;
+  final float[] weights;
+
+  /**
+   * @param field a field of impacts
+   * @param weights distinct terms, each with a finite weight above 0
+   */
+  public ImpactQuery(String field, Map<BytesRef, Float> weights) {
+    this.field = field;
+    this.terms = new BytesRef[weights.size()];
+    this.weights = new float[weights.size()];
+    int i = 0;
+    for (Map.Entry<BytesRef, Float> entry : weights.entrySet()) {
+      float weight = entry.getValue();
+      if (!(weight > 0) || weight == Float.POSITIVE_INFINITY) {
+        throw new IllegalArgumentException(
+            "term " + entry.getKey().utf8ToString() + " has weight " + weight + "; weights are finite and above 0");
+      }
+      terms[i] = BytesRef.deepCopyOf(entry.getKey());
+      this.weights[i++] = weight;
+    }
+  }
+
+  /** The same in Lucene's own queries; they need {@link ImpactSimilarity} to score the same. */
+  Query plain() {
+    BooleanQuery.Builder plain = new BooleanQuery.Builder();
+    for (int i = 0; i < terms.length; i++) {
+      Query term = new BoostQuery(new TermQuery(new Term(field, terms[i])), weights[i]);
+      plain.add(term, BooleanClause.Occur.SHOULD);
+    }
+    return plain.build();
+  }
+
+  @Override
+  public Weight createWeight(IndexSearcher searcher, ScoreMode scoreMode, float boost) {
+    return new ImpactWeight(this, searcher, scoreMode, boost);
+  }
+
+  @Override
+  public void visit(QueryVisitor visitor) {
+    if (visitor.acceptField(field)) {
+      QueryVisitor optional = visitor.getSubVisitor(BooleanClause.Occur.SHOULD, this);
+      optional.consumeTerms(this, Arrays.stream(terms).map(term -> new Term(field, term)).toArray(Term[]::new));
+    }
+  }
+
+  @Override
+  public String toString(String defaultField) {
+    StringBuilder text = new StringBuilder();
+    for (int i = 0; i < terms.length; i++) {
+      text.append(i > 0 ? " " : "");
+      text.append(field.equals(defaultField) ? "" : field + ":").append(terms[i].utf8ToString());
+      text.append('^').append(weights[i]);
+    }
+    return "impacts(" + text + ")";
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return sameClassAs(other)
+        && field.equals(((ImpactQuery) other).field)
+        && Arrays.equals(terms, ((ImpactQuery) other).terms)
+        && Arrays.equals(weights, ((ImpactQuery) other).weights);
+  }
+
+  @Override
+  public int hashCode() {
+    return 31 * (31 * (31 * classHash() + field.hashCode()) + Arrays.hashCode(terms)) + Arrays.hashCode(weights);
+  }
+}

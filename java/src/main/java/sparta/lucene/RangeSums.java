@@ -1,0 +1,28 @@
+package sparta.lucene;
+
+import java.io.IOException;
+import org.apache.lucene.search.LeafCollector;
+import org.apache.lucene.util.Bits;
+
+/** Accumulators for the documents of one range. A document of which nothing was added has the sum 0. */
+interface RangeSums {
+  void clear();
+
+  /** Whether a sum that is nowhere above {@code bound} may come to the threshold. */
+  boolean possible(double bound, float threshold);
+
+  /** Whether some document's sum may come to the threshold when at most {@code more} is added to it. */
+  boolean reach(double more, float threshold);
+
+  /** Adds one posting; documents count from the start of the range. */
+  void add(int doc, int impact, float weight);
+
+  /** Adds a list of the given range, which may be empty. */
+  void addList(ScoredTerm term, int range) throws IOException;
+
+  void addColumn(ScoredTerm term, int range) throws IOException;
+
+  /** Collects the accepted documents of [from, to) that reach the threshold of {@code current}, in their order. */
+  void collect(ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
+      throws IOException;
+}
