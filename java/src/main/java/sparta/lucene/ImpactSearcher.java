@@ -209,7 +209,7 @@ public final class ImpactSearcher implements Closeable {
       throw new IllegalArgumentException("k must be 1 or more, found " + k);
     }
     HitList[] hits = new HitList[queries.length];
-    Parallel.run(queries.length, threads, i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k)));
+    Parallel.run(queries.length, threads, i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
     return HitList.pack(hits);
   }
 

@@ -37,6 +37,9 @@ final class ImpactWeight extends Weight {
     if (terms == null) {
       return null;
     }
+    if (!multiplies()) {
+      return plain().scorerSupplier(leaf);
+    }
     List<ScoredTerm> found = new ArrayList<>(query.terms.length);
     TermsEnum cursor = terms.iterator();
     for (int i = 0; i < query.terms.length; i++) {
@@ -58,6 +61,16 @@ final class ImpactWeight extends Weight {
 
   @Override
   public boolean isCacheable(LeafReaderContext leaf) {
+    return true;
+  }
+
+  /** Whether all weights are still positive and finite after the boost. */
+  private boolean multiplies() {
+    for (float weight : query.weights) {
+      if (!(weight * boost > 0) || weight * boost == Float.POSITIVE_INFINITY) {
+        return false;
+      }
+    }
     return true;
   }
 

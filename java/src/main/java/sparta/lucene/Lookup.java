@@ -39,14 +39,23 @@ final class Lookup {
     return ids;
   }
 
-  /** Corpus positions, in the order of the docids. */
+  /** Corpus positions, in the order of the docids; 0 where there is none. */
   long[] positions(int[] docids) throws IOException {
+    return positions(docids, 0);
+  }
+
+  /** What decides ties: corpus positions, in the order of the docids, and the last where there is none. */
+  long[] order(int[] docids) throws IOException {
+    return positions(docids, Long.MAX_VALUE);
+  }
+
+  private long[] positions(int[] docids, long otherwise) throws IOException {
     long[] positions = new long[docids.length];
     inDocOrder(
         docids,
         leaf -> {
           NumericDocValues values = DocValues.getNumeric(leaf, Fields.POSITION);
-          return (slot, doc) -> positions[slot] = values.advanceExact(doc) ? values.longValue() : 0;
+          return (slot, doc) -> positions[slot] = values.advanceExact(doc) ? values.longValue() : otherwise;
         });
     return positions;
   }

@@ -2,9 +2,7 @@ package sparta.lucene;
 
 import java.io.IOException;
 import java.util.Collection;
-import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.LeafReaderContext;
-import org.apache.lucene.index.NumericDocValues;
 import org.apache.lucene.search.Collector;
 import org.apache.lucene.search.CollectorManager;
 import org.apache.lucene.search.LeafCollector;
@@ -14,26 +12,26 @@ import org.apache.lucene.search.ScoreMode;
 /**
  * Collects the top k in the order of {@link TopHits}.
  *
- * <p>Once k hits are kept, Lucene is told to skip what scores <em>below</em> the worst of them. What scores the same
- * still arrives, because its corpus position may be the earlier one; only then is the position looked up.
+ * <p>Lucene is told to skip what scores <em>below</em> the k-th best score known so far. What scores the same still
+ * arrives, because its corpus position may be the earlier one.
  */
 final class TopHitsCollector implements Collector {
   private final TopHits hits;
 
-  private TopHitsCollector(int k) {
-    hits = new TopHits(k);
+  private TopHitsCollector(TopHits hits) {
+    this.hits = hits;
   }
 
   /** For a search in one thread, which has one collector. */
-  static CollectorManager<TopHitsCollector, HitList> manager(int k) {
+  static CollectorManager<TopHitsCollector, HitList> manager(int k, TopHits.Positions positions) {
     return new CollectorManager<>() {
       @Override
       public TopHitsCollector newCollector() {
-        return new TopHitsCollector(k);
+        return new TopHitsCollector(new TopHits(k, positions));
       }
 
       @Override
-      public HitList reduce(Collection<TopHitsCollector> collectors) {
+      public HitList reduce(Collection<TopHitsCollector> collectors) throws IOException {
         if (collectors.size() > 1) {
           throw new IllegalStateException("expected one collector, found " + collectors.size());
         }
@@ -48,19 +46,16 @@ final class TopHitsCollector implements Collector {
   }
 
   @Override
-  public LeafCollector getLeafCollector(LeafReaderContext leaf) throws IOException {
-    NumericDocValues positions = DocValues.getNumeric(leaf.reader(), Fields.POSITION);
-    return new Leaf(leaf.docBase, positions);
+  public LeafCollector getLeafCollector(LeafReaderContext leaf) {
+    return new Leaf(leaf.docBase);
   }
 
   private final class Leaf implements LeafCollector {
     private final int docBase;
-    private final NumericDocValues positions;
     private Scorable scorer;
 
-    Leaf(int docBase, NumericDocValues positions) {
+    Leaf(int docBase) {
       this.docBase = docBase;
-      this.positions = positions;
     }
 
     @Override
@@ -72,26 +67,15 @@ final class TopHitsCollector implements Collector {
     @Override
     public void collect(int doc) throws IOException {
       float score = scorer.score();
-      if (!hits.full()) {
-        hits.add(score, position(doc), docBase + doc);
+      if (score >= hits.threshold() && hits.add(docBase + doc, score)) {
         skipWorse();
-      } else if (score >= hits.worstScore()) {
-        long position = position(doc);
-        if (hits.beatsWorst(score, position)) {
-          hits.replaceWorst(score, position, docBase + doc);
-          skipWorse();
-        }
       }
     }
 
     private void skipWorse() throws IOException {
-      if (hits.full()) {
-        scorer.setMinCompetitiveScore(hits.worstScore());
+      if (hits.threshold() > 0) {
+        scorer.setMinCompetitiveScore(hits.threshold());
       }
-    }
-
-    private long position(int doc) throws IOException {
-      return positions.advanceExact(doc) ? positions.longValue() : Long.MAX_VALUE;
     }
   }
 }
