@@ -4,7 +4,7 @@ Nothing here starts Java on import. `start_jvm` is what everything that needs Ja
 called again, from any thread.
 
 Most of the time that a start takes goes into loading Lucene's classes from the jar. An archive of them, in a
-form that the runtime maps into memory, saves more than half of it. It lies in the user's cache folder; when it
+form that the runtime maps into memory, saves more than half of it. It lies in the cache folder; when it
 is missing, it is made in the background after the process that missed it has ended.
 `SPARTA_JVM_ARCHIVE=off` forbids it.
 """
