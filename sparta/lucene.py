@@ -22,6 +22,7 @@ from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaErr
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 _MOST_BYTES = 2**31 - 9
+_SURELY_ROOM = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class ImpactWriter:
         :raises InputError: a term is longer than Lucene's 32,766 bytes.
         """
         packed = pack_strings(terms)
-        with _java(self.path):
+        with _java(self.path) as autoclass:
+            _check_room(autoclass, packed)
             self._java.addTerms(packed)
 
     def add(
@@ -117,6 +119,7 @@ class ImpactWriter:
         :param impacts: `(n_postings,)` integers, 1 or more
         :param update: first remove what has the same ids; of several with one id in it the last remains
         :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
+        :raises JavaError: the batch does not fit into Java's memory.
         """
         packed = (
             pack_strings(ids),
@@ -127,7 +130,8 @@ class ImpactWriter:
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
         )
-        with _java(self.path):
+        with _java(self.path) as autoclass:
+            _check_room(autoclass, *packed)
             self._java.add(*packed, update)
 
     def delete(self, ids: Sequence[str]) -> int:
@@ -370,6 +374,13 @@ def _check_size(size: int) -> None:
         raise InputError(
             f"a batch of {size:,} bytes; at most 2 GB pass at once", remedy="use smaller batches"
         )
+
+
+def _check_room(autoclass: Any, *packed: bytes) -> None:
+    """Let Java say that its memory is too small for these arrays: pyjnius would crash."""
+    size = sum(map(len, packed))
+    if size > _SURELY_ROOM:
+        autoclass("sparta.lucene.Room").check(min(size, _MOST_BYTES))
 
 
 def _bytes(array: Any) -> bytes:

@@ -264,6 +264,26 @@ def test_states_of_the_folder(tmp_path):
         ImpactSearcher(path)
 
 
+SMALL_HEAP = """
+import sys
+from sparta.base.errors import JavaError
+from sparta.lucene import ImpactWriter
+with ImpactWriter(sys.argv[1]) as writer:
+    try:
+        writer.add(["a"], ["x" * 150_000_000], [""], [0], [0, 0], [], [])
+    except JavaError as error:
+        print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in error.remedy)
+"""
+
+
+@pytest.mark.jvm
+def test_batch_larger_than_javas_memory(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", "SPARTA_JVM_HEAP": "64m"}
+    command = [sys.executable, "-c", SMALL_HEAP, str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "message", "reading", "kind"),
     [
