@@ -71,6 +71,7 @@ class SpladeDocumentEncoder(SparseEncoder):
         self.decoder = _take_decoder(language_model)
         self.language_model = language_model
         self.query_weights = query_weights
+        self.check_vocabulary()
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return what the decoder would have been given; segments are not used."""

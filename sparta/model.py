@@ -118,6 +118,15 @@ class SparseEncoder(nn.Module):
         excluded[self.tokenizer.get_vocab_size() :] = True
         return excluded
 
+    def check_vocabulary(self) -> None:
+        """Refuse a tokenizer that knows more wordpieces than the model has term embeddings."""
+        known, terms = self.tokenizer.get_vocab_size(), self.term_matrix().shape[0]
+        if known > terms:
+            raise ModelError(
+                f"expected at most {terms} wordpieces, as many as term embeddings, found {known}",
+                remedy="use the tokenizer that the model was trained with",
+            )
+
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
@@ -204,6 +213,7 @@ class SpartaModel(SparseEncoder):
         self.term_embeddings = None if config.tied else nn.Parameter(_words(encoder).detach().clone())
         self._encoder_config: Any = encoder.config
         self._segments = getattr(encoder.config, "type_vocab_size", 0) >= 2
+        self.check_vocabulary()
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return the encoder's last hidden states."""
@@ -222,9 +232,11 @@ class SpartaModel(SparseEncoder):
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        encoder = {k: v for k, v in self._encoder_config.to_dict().items() if k != "_name_or_path"}
         config = {
-            **self._encoder_config.to_dict(),
+            **encoder,
             "architectures": ["SpartaModel"],
+            "dtype": "float32",
             "sparta": self.config.as_dict(),
         }
         save_state(folder / "model.safetensors", self.state_dict(), int8=int8)

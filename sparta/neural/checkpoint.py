@@ -39,9 +39,8 @@ def save_state(path: Path, state: dict[str, torch.Tensor], *, int8: bool = False
         else:
             stored[name] = tensor.clone()
     with atomic_path(path) as temporary:
-        save_file(
-            stored, str(temporary), metadata={"format": "pt", "weights": "int8-rows" if int8 else "full"}
-        )
+        # One entry of metadata: safetensors writes several in any order, and equal states make equal files.
+        save_file(stored, str(temporary), metadata={"format": "pt"})
 
 
 def load_state(path: Path) -> dict[str, torch.Tensor]:
