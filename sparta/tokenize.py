@@ -37,14 +37,21 @@ def _through_transformers(name: str) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        fast = AutoTokenizer.from_pretrained(name)
-        return Tokenizer.from_str(fast.backend_tokenizer.to_str())
-    except (OSError, ValueError, AttributeError) as error:
-        raise ModelError(
-            f"expected a tokenizer, found none that can be used: {error}",
-            where=name,
-            remedy="the folder needs a tokenizer.json or a vocab.txt",
-        ) from error
+        fast = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        raise _no_tokenizer(name, str(error)) from error
+    if tokenizer.get_vocab_size() <= len(tokenizer.get_added_tokens_decoder()):
+        raise _no_tokenizer(name, "it has no words")  # transformers makes such a one for a folder without any
+    return tokenizer
+
+
+def _no_tokenizer(name: str, reason: str) -> ModelError:
+    return ModelError(
+        f"expected a tokenizer, found none that can be used: {reason}",
+        where=name,
+        remedy="the folder needs a tokenizer.json or a vocab.txt",
+    )
 
 
 class QueryTokenizer:
