@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from tokenizers import Tokenizer
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import IndexStateError, ModelError
+from sparta.base.files import atomic_write, storage_errors
 from sparta.quantize import Quantizer
 
 
@@ -112,15 +113,24 @@ class QuerySide:
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json and, when there are any, query_weights.safetensors."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.tokenizer.save(str(folder / "tokenizer.json"))
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
         if self.weights is not None:
-            save_file({"weights": self.weights}, str(folder / "query_weights.safetensors"))
+            atomic_write(folder / "query_weights.safetensors", save({"weights": self.weights}))
 
     @staticmethod
     def load(folder: Path, identity: dict[str, Any]) -> QuerySide:
         """Read what `save` wrote; `identity` is the manifest's."""
         weights = None
+        weighted = ["query_weights.safetensors"] if identity["weighted_queries"] else []
+        for name in ["tokenizer.json", *weighted]:
+            if not (folder / name).is_file():
+                raise IndexStateError(
+                    "a file is missing",
+                    where=str(folder / name),
+                    remedy="build the folder again, or restore it from a copy",
+                )
         if identity["weighted_queries"]:
             weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
         return QuerySide(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import random
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,6 +42,42 @@ def _vocabulary() -> list[str]:
     pieces = [*letters, *(f"##{c}" for c in letters), *PUNCTUATION, *WORDS, *SUFFIXES, *CHINESE]
     head = ["[PAD]", *(f"[unused{i}]" for i in range(10)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     return [*head, *dict.fromkeys(pieces)]
+
+
+@pytest.fixture(scope="session")
+def make_records() -> Callable[..., list[dict[str, Any]]]:
+    """A function `(n, *, seed=0, longest=12, prefix="p") -> records` of words that the tiny models know."""
+
+    def make(n: int, *, seed: int = 0, longest: int = 12, prefix: str = "p") -> list[dict[str, Any]]:
+        rng = random.Random(seed)
+        texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, longest))) for _ in range(n)]
+        return [
+            {"id": f"{prefix}{i}", "text": text, "title": rng.choice(WORDS)} for i, text in enumerate(texts)
+        ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
+    """A function that writes records, one a line, and gives the path back."""
+
+    def write(path: Path, records: list[dict[str, Any]]) -> Path:
+        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: small models are faster so, and results do not depend on the machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
