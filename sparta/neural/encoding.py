@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from sparta.base.errors import InputError
+
 logger = logging.getLogger(__name__)
 
 _MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory")
@@ -63,9 +65,18 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def pick_device(name: str | None = None) -> torch.device:
-    """Return the named device, or CUDA, MPS, CPU: the first there is."""
+    """Return the named device, or CUDA, MPS, CPU: the first there is.
+
+    :raises InputError: torch cannot use the named device here.
+    """
     if name:
-        return torch.device(name)
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # AssertionError: a torch built without CUDA
+            raise InputError(
+                f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
+                remedy="use --device cpu, or leave it out; sparta doctor shows what there is",
+            ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
