@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +12,7 @@ from typing import Any
 
 import click
 
-from sparta.base.errors import SpartaError
+from sparta.base.errors import InputError, SpartaError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -18,22 +20,43 @@ INTERRUPTED = 130
 
 
 class SpartaGroup(click.Group):
-    """A command group that prints a SpartaError as a message, with its exit code, and Ctrl-C as what it is."""
+    """A command group that prints a SpartaError as a message, with its exit code, and Ctrl-C as what it is.
+
+    Its help lists the commands in the order in which they are written down.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, not sorted."""
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         _quiet_logging()
+        _never_fail_to_print()
         try:
             return super().invoke(ctx)
         except SpartaError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("interrupted: what was finished is kept; the same command with --resume goes on", err=True)
+            click.echo(_interrupted(self.commands.get(ctx.invoked_subcommand or "")), err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
+
+
+def _interrupted(command: click.Command | None) -> str:
+    if command is not None and any(option.name == "resume" for option in command.params):
+        return "interrupted: what was finished is kept; the same command with --resume goes on"
+    return "interrupted"
+
+
+def _never_fail_to_print() -> None:
+    """On a terminal without Unicode, print something else instead of characters that it lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _quiet_logging() -> None:
@@ -55,14 +78,47 @@ def options(*decorators: Decorator) -> Decorator:
     return apply
 
 
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """Text from the command line, where bytes that the locale cannot read are read as UTF-8."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return valid Unicode, whatever was typed."""
+        return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def dumps(value: Any) -> str:
+    """JSON that any terminal can show."""
+    try:
+        unicode = "utf" in (sys.stdout.encoding or "").lower()
+    except AttributeError:
+        unicode = False
+    return json.dumps(value, ensure_ascii=not unicode)
+
+
+folder_type = click.Path(path_type=Path, file_okay=False)
+file_type = click.Path(path_type=Path, dir_okay=False)
+
 index_option = click.option(
-    "--index", type=click.Path(path_type=Path), help="Index folder [default: $SPARTA_INDEX or ./sparta-index]."
+    "--index",
+    type=folder_type,
+    envvar="SPARTA_INDEX",
+    help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
 
 model_options = options(
-    click.option("--model", help="Model folder or hub id [default: the model that ships with sparta]."),
-    click.option("--bits", type=click.IntRange(1, 16), default=8, show_default=True, help="Bits of an impact."),
-    click.option("--device", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."),
+    click.option(
+        "--model",
+        metavar="FOLDER|ID",
+        help="Model folder or hub id [default: the model that ships with sparta].",
+    ),
+    click.option(
+        "--bits", type=click.IntRange(1, 16), default=8, show_default=True, help="Bits of an impact."
+    ),
+    click.option(
+        "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
+    ),
     click.option(
         "--dtype",
         type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
@@ -93,12 +149,22 @@ write_options = options(
 
 
 def devices_of(text: str | None) -> tuple[str, ...]:
-    """`cuda:0,cuda:1` to its parts."""
-    return tuple(part.strip() for part in text.split(",")) if text else ()
+    """`cuda:0,cuda:1` to its parts, of which torch must know each."""
+    from sparta.neural.encoding import pick_device
+
+    parts = tuple(part.strip() for part in text.split(",")) if text is not None else ()
+    for part in parts:
+        if not part:
+            raise InputError(
+                f"expected a device, or several separated by commas, found {text!r}",
+                remedy="name it, as in --device cpu or --device cuda:0,cuda:1, or leave the option out",
+            )
+        pick_device(part)
+    return parts
 
 
 def encode_options(**given: Any) -> Any:
-    """Encoding options from what the command line gave."""
+    """Return the encoding options that the command line gave."""
     from sparta.encode import EncodeOptions
 
     return EncodeOptions(
@@ -112,7 +178,7 @@ def encode_options(**given: Any) -> Any:
 
 
 def open_model(name: str | None, bits: int, device: str | None) -> Any:
-    """The model on its first device."""
+    """Open the model on its first device."""
     from sparta.load import load_model
     from sparta.neural.encoding import pick_device
 
@@ -130,10 +196,15 @@ def count_lines(source: str) -> int | None:
 
 
 def progress_bar(total: int | None, *, quiet: bool, unit: str = "passage") -> Any:
-    """A bar with rate and ETA on a terminal, nothing elsewhere."""
+    """Open a bar with rate and ETA on a terminal, nothing elsewhere."""
     from tqdm import tqdm
 
     return tqdm(total=total, unit=unit, disable=True if quiet else None, smoothing=0.1, file=sys.stderr)
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 passage`, `2 passages`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
@@ -142,6 +213,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        parts = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        parts = [
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._args import (
     SpartaGroup,
+    Text,
     count_lines,
+    counted,
+    dumps,
     encode_options,
+    file_type,
+    folder_type,
     index_option,
     model_options,
     open_model,
@@ -23,8 +27,13 @@ from cli._args import (
 )
 from sparta.base.errors import InputError
 
+if TYPE_CHECKING:
+    from sparta.layout import IndexFolder
 
-@click.group(cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+@click.group(
+    cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="sparta-search", prog_name="sparta")
 def main() -> None:
     """Open-domain question answering from a Lucene index that a transformer wrote.
@@ -32,47 +41,75 @@ def main() -> None:
     \b
     sparta index --corpus wiki.jsonl
     sparta search "who founded google"
-    """
+    """  # noqa: D301 (click looks for the backspace)
 
 
 # ---------------------------------------------------------------- writing
 
 
 @main.command()
-@click.option("--corpus", help="JSONL, DPR TSV, a folder of them, gzipped or not, or - for standard input.")
 @click.option(
-    "--vectors", multiple=True, type=click.Path(path_type=Path), help="Shards of sparta encode, or JSON vectors."
+    "--corpus",
+    metavar="PATH",
+    help="JSONL, DPR TSV, a folder of them, gzipped or not, or - for standard input.",
 )
-@click.option("--tokenizer", help="With JSON vectors: the model whose vocabulary they use.")
+@click.option(
+    "--vectors",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Shards of sparta encode (the option may be repeated), or JSON vectors.",
+)
+@click.option(
+    "--tokenizer", metavar="FOLDER|ID", help="With JSON vectors: the model whose wordpieces their terms are."
+)
 @index_option
 @model_options
 @unit_options
-@click.option("--language", default="en", show_default=True, help="Analysis of the texts for BM25.")
-@click.option("--append", "mode", flag_value="append", help="Add to an existing index.")
-@click.option("--overwrite", "mode", flag_value="overwrite", help="Replace an existing index when this one is done.")
+@click.option(
+    "--language", help="Language of the texts, for BM25 and sentences [default: en, or that of the index]."
+)
+@click.option("--append", is_flag=True, help="Add to an existing index.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing index when this one is done.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted command stopped.")
 @click.option("--optimize", is_flag=True, help="Merge into one segment at the end.")
 @write_options
 def index(
-    corpus: str | None, vectors: tuple[Path, ...], tokenizer: str | None, mode: str | None, **given: Any
+    corpus: str | None,
+    vectors: tuple[Path, ...],
+    tokenizer: str | None,
+    append: bool,
+    overwrite: bool,
+    **given: Any,
 ) -> None:
-    """Index a corpus (encoding it on the way), or vectors that are ready."""
+    """Index a corpus, or vectors that are ready.
+
+    A corpus is encoded on the way. An existing index is never changed without --append or --overwrite.
+    """
     if bool(corpus) == bool(vectors):
         raise InputError(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
             remedy="sparta index --corpus wiki.jsonl",
         )
-    if vectors:
-        from sparta.sources import vectors_source
+    if append and overwrite:
+        raise InputError(
+            "expected --append or --overwrite, found both",
+            remedy="--append adds to the index that is there, --overwrite replaces it",
+        )
+    mode = "append" if append else "overwrite" if overwrite else "create"
+    if not vectors:
+        _index_corpus(str(corpus), mode, given)
+        return
+    folder, language = _target(given, mode)
+    _check_runtime()
+    from sparta.sources import vectors_source
 
-        source = vectors_source(vectors, tokenizer)
-        _write(source, mode or "create", given)
-    else:
-        _index_corpus(str(corpus), mode or "create", given)
+    _write(folder, vectors_source(vectors, tokenizer), mode, {**given, "language": language})
 
 
 @main.command()
-@click.option("--corpus", required=True, help="Passages that are new or replace those of the same id.")
+@click.option(
+    "--corpus", metavar="PATH", required=True, help="Passages that are new or replace those of the same id."
+)
 @index_option
 @model_options
 @unit_options
@@ -84,36 +121,50 @@ def update(corpus: str, **given: Any) -> None:
 
 
 @main.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", type=Text())
 @index_option
 def delete(ids: tuple[str, ...], index: Path | None) -> None:
     """Delete passages by id."""
     from sparta.index import delete_passages
     from sparta.layout import IndexFolder, default_index
 
-    deleted, missing = delete_passages(IndexFolder(index or default_index()), ids)
+    folder = IndexFolder(index or default_index())
+    folder.state()  # without an index, nothing is made
+    deleted, missing = delete_passages(folder, ids)
     click.echo(f"deleted {deleted} of {len(ids)}")
     if missing:
-        raise InputError(f"the index holds no passage with these ids: {', '.join(missing)}")
+        raise InputError(
+            f"the index holds no passage with the id {', '.join(map(repr, missing))}",
+            where=str(folder.path),
+            remedy="sparta search prints ids",
+        )
 
 
 @main.command()
-@click.option("--corpus", required=True, help="As for sparta index.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder for the shards.")
+@click.option("--corpus", metavar="PATH", required=True, help="As for sparta index.")
+@click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
 @model_options
 @unit_options
-@click.option("--shard", default="0/1", show_default=True, help="This machine's share: i/n, i from 0.")
-@click.option("--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard.")
+@click.option(
+    "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
+)
+@click.option(
+    "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard."
+)
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
-    """Encode a corpus into shards of sparse vectors, for sparta index --vectors."""
+    """Encode a corpus into shards of sparse vectors.
+
+    Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
+    """
     from sparta.base.corpus import CorpusReader
     from sparta.encode import encode_corpus
 
     CorpusReader(corpus)  # a wrong path is told before a model is loaded
+    part = _part(shard)
+    chosen = encode_options(**given, part=part)
     model = open_model(given["model"], given["bits"], given["device"])
-    chosen = encode_options(**given, part=_part(shard))
     with progress_bar(count_lines(corpus), quiet=quiet) as bar:
         report = encode_corpus(
             corpus,
@@ -124,10 +175,10 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
             skip_invalid=given["skip_invalid"],
             advance=bar.update,
         )
-    counts = report.corpus["counts"]
     click.echo(
-        f"{output}: encoded {report.encoded:,} passages ({report.mean_terms:,.0f} terms each), kept {report.kept:,}, "
-        f"left to other machines {report.elsewhere:,}; {_read_counts(counts)}"
+        f"{output}: encoded {counted(report.encoded, 'passage')} ({report.mean_terms:,.0f} terms each), "
+        f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
+        f"{_windowed(report.windowed)}{_read_counts(report.corpus['counts'])}"
     )
 
 
@@ -135,28 +186,55 @@ def _part(text: str) -> tuple[int, int]:
     try:
         i, n = (int(number) for number in text.split("/"))
     except ValueError:
-        raise InputError(f"expected --shard i/n, found {text!r}", remedy="for the first of two: 0/2") from None
+        i, n = 0, 0
+    if not 0 <= i < n:
+        raise InputError(
+            f"expected --shard i/n with 0 ≤ i < n, found {text!r}",
+            remedy="for the first of two machines: 0/2",
+        )
     return i, n
+
+
+def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, str]:
+    """Return the index folder and the language of its texts; what is added to must be there."""
+    from sparta.layout import IndexFolder, default_index
+
+    folder = IndexFolder(given["index"] or default_index())
+    asked = given.get("language")
+    if mode not in ("append", "update"):
+        return folder, asked or "en"
+    there = folder.state().searchable
+    own = there.language if there else "en"
+    if asked not in (None, own):
+        raise InputError(
+            f"expected texts in the index's own language {own!r}, found --language {asked}",
+            where=str(folder.path),
+            remedy="leave --language out, or put these texts into another --index",
+        )
+    return folder, own
 
 
 def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     from sparta.base.corpus import CorpusReader
 
-    CorpusReader(corpus)  # a wrong path is told before a model is loaded
+    CorpusReader(corpus)  # what can be told at once is told before a model is loaded
+    folder, language = _target(given, mode)
     _check_runtime()
     from sparta.sources import corpus_source
 
+    options = encode_options(**given)
     model = open_model(given["model"], given["bits"], given["device"])
-    with progress_bar(count_lines(corpus), quiet=given["quiet"]) as bar:
+    total = count_lines(corpus) if given["unit"] == "passage" else None
+    with progress_bar(total, quiet=given["quiet"], unit=given["unit"]) as bar:
         source = corpus_source(
             corpus,
             model,
-            encode_options(**given),
+            options,
             skip_invalid=given["skip_invalid"],
-            language=given["language"] or "en",
+            language=language,
             advance=bar.update,
         )
-        _write(source, mode, given, bar)
+        _write(folder, source, mode, {**given, "language": language}, bar)
 
 
 def _check_runtime() -> None:
@@ -166,18 +244,16 @@ def _check_runtime() -> None:
     find_runtime()
 
 
-def _write(source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> None:
+def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> None:
     from sparta.index import WriteOptions, write_index
-    from sparta.layout import IndexFolder, default_index
 
-    folder = IndexFolder(given["index"] or default_index())
     report = write_index(
         folder,
         source,
         WriteOptions(
             mode=mode,
             resume=given["resume"],
-            language=given["language"] or "en",
+            language=given["language"],
             threads=given["threads"],
             optimize=given["optimize"],
             commit_seconds=given["commit_seconds"],
@@ -186,32 +262,36 @@ def _write(source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> No
     if bar is not None:
         bar.close()
     if report.unchanged:
-        click.echo(f"{folder.path}: up to date, {report.documents:,} passages; nothing to do")
+        click.echo(f"{folder.path}: up to date, {counted(report.documents, 'passage')}; nothing to do")
         return
     written = report.written
-    passages = int(written.get("passages", 0))
+    passages, postings = int(written.get("passages", 0)), int(written.get("postings", 0))
     click.echo(
-        f"{folder.path}: {report.documents:,} passages, {int(written.get('postings', 0)):,} postings written "
-        f"({written.get('postings', 0) / max(1, passages):,.0f} a passage) in {report.seconds:.1f} s; "
-        f"{_read_counts(report.source)}"
+        f"{folder.path}: {counted(report.documents, 'passage')}, {counted(postings, 'posting')} written "
+        f"({postings / max(1, passages):,.0f} a passage) in {report.seconds:.1f} s"
+        f"{_windowed(report.source.get('windowed', 0))}{_read_counts(report.source)}"
     )
     for skip in report.source.get("first_skips", []):
         click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
 
 
+def _windowed(n: int) -> str:
+    return f"; {n:,} longer than the model reads at once, encoded in windows" if n else ""
+
+
 def _read_counts(counts: dict[str, Any]) -> str:
     if "read" not in counts:
-        return "records not counted"
+        return ""
     reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
     skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
-    return f"read {counts['read']:,} records = {counts['used']:,} used + {skipped}"
+    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}"
 
 
 # ---------------------------------------------------------------- searching
 
 
 @main.command()
-@click.argument("query", required=False)
+@click.argument("query", required=False, type=Text())
 @index_option
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many passages.")
 @click.option(
@@ -221,10 +301,12 @@ def _read_counts(counts: dict[str, Any]) -> str:
     show_default=True,
     help="Learned impacts, or BM25 over the same passages.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a hit.")
-@click.option("--queries", help="Many questions: TSV (id, text) or BEIR JSONL.")
-@click.option("--output", type=click.Path(path_type=Path), help="With --queries: the TREC run to write.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each hit.")
+@click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL.")
+@click.option("--output", type=file_type, help="With --queries: the TREC run to write.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries: threads."
+)
 def search(
     query: str | None,
     index: Path | None,
@@ -235,13 +317,16 @@ def search(
     output: Path | None,
     threads: int,
 ) -> None:
-    """Find passages for a question, or for many with --queries and --output."""
-    if (query is None) == (queries is None):
-        raise InputError("expected a question, or --queries FILE", remedy='sparta search "who founded google"')
+    """Find passages for a question, or for many.
+
+    A hit shows its rank, title, [id] and score, the words that matched, and what each adds to the score. Many
+    questions come from --queries, and their answers go to --output.
+    """
+    _check_search(query, queries, output, as_json)
     from sparta.search import Searcher
 
-    if queries is not None:
-        _search_many(Searcher(index, channel=channel), queries, output, k, threads)
+    if queries is not None and output is not None:
+        _search_many(index, channel, queries, output, k, threads)
         return
     with Searcher(index, channel=channel) as searcher:
         hits = searcher.search(str(query), k)
@@ -249,6 +334,24 @@ def search(
             click.echo(_nothing(searcher, str(query)))
         for rank, hit in enumerate(hits, 1):
             _print_hit(searcher, str(query), rank, hit, as_json=as_json)
+
+
+def _check_search(query: str | None, queries: str | None, output: Path | None, as_json: bool) -> None:
+    if (query is None) == (queries is None):
+        raise InputError(
+            f"expected a question or --queries FILE, found {'neither' if query is None else 'both'}",
+            remedy='sparta search "who founded google"',
+        )
+    if (queries is None) != (output is None):
+        raise InputError(
+            "expected --queries and --output together, found only one",
+            remedy="sparta search --queries questions.jsonl --output run.trec",
+        )
+    if queries is not None and as_json:
+        raise InputError(
+            "expected a TREC run, which is what --queries writes, found --json",
+            remedy="leave --json out, or ask one question",
+        )
 
 
 def _nothing(searcher: Any, query: str) -> str:
@@ -263,16 +366,30 @@ def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool)
     record = hit.doc()
     shares = [s for s in term_shares(searcher, query, hit.lucene_docid) if s.impact]
     if as_json:
-        terms = [{"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)} for s in shares]
-        found = {"rank": rank, "score": hit.score, "id": hit.docid, "title": record.get("title", ""), "terms": terms}
-        click.echo(json.dumps({**found, "record": record}, ensure_ascii=False))
+        terms = [
+            {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)}
+            for s in shares
+        ]
+        found = {
+            "rank": rank,
+            "score": hit.score,
+            "id": hit.docid,
+            "title": record.get("title", ""),
+            "terms": terms,
+        }
+        click.echo(dumps({**found, "record": record}))
         return
-    text = snippet(searcher, record["contents"], set(searcher.terms(query)), _mark)
-    score = f"{hit.score:.4g}" if searcher.channel == "bm25" else f"{hit.score:g}"
-    heading = click.style(record.get("title") or hit.docid, bold=True)
-    click.echo(f"{rank:>3}  {heading}  [{hit.docid}]  {score}")
+    by_impact = searcher.channel == "sparta"
+    matched = {s.term for s in shares} if by_impact else set(searcher.terms(query))
+    text = snippet(searcher, record["contents"], matched, _mark)
+    score = f"{hit.score:g}" if by_impact else f"{hit.score:.4g}"
+    title = record.get("title")
+    heading = (
+        f"{click.style(title, bold=True)}  [{hit.docid}]" if title else click.style(hit.docid, bold=True)
+    )
+    click.echo(f"{rank:>3}  {heading}  {score}")
     click.echo(f"     {text}")
-    if searcher.channel == "sparta":
+    if by_impact:
         click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
 
 
@@ -280,30 +397,33 @@ def _mark(word: str) -> str:
     return click.style(word, bold=True, underline=True) if sys.stdout.isatty() else f"*{word}*"
 
 
-def _search_many(searcher: Any, queries: str, output: Path | None, k: int, threads: int) -> None:
-    if output is None:
-        raise InputError("expected --output with --queries", remedy="name the run to write: --output run.trec")
+def _search_many(index: Path | None, channel: str, queries: str, output: Path, k: int, threads: int) -> None:
     from sparta.base.queries import read_queries
     from sparta.base.records import ScoredPassage
     from sparta.base.trec import write_run
+    from sparta.search import Searcher
 
     asked = list(read_queries(queries))
-    with searcher:
+    with Searcher(index, channel=channel) as searcher:
         found = searcher.batch_search([q.text for q in asked], [q.query_id for q in asked], k, threads)
     runs = ((qid, [ScoredPassage(h.docid, h.score) for h in hits]) for qid, hits in found.items())
-    write_run(output, runs, tag=f"sparta-{searcher.channel}")
+    write_run(output, runs, tag=f"sparta-{channel}")
     empty = sum(not hits for hits in found.values())
     none = f", {empty:,} without any hit" if empty else ""
-    click.echo(f"{output}: {sum(map(len, found.values())):,} lines for {len(found):,} questions{none}")
+    lines = counted(sum(map(len, found.values())), "line")
+    click.echo(f"{output}: {lines} for {counted(len(found), 'question')}{none}")
 
 
 @main.command()
-@click.argument("query")
-@click.argument("passage_id", metavar="ID")
+@click.argument("query", type=Text())
+@click.argument("passage_id", metavar="ID", type=Text())
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> None:
-    """Say why a passage has its score for a question: each term's impact, their sum, the passage's rank."""
+    """Say why a passage has its score for a question.
+
+    Each term's impact and the weight it stands for, their sum, the passage's rank.
+    """
     from sparta.explain import explain as explained
     from sparta.search import Searcher
 
@@ -311,8 +431,10 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
         why = explained(searcher, query, passage_id)
         total = searcher.num_docs
     if as_json:
-        terms = [{"term": s.term, "count": s.count, "impact": s.impact, "weight": s.weight} for s in why.terms]
-        click.echo(json.dumps({"id": why.passage_id, "rank": why.rank, "score": why.score, "terms": terms}))
+        terms = [
+            {"term": s.term, "count": s.count, "impact": s.impact, "weight": s.weight} for s in why.terms
+        ]
+        click.echo(dumps({"id": why.passage_id, "rank": why.rank, "score": why.score, "terms": terms}))
         return
     rows = [[s.term, f"{s.count:g}", str(s.impact), f"{s.weight:.3f}", f"{s.share:g}"] for s in why.terms]
     click.echo(table(["term", "count", "impact", "weight", "count × impact"], rows))
@@ -321,65 +443,100 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
 
 
 @main.command()
-@click.argument("passage_id", metavar="ID")
+@click.argument("passage_id", metavar="ID", type=Text())
 @click.option("-n", type=click.IntRange(1), default=30, show_default=True, help="How many terms.")
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
-    """The strongest terms of a passage: what it would be found by."""
+    """List the strongest terms of a passage: what it would be found by."""
     from sparta.explain import top_terms
     from sparta.search import Searcher
 
     with Searcher(index) as searcher:
         strongest = top_terms(searcher, passage_id, None)
     if as_json:
-        click.echo(json.dumps({"id": passage_id, "terms": strongest[:n], "of": len(strongest)}, ensure_ascii=False))
+        click.echo(dumps({"id": passage_id, "terms": strongest[:n], "of": len(strongest)}))
         return
     click.echo(table(["term", "impact", "weight"], [[t, str(i), f"{w:.3f}"] for t, i, w in strongest[:n]]))
-    click.echo(f"{len(strongest):,} terms in all")
+    click.echo(f"{counted(len(strongest), 'term')} in all")
 
 
 @main.command()
 @index_option
 @click.option(
-    "--format", "form", type=click.Choice(["pyserini-json", "ciff"]), required=True, help="What the other engine reads."
+    "--format",
+    "form",
+    type=click.Choice(["pyserini-json", "ciff"]),
+    required=True,
+    help="What the other engine reads.",
 )
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="File to write.")
+@click.option("--output", required=True, type=file_type, help="File to write.")
 def export(index: Path | None, form: str, output: Path) -> None:
-    """Write the impacts for another engine: Pyserini's JSON vectors, or the Common Index File Format (PISA)."""
+    """Write the impacts for another engine.
+
+    As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read.
+    """
     from sparta.export import export_index
     from sparta.search import Searcher
 
     with Searcher(index) as searcher:
         documents, postings = export_index(searcher, form, output)
-    click.echo(f"{output}: {documents:,} passages, {postings:,} postings")
+    click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}")
 
 
 # ---------------------------------------------------------------- models and machines
 
 
 @main.command()
-@click.option("--encoder", required=True, help="Pretrained encoder to begin with: folder or hub id.")
-@click.option("--pairs", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the positive (a sentence).")
-@click.option("--passages", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the whole context.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder for checkpoints and the model.")
-@click.option("--steps", type=click.IntRange(1), default=1100, show_default=True)
-@click.option("--batch-size", type=click.IntRange(2), default=16, show_default=True, help="Questions a batch of pairs.")
-@click.option("--passage-batch-size", type=click.IntRange(2), default=10, show_default=True)
-@click.option("--learning-rate", type=float, default=5e-5, show_default=True)
-@click.option("--pressure", type=float, default=0.001, show_default=True, help="Weight of the vocabulary penalty.")
-@click.option("--validate-every", type=click.IntRange(1), default=200, show_default=True)
-@click.option("--seed", type=int, default=13, show_default=True)
+@click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with.")
+@click.option(
+    "--pairs", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the positive (a sentence)."
+)
+@click.option(
+    "--passages", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the whole context."
+)
+@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
+@click.option("--steps", type=click.IntRange(1), default=1100, show_default=True, help="Steps of training.")
+@click.option(
+    "--batch-size", type=click.IntRange(2), default=16, show_default=True, help="Questions a batch of pairs."
+)
+@click.option(
+    "--passage-batch-size",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    help="Questions a batch of passages.",
+)
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(0, min_open=True),
+    default=5e-5,
+    show_default=True,
+    help="Highest learning rate.",
+)
+@click.option(
+    "--pressure", type=float, default=0.001, show_default=True, help="Weight of the vocabulary penalty."
+)
+@click.option(
+    "--validate-every",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Steps between validations.",
+)
+@click.option("--seed", type=int, default=13, show_default=True, help="Seed of everything random.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint.")
-@click.option("--device", help="Device [default: the best there is].")
+@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
 def train(pairs: tuple[str, ...], passages: tuple[str, ...], **given: Any) -> None:
     """Train a model on questions and the texts that answer them."""
     import logging
 
     if not pairs and not passages:
-        raise InputError("expected --pairs or --passages, found neither", remedy="name at least one file of pairs")
+        raise InputError(
+            "expected --pairs or --passages, found neither", remedy="name at least one file of pairs"
+        )
     from sparta.train import open_set, train_model
 
     logging.getLogger("sparta").setLevel(logging.INFO)
@@ -391,18 +548,25 @@ def train(pairs: tuple[str, ...], passages: tuple[str, ...], **given: Any) -> No
 
 @main.command()
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def doctor(index: Path | None, as_json: bool) -> None:
-    """Check Python, Java, the jar, the model, GPU, memory and the index; say how to mend what is wrong."""
+    """Check this machine, and say how to mend what is wrong.
+
+    Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
+    """
     from sparta.doctor import examine
     from sparta.layout import default_index
 
     findings = examine(index or default_index())
     if as_json:
-        click.echo(json.dumps([f._asdict() for f in findings], indent=1))
+        click.echo(dumps([f._asdict() for f in findings]))
     else:
         for finding in findings:
-            mark = {"ok": click.style("ok  ", fg="green"), "note": "note", "bad": click.style("BAD ", fg="red")}
+            mark = {
+                "ok": click.style("ok  ", fg="green"),
+                "note": "note",
+                "bad": click.style("BAD ", fg="red"),
+            }
             advice = f"\n      → {finding.remedy}" if finding.remedy else ""
             click.echo(f"{mark[finding.state]} {finding.name}: {finding.found}{advice}")
     if any(f.state == "bad" for f in findings):

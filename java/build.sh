@@ -69,16 +69,16 @@ build() {
 
 check() {
   [ -f "$committed" ] || die "$committed is missing; java/build.sh makes it."
-  local expected found folder
+  local expected found
   expected=$(sources_hash)
   found=$(manifest "$committed" Sources-SHA256)
   [ "$expected" = "$found" ] || die "$committed is not made from these sources:" \
     "expected Sources-SHA256 $expected, found ${found:-none}. Run java/build.sh and commit the jar."
-  folder=$(mktemp -d)
-  trap 'rm -rf "$folder"' EXIT
-  build "$folder" false
-  if [ "$(manifest "$committed" Build-Jdk-Spec)" = "$(manifest "$folder/sparta-lucene.jar" Build-Jdk-Spec)" ]; then
-    diff <(classes "$committed") <(classes "$folder/sparta-lucene.jar") >&2 \
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  build "$scratch" false
+  if [ "$(manifest "$committed" Build-Jdk-Spec)" = "$(manifest "$scratch/sparta-lucene.jar" Build-Jdk-Spec)" ]; then
+    diff <(classes "$committed") <(classes "$scratch/sparta-lucene.jar") >&2 \
       || die "$committed holds other classes than its sources give. Run java/build.sh and commit the jar."
   fi
 }

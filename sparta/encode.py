@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sparta.base.corpus import CorpusReader
@@ -26,7 +28,7 @@ from sparta.shards import (
     KIND,
     SHARD_SIZE,
     EncodedShard,
-    ids_hash,
+    passages_hash,
     shard_facts,
     shard_files,
     stored_record,
@@ -58,7 +60,9 @@ class EncodeOptions:
     def __post_init__(self) -> None:
         i, n = self.part
         if not 0 <= i < n:
-            raise InputError(f"expected --shard i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2")
+            raise InputError(
+                f"expected --shard i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
+            )
         if self.shard_size < 1:
             raise InputError(f"a shard holds at least one passage, found {self.shard_size}")
 
@@ -72,7 +76,9 @@ class EncodeOptions:
 
 @dataclass
 class EncodeReport:
-    """Counts of one encoding; they add up: `read = used + skipped`, `used = encoded + kept + elsewhere`."""
+    """Counts of one encoding; they add up: `read = used + skipped`, and what was used was cut into
+    `encoded + kept + elsewhere` units.
+    """
 
     encoded: int = 0
     kept: int = 0
@@ -86,7 +92,7 @@ class EncodeReport:
         """Count one shard that was encoded now."""
         self.encoded += len(shard)
         self.windowed += counts.windowed
-        self.without_terms += counts.empty
+        self.without_terms += int((np.diff(shard.rows.indptr) == 0).sum())
         self.terms += len(shard.rows.term_ids)
 
     @property
@@ -100,7 +106,10 @@ class EncodeReport:
 
 
 class ShardEncoder:
-    """Encodes blocks of passages, each block on one device, and gives the shards back in order."""
+    """Encodes blocks of passages, each block on one device, and gives the shards back in order.
+
+    When the caller stops early (Ctrl-C, a bad record), what is being encoded is given up at the next batch.
+    """
 
     def __init__(self, model: SparseEncoder, options: EncodeOptions) -> None:
         self.options = options
@@ -108,7 +117,10 @@ class ShardEncoder:
         models = [model] + [deepcopy(model) for _ in devices[1:]]
         self._encoders = [
             DocumentEncoder(
-                m.to(torch.device(d)), dtype=options.dtype, token_budget=options.token_budget, top_k=options.top_k
+                m.to(torch.device(d)),
+                dtype=options.dtype,
+                token_budget=options.token_budget,
+                top_k=options.top_k,
             )
             for m, d in zip(models, devices, strict=True)
         ]
@@ -119,20 +131,29 @@ class ShardEncoder:
         """`(number, first position, passages)` to shards. Work runs one block ahead on every device."""
         pools = [ThreadPoolExecutor(1) for _ in self._encoders]
         waiting: deque[Future[tuple[EncodedShard, EncodeCounts]]] = deque()
+        stop = threading.Event()
+
+        def beat(n: int) -> None:
+            if stop.is_set():
+                raise InterruptedError
+            if advance:
+                advance(n)
+
         try:
             for turn, block in enumerate(blocks):
                 device = turn % len(pools)
-                waiting.append(pools[device].submit(self._one, self._encoders[device], block, advance))
+                waiting.append(pools[device].submit(self._one, self._encoders[device], block, beat))
                 if len(waiting) > len(pools):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            stop.set()
             for pool in pools:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _one(
-        self, encoder: DocumentEncoder, block: tuple[int, int, Sequence[Passage]], advance: Advance | None
+        self, encoder: DocumentEncoder, block: tuple[int, int, Sequence[Passage]], advance: Advance
     ) -> tuple[EncodedShard, EncodeCounts]:
         number, first, passages = block
         rows, counts = encoder.encode(passages, advance)
@@ -147,9 +168,7 @@ class ShardEncoder:
         return shard, counts
 
 
-def blocks_of(
-    passages: Iterable[Passage], size: int
-) -> Iterator[tuple[int, int, tuple[Passage, ...]]]:
+def blocks_of(passages: Iterable[Passage], size: int) -> Iterator[tuple[int, int, tuple[Passage, ...]]]:
     """Cut a stream into numbered blocks: `(number, first position, passages)`."""
     for number, block in enumerate(itertools.batched(passages, size)):
         yield number, number * size, block
@@ -178,7 +197,7 @@ def encode_corpus(
             if number % n != i:
                 report.elsewhere += len(block)
             elif number in done:
-                _check_same(done[number], [p.passage_id for p in block])
+                _check_same(done[number], [stored_record(p) for p in block])
                 report.kept += len(block)
                 if advance:
                     advance(len(block))
@@ -189,7 +208,9 @@ def encode_corpus(
         write_shard(output, shard)
         report.add(shard, counts)
     report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": reader.fingerprint()}
-    write_manifest(output, {**_manifest(side, options, str(source)), "complete": True, "counts": report.as_dict()})
+    write_manifest(
+        output, {**_manifest(side, options, str(source)), "complete": True, "counts": report.as_dict()}
+    )
     return report
 
 
@@ -209,8 +230,7 @@ def _open_output(
 ) -> dict[int, Path]:
     """Make the folder, or check that it holds the beginning of the same work; the shards that are done."""
     fresh = _manifest(side, options, source)
-    if not output.exists() or not any(output.iterdir()):
-        output.mkdir(parents=True, exist_ok=True)
+    if not output.exists() or _barely_begun(output):
         side.save(output / "tokenizer")
         write_manifest(output, fresh)
         return {}
@@ -225,16 +245,24 @@ def _open_output(
         if found[key] != fresh[key]:
             differing = [k for k in fresh[key] if found[key].get(k) != fresh[key][k]]
             raise IndexStateError(
-                f"expected the settings that this encoding was begun with, found another {key}: {', '.join(differing)}",
+                f"expected the settings that this encoding was begun with, found another {key}:"
+                f" {', '.join(differing)}",
                 where=str(output),
                 remedy="repeat the original command with --resume, or choose another --output",
             )
+    for left_over in output.glob(".sparta-*.tmp"):  # of a process that was killed while it wrote
+        left_over.unlink()
     return shard_files(output)
 
 
-def _check_same(path: Path, ids: list[str]) -> None:
+def _barely_begun(output: Path) -> bool:
+    """Whether there is nothing, or only what a process leaves that is killed before it has its manifest."""
+    return all(p.name == "tokenizer" or p.match(".sparta-*.tmp") for p in output.iterdir())
+
+
+def _check_same(path: Path, records: list[str]) -> None:
     facts = shard_facts(path)
-    if facts["ids"] != ids_hash(ids):
+    if facts["passages"] != passages_hash(records):
         raise InputError(
             "the corpus no longer has the passages that this shard holds",
             where=str(path),

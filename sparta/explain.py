@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from sparta.search import Searcher
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+_HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
+_WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
 _SNIPPET_WORDS = 40
+_LEAD_WORDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,11 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 
 
 def snippet(
-    searcher: Searcher, text: str, terms: Collection[str], mark: Callable[[str], str], words: int = _SNIPPET_WORDS
+    searcher: Searcher,
+    text: str,
+    terms: Collection[str],
+    mark: Callable[[str], str],
+    words: int = _SNIPPET_WORDS,
 ) -> str:
     """About `words` words of a text around the most matches, the words that contain a query term marked."""
     found = list(_WORD.finditer(text))
@@ -88,11 +94,13 @@ def _matches(searcher: Searcher, word: str, terms: Collection[str]) -> bool:
 
 
 def _best_window(matched: list[bool], words: int) -> int:
-    """The first of the windows of `words` words with the most matches, begun a little before its first match."""
+    """Of the windows of `words` words one with the most matches, begun a little before the first of them."""
     if len(matched) <= words:
         return 0
     running = [0]
     for hit in matched:
         running.append(running[-1] + hit)
-    starts = range(len(matched) - words + 1)
-    return max(starts, key=lambda s: (running[s + words] - running[s], -s))
+    last = len(matched) - words
+    best = max(range(last + 1), key=lambda s: (running[s + words] - running[s], -s))
+    first_match = next((i for i in range(best, best + words) if matched[i]), best)
+    return max(best, min(first_match - _LEAD_WORDS, last))

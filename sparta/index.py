@@ -20,7 +20,8 @@ from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
-MODES = ("create", "append", "overwrite", "update")
+GROWING = ("append", "update")
+MODES = ("create", "overwrite", *GROWING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class WriteOptions:
 class Source:
     """Where impacts come from.
 
-    `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n passages.
-    `describe()` is called at the end for counts of what was read.
+    `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n
+    passages. `describe()` is called at the end for counts of what was read.
     """
 
     job: dict[str, Any]
@@ -55,7 +56,8 @@ class Source:
 class Progress:
     """What a Lucene commit carries: how far the input was read and what was written.
 
-    `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index.
+    `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index;
+    `source` what was read, once the job is done.
     """
 
     job: str = ""
@@ -64,6 +66,7 @@ class Progress:
     next_position: int = 0
     done: bool = False
     counts: dict[str, float] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
 
     def add(self, batch: ImpactBatch) -> None:
         """Count a batch that was handed to the writer."""
@@ -106,20 +109,28 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
     """Write a source into an index, as `options.mode` says; a crash at any moment leaves the last commit."""
     if options.mode not in MODES:
         raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
+    if options.mode in GROWING:
+        _require_live(index)  # before the lock makes a folder
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
-        generation = _open_generation(index, source, options)
+        before = index.state() if index.exists() else IndexState()
+        generation = _open_generation(index, before, source, options)
         if generation is None:
             return IndexReport(index.path, _documents(index), unchanged=True)
-        progress = _write(index, generation, source, options)
-        index.finish(replace(generation, counts={**progress.counts, **source.describe()}))
-        return IndexReport(
-            index.path, _documents(index), progress.counts, source.describe(), seconds=time.monotonic() - started
-        )
+        try:
+            progress = _write(index, generation, source, options)
+        except BaseException:
+            if options.mode in GROWING and not _has_written(index, generation):
+                index.write_state(before)
+            raise
+        index.finish(replace(generation, counts={**progress.counts, **progress.source}))
+        seconds = time.monotonic() - started
+        return IndexReport(index.path, _documents(index), progress.counts, progress.source, seconds=seconds)
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Delete by id: how many were deleted, and the ids that the index does not hold."""
+    _require_live(index)  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
         live = _require_live(index)
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
@@ -148,48 +159,61 @@ def job_id(job: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _open_generation(index: IndexFolder, source: Source, options: WriteOptions) -> Generation | None:
+def _open_generation(
+    index: IndexFolder, state: IndexState, source: Source, options: WriteOptions
+) -> Generation | None:
     """The generation to write into; None when it already holds this input."""
     job = {**source.job, "mode": options.mode}
-    state = index.state() if index.exists() else IndexState()
-    if options.mode in ("append", "update"):
-        return _grow(index, state, source, job, options)
+    if options.mode in GROWING:
+        return _grow(index, state, source, job)
+    job["language"] = options.language
     if options.resume and state.building:
         _must_match(index, state.building, source, job)
         return state.building
     live = state.live
-    if live and _same_input(live.job, job) and live.model == source.side.identity() and options.mode == "create":
+    if live and _holds(live, source, job) and (options.mode == "create" or options.resume):
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
     return index.begin(source.side, options.language, job)
 
 
-def _same_input(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether two jobs read the same and write the same; input that cannot be compared is never the same."""
-    keep = [{k: v for k, v in job.items() if k != "mode"} for job in (old, new)]
-    return keep[0] == keep[1] and new.get("sha256") is not None
+def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+    """Whether a generation was made from just this input; what cannot be compared is never the same."""
+    old, new = ({k: v for k, v in one.items() if k != "mode"} for one in (live.job, job))
+    whole = live.complete and live.job["mode"] not in GROWING
+    return whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
 
 
-def _grow(
-    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
-) -> Generation | None:
-    """Append to, or update, the live generation; the manifest remembers the job before anything is written."""
+def _grow(index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any]) -> Generation | None:
+    """Append to, or update, the live generation; the manifest names the job before anything is written."""
     live = _require_live(index)
     _must_fit(index, live, source)
     if live.job == job:
         if live.complete and job.get("sha256") is not None:
             return None
         return live
-    if not live.complete:
+    if not live.complete and _has_written(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
-            f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first, found it interrupted",
+            f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
+            " found it interrupted",
             where=str(index.path),
             remedy="repeat that command with --resume",
         )
     grown = replace(live, job=job, complete=False)
     index.write_state(replace(state, live=grown))
     return grown
+
+
+def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
+    """Whether a job does all that an interrupted one had to do: it updates from the same place."""
+    return job["mode"] == "update" and job["source"] == interrupted["source"]
+
+
+def _has_written(index: IndexFolder, generation: Generation) -> bool:
+    """Whether the last commit is of the job that the manifest names."""
+    with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
+        return Progress.loads(searcher.user_data or "").job == job_id(generation.job)
 
 
 def _require_live(index: IndexFolder) -> Generation:
@@ -229,7 +253,8 @@ def _must_match(index: IndexFolder, generation: Generation, source: Source, job:
     differing = [k for k in new if k != "mode" and old.get(k) != new[k]]
     if differing:
         raise IndexStateError(
-            f"expected the input and options that this index was begun with, found another {', '.join(differing)}",
+            "expected the input and options that this index was begun with, found another"
+            f" {', '.join(differing)}",
             where=str(index.path),
             remedy="repeat the original command with --resume, or start again with --overwrite",
         )
@@ -238,7 +263,7 @@ def _must_match(index: IndexFolder, generation: Generation, source: Source, job:
 def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> None:
     """Refuse vectors of another model, tokenizer or quantizer."""
     old, new = generation.model, source.side.identity()
-    differing = [k for k in new if k != "name" and old.get(k) != new[k]]
+    differing = _misfits(generation, source)
     if differing:
         raise IndexStateError(
             f"expected vectors of the index's own model {old['name']!r}, found those of {new['name']!r}"
@@ -248,6 +273,12 @@ def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> Non
         )
 
 
+def _misfits(generation: Generation, source: Source) -> list[str]:
+    """In what a source's vectors differ from those of a generation."""
+    old, new = generation.model, source.side.identity()
+    return [k for k in new if k != "name" and old.get(k) != new[k]]
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -255,9 +286,9 @@ def _write(index: IndexFolder, generation: Generation, source: Source, options: 
     path = index.lucene_path(generation)
     job = job_id(generation.job)
     progress, existing = _start(path, generation, job)
-    if progress.done:
-        return progress
     try:
+        if progress.done:
+            return progress
         with ImpactWriter(
             path, language=generation.language, threads=options.threads, ram_buffer_mb=options.ram_buffer_mb
         ) as writer:
@@ -289,33 +320,45 @@ def _write_batches(
     existing: ImpactSearcher | None,
 ) -> None:
     last_commit = time.monotonic()
+    counted = True  # whether all that the writer has is in progress
     try:
         for batch in source.batches(progress.consumed):
             positions = _positions(batch, progress, options, existing)
-            if batch.new_terms:
-                writer.add_terms(batch.new_terms)
-            writer.add(
-                batch.passage_ids,
-                batch.records,
-                batch.texts,
-                positions,
-                batch.indptr,
-                batch.term_ids,
-                batch.impacts,
-                update=options.mode == "update",
-            )
+            counted = False
+            _hand_over(writer, batch, positions, update=options.mode == "update")
             progress.add(batch)
+            counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit = time.monotonic()
-    except (KeyboardInterrupt, InputError):
-        if progress.consumed:
+    except KeyboardInterrupt:
+        if counted and progress.consumed:
             writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
+        raise
+    except InputError:
+        if counted and progress.consumed and options.mode not in GROWING:
+            writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
         raise
     if options.optimize:
         writer.force_merge(1)
     progress.done = True
+    progress.source = source.describe()
     writer.commit(progress.dumps())
+
+
+def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, *, update: bool) -> None:
+    if batch.new_terms:
+        writer.add_terms(batch.new_terms)
+    writer.add(
+        batch.passage_ids,
+        batch.records,
+        batch.texts,
+        positions,
+        batch.indptr,
+        batch.term_ids,
+        batch.impacts,
+        update=update,
+    )
 
 
 def _positions(
@@ -340,14 +383,21 @@ def _positions(
 
 
 def skip_passages(batches: Iterable[ImpactBatch], count: int) -> Iterator[ImpactBatch]:
-    """The batches after the first `count` passages; commits fall between batches, so none is cut."""
+    """The batches after the first `count` passages; commits fall between batches, so none is cut.
+
+    Terms that skipped batches brought along come with the first batch that is left.
+    """
     seen = 0
+    skipped_terms: list[str] = []
     for batch in batches:
         seen += len(batch)
-        if seen > count:
+        if seen <= count:
+            skipped_terms += batch.new_terms
+        else:
             if seen - len(batch) < count:
                 raise IndexStateError(
                     "the input is cut in another way than when the index was begun",
                     remedy="start again with --overwrite",
                 )
-            yield batch
+            yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
+            skipped_terms = []

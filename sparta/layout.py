@@ -33,8 +33,8 @@ def default_index() -> Path:
 class Generation:
     """One build of the index: its number, what made it, and what it holds.
 
-    `job` describes the input that is being written or was written last (source, how it was cut); `counts` are for
-    people, a reader takes progress from the Lucene commit.
+    `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
+    for people, a reader takes progress from the Lucene commit.
     """
 
     number: int
@@ -90,10 +90,18 @@ class IndexFolder:
             raise IndexStateError(
                 "there is no index here",
                 where=str(self.path),
-                remedy="make one with: sparta index --corpus FILE, or name another with --index or $SPARTA_INDEX",
+                remedy="make one with: sparta index --corpus FILE,"
+                " or name another with --index or $SPARTA_INDEX",
             )
         manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
-        return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
+        try:
+            return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
+        except (KeyError, TypeError) as error:
+            raise IndexStateError(
+                f"the manifest is not as expected: {error}",
+                where=str(self.path / "manifest.json"),
+                remedy="build the index again, or restore it from a copy",
+            ) from error
 
     def write_state(self, state: IndexState) -> None:
         """Replace the manifest atomically."""
@@ -125,8 +133,11 @@ class IndexFolder:
         return generation
 
     def finish(self, generation: Generation) -> None:
-        """Make a generation the live one; what it replaces is removed."""
-        self.write_state(IndexState(live=replace(generation, complete=True)))
+        """Make a generation the live one; what it replaces is removed, another that is being built stays."""
+        building = self.state().building
+        if building and building.number == generation.number:
+            building = None
+        self.write_state(IndexState(replace(generation, complete=True), building))
         self.sweep()
 
     def sweep(self) -> None:
@@ -137,10 +148,12 @@ class IndexFolder:
             ours = child.name.startswith((f"{CHANNEL}-", "tokenizer-")) and child.name[-6:].isdigit()
             if child.is_dir() and ours and child.name not in named:
                 shutil.rmtree(child, ignore_errors=True)
+            elif child.match(".sparta-*.tmp"):  # of a process that was killed while it wrote
+                child.unlink(missing_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for writing; a second writer gets an IndexStateError. A killed writer holds nothing."""
+        """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / "lock", timeout=0)

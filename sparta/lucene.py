@@ -1,7 +1,7 @@
 """The Java border: batches of passages and queries as NumPy arrays, packed into bytes and back.
 
-Only packed `byte[]` cross: one piece a batch, all numbers little-endian, strings as UTF-8. A *string table* is
-`int32 n, int32 offsets[n+1], bytes`. Java's exceptions become the project's errors here.
+Only packed `byte[]` cross: one piece a batch, all numbers little-endian, strings as UTF-8. A *string table*
+is `int32 n, int32 offsets[n+1], bytes`. Java's exceptions become the project's errors here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaErr
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 _MOST_BYTES = 2**31 - 9
+_SURELY_ROOM = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class TermPostings:
 class ImpactWriter:
     """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
 
-    Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a failure
-    shows at the next call. As a context manager it closes, and commits nothing.
+    Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a
+    failure shows at the next call. As a context manager it closes, and commits nothing.
 
     :param path: index folder, made when it is not there
     :param language: analysis of the texts, as a two-letter code
@@ -90,7 +92,8 @@ class ImpactWriter:
         :raises InputError: a term is longer than Lucene's 32,766 bytes.
         """
         packed = pack_strings(terms)
-        with _java(self.path):
+        with _java(self.path) as autoclass:
+            _check_room(autoclass, packed)
             self._java.addTerms(packed)
 
     def add(
@@ -114,8 +117,9 @@ class ImpactWriter:
         :param indptr: `(n + 1,)` integers; the postings of passage i are `[indptr[i], indptr[i+1])`
         :param term_ids: `(n_postings,)` integers
         :param impacts: `(n_postings,)` integers, 1 or more
-        :param update: first remove what has the same ids; of several with one id in the batch the last remains
+        :param update: first remove what has the same ids; of several with one id in it the last remains
         :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
+        :raises JavaError: the batch does not fit into Java's memory.
         """
         packed = (
             pack_strings(ids),
@@ -126,7 +130,8 @@ class ImpactWriter:
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
         )
-        with _java(self.path):
+        with _java(self.path) as autoclass:
+            _check_room(autoclass, *packed)
             self._java.add(*packed, update)
 
     def delete(self, ids: Sequence[str]) -> int:
@@ -168,7 +173,7 @@ class ImpactSearcher:
     """Searches what the last commit of an index folder held when this was opened.
 
     Order: score descending, then corpus position ascending. A term contributes weight × impact as a float32,
-    contributions are added in double precision, the sum is rounded once to float32. May be used by several threads.
+    contributions are added in double precision, the sum is rounded once to float32. Threads may share one.
 
     :param path: index folder
     :param language: analysis of text queries; the one the index was written with
@@ -312,7 +317,7 @@ def unpack_strings(data: bytes, start: int = 0) -> list[str]:
     n = int(np.frombuffer(data, "<i4", 1, start)[0])
     offsets = np.frombuffer(data, "<i4", n + 1, start + 4)
     edges = (offsets.astype(np.int64) + start + 4 * (n + 2)).tolist()
-    return [data[begin:end].decode() for begin, end in zip(edges, edges[1:], strict=False)]
+    return [data[begin:end].decode() for begin, end in pairwise(edges)]
 
 
 def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str) -> bytes:
@@ -336,7 +341,7 @@ def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str)
 
 
 def pack_queries(queries: Sequence[Mapping[str, float]]) -> bytes:
-    """Pack weighted queries: `int32 n, int32 indptr[n+1], float32 weights[m]` and a string table of m terms."""
+    """Pack weighted queries: `int32 n, int32 indptr[n+1], float32 weights[m]`, a string table of m terms."""
     indptr = np.zeros(len(queries) + 1, "<i4")
     np.cumsum([len(query) for query in queries], out=indptr[1:])
     weights = np.array([weight for query in queries for weight in query.values()], "<f4")
@@ -355,7 +360,7 @@ def unpack_hits(data: bytes) -> Hits:
 
 
 def unpack_postings(data: bytes) -> TermPostings:
-    """Unpack `int32 t, int32 indptr[t+1], int32 docids[p], int32 impacts[p]` and a string table of t terms."""
+    """Unpack `int32 t, int32 indptr[t+1], int32 docids[p], int32 impacts[p]`, a string table of t terms."""
     t = int(np.frombuffer(data, "<i4", 1)[0])
     indptr = np.frombuffer(data, "<i4", t + 1, 4)
     start, p = 4 * (t + 2), int(indptr[-1])
@@ -366,7 +371,16 @@ def unpack_postings(data: bytes) -> TermPostings:
 
 def _check_size(size: int) -> None:
     if size > _MOST_BYTES:
-        raise InputError(f"a batch of {size:,} bytes; at most 2 GB can be passed at once", remedy="use smaller batches")
+        raise InputError(
+            f"a batch of {size:,} bytes; at most 2 GB pass at once", remedy="use smaller batches"
+        )
+
+
+def _check_room(autoclass: Any, *packed: bytes) -> None:
+    """Let Java say that its memory is too small for these arrays: pyjnius would crash."""
+    size = sum(map(len, packed))
+    if size > _SURELY_ROOM:
+        autoclass("sparta.lucene.Room").check(min(size, _MOST_BYTES))
 
 
 def _bytes(array: Any) -> bytes:
@@ -391,7 +405,7 @@ def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
 
     :param thrown: `jnius.JavaException`
     :param path: the index folder it happened in
-    :param reading: whether a reader met it: then a missing file means a damaged index, not an unwritable disk.
+    :param reading: whether a reader met it: then a missing file means a damaged index, not an unwritable one.
     """
     causes = _causes(thrown)
     where = str(path)
@@ -400,7 +414,9 @@ def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
         if error is not None:
             return error
     name, message = causes[-1]
-    return JavaError(f"Java failed: {name}: {message}", where=where, remedy="sparta doctor looks for the reason")
+    return JavaError(
+        f"Java failed: {name}: {message}", where=where, remedy="sparta doctor looks for the reason"
+    )
 
 
 def _causes(thrown: Any) -> list[tuple[str, str]]:
@@ -425,14 +441,16 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
     if short == "IllegalArgumentException":
         return InputError(message, where=where)
-    if any(words in message for words in _NO_ROOM) or short in _NOT_WRITABLE and not reading:
+    if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",
             where=where,
             remedy="free or choose a disk with room that may be written; what was committed is still there",
         )
     if reading and short in _FILE_MISSING:
-        return IndexStateError(f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD)
+        return IndexStateError(
+            f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD
+        )
     return None
 
 
@@ -443,7 +461,10 @@ _STATES = {
         "wait until it has finished, or end it; nothing was changed",
     ),
     "IndexNotFoundException": ("there is no Lucene index", "build one: sparta index --corpus FILE"),
-    "IndexFormatTooNewException": ("the index was written by a newer Lucene", "use the version of sparta that wrote it"),
+    "IndexFormatTooNewException": (
+        "the index was written by a newer Lucene",
+        "use the version of sparta that wrote it",
+    ),
     "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", _REBUILD),
     "CorruptIndexException": ("the index is damaged", _REBUILD),
     "IllegalStateException": ("the index cannot be used", "open it again"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sparta.base.errors import InputError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.layout import Generation, IndexFolder, default_index
 from sparta.lucene import Hits, ImpactSearcher
 from sparta.quantize import Quantizer
@@ -23,7 +23,7 @@ CHANNELS = ("sparta", "bm25")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One passage found. `docid` is the passage id, `lucene_docid` Lucene's number, `score` what ranked it."""
+    """One passage found. `docid` is the passage id, `lucene_docid` Lucene's number, `score` ranked it."""
 
     docid: str
     lucene_docid: int
@@ -43,8 +43,8 @@ class Hit:
 class Searcher:
     """Searches an index folder; needs no neural network.
 
-    `channel` is `sparta` (summed impacts, SPARTA, eq. 9, in units of impact) or `bm25` (k1 0.9, b 0.4 over title
-    and text). Order: score descending, then corpus position. Shape of the API: Pyserini's.
+    `channel` is `sparta` (summed impacts, SPARTA, eq. 9, in units of impact) or `bm25` (k1 0.9, b 0.4 over
+    title and text). Order: score descending, then corpus position. Shape of the API: Pyserini's.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :raises IndexStateError: there is no index, or one of a newer format.
@@ -59,11 +59,11 @@ class Searcher:
         side = self.folder.query_side(self.generation)
         self.tokenizer: QueryTokenizer = side.query_tokenizer()
         self.quantizer: Quantizer = side.quantizer
-        self.lucene = ImpactSearcher(self.folder.lucene_path(self.generation), language=self.generation.language)
+        self.lucene = ImpactSearcher(
+            self.folder.lucene_path(self.generation), language=self.generation.language
+        )
 
     def _open(self) -> Generation:
-        from sparta.base.errors import IndexStateError
-
         state = self.folder.state()
         generation = state.searchable
         committed = generation and any(self.folder.lucene_path(generation).glob("segments_*"))
@@ -75,7 +75,8 @@ class Searcher:
             )
         if state.live is None or not state.live.complete:
             logger.warning(
-                "%s is incomplete: searching what is committed; finish it by repeating its command with --resume",
+                "%s is incomplete: searching what is committed;"
+                " finish it by repeating its command with --resume",
                 self.folder.path,
             )
         return generation

@@ -13,8 +13,8 @@ UNITS = ("passage", "sentence")
 def split_units(passages: Iterable[Passage], unit: str, language: str = "en") -> Iterator[Passage]:
     """The candidates that a corpus gives: with `passage` its records, with `sentence` the sentences in them.
 
-    Sentence n of passage `p` is `p#n`, counted from 0; its context is the passage's text and its record names the
-    passage. A record that already is an answer inside a context stays as it is.
+    Sentence n of passage `p` is `p#n`, counted from 0; its context is the passage's text and its record names
+    the passage. A record that already is an answer inside a context stays as it is.
     """
     if unit not in UNITS:
         raise InputError(f"expected a unit of {', '.join(UNITS)}, found {unit!r}")

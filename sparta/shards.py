@@ -30,7 +30,7 @@ _NAME = re.compile(r"shard-(\d{6})\.safetensors")
 class EncodedShard:
     """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
 
-    `records[i]` is the JSON of passage i as the index stores it: the corpus record plus `id`, `title`, `text`.
+    `records[i]` is the JSON of passage i as the index stores it: see `stored_record`.
     """
 
     number: int
@@ -58,9 +58,9 @@ def searched_text(record: dict[str, Any]) -> str:
     return f"{record.get('title', '')} {record['contents']}".strip()
 
 
-def ids_hash(passage_ids: Sequence[str]) -> str:
-    """A fingerprint of the passages in a shard, by id."""
-    return hashlib.sha256("\n".join(passage_ids).encode()).hexdigest()[:16]
+def passages_hash(records: Sequence[str]) -> str:
+    """A fingerprint of the passages in a shard: ids, texts and all else that the corpus says of them."""
+    return hashlib.sha256("\n".join(records).encode()).hexdigest()[:16]
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -77,7 +77,12 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
         "weights": shard.rows.weights,
         "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
     }
-    facts = {"number": shard.number, "first": shard.first, "count": len(shard), "ids": ids_hash(shard.passage_ids)}
+    facts = {
+        "number": shard.number,
+        "first": shard.first,
+        "count": len(shard),
+        "passages": passages_hash(shard.records),
+    }
     atomic_write(shard_path(folder, shard.number), save(tensors, metadata={"shard": json.dumps(facts)}))
 
 
@@ -102,7 +107,7 @@ def read_shard(path: Path) -> EncodedShard:
 
 
 def shard_facts(path: Path) -> dict[str, Any]:
-    """Number, first position, count and hash of ids of a shard, without reading its vectors."""
+    """Number, first position, count and hash of passages of a shard, without reading its vectors."""
     try:
         with safe_open(str(path), framework="np") as stored:
             return json.loads(stored.metadata()["shard"])
@@ -133,6 +138,12 @@ class ShardFolder:
                 remedy="run the same sparta encode command with --resume",
             )
 
+    @property
+    def passages(self) -> int:
+        """How many passages the corpus has, here and on other machines."""
+        counts = self.manifest["counts"]
+        return int(counts["encoded"] + counts["kept"] + counts["elsewhere"])
+
     def __iter__(self) -> Iterator[EncodedShard]:
         for path in shard_files(self.folder).values():
             yield read_shard(path)
@@ -142,14 +153,24 @@ def read_shards(folders: Iterable[Path]) -> Iterator[EncodedShard]:
     """The shards of several folders (one for each machine), in the corpus's order."""
     opened = [ShardFolder(folder) for folder in folders]
     numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
-    first = 0
-    for number in sorted(numbered):
-        shard = read_shard(numbered[number])
-        if shard.first != first:
-            raise InputError(
-                f"expected the passages from position {first}, found those from {shard.first}: a shard is missing",
-                where=str(numbered[number]),
-                remedy="name the folders of all the machines that shared the corpus",
-            )
-        first += len(shard)
-        yield shard
+    paths = [numbered[number] for number in sorted(numbered)]
+    _check_whole(paths, opened[0].passages, str(opened[0].folder))
+    for path in paths:
+        yield read_shard(path)
+
+
+def _check_whole(paths: Sequence[Path], passages: int, where: str) -> None:
+    """Refuse shards that leave out some of the corpus's passages."""
+    position = 0
+    for path in paths:
+        facts = shard_facts(path)
+        if facts["first"] != position:
+            where = str(path)
+            break
+        position += facts["count"]
+    if position != passages:
+        raise InputError(
+            f"expected all {passages} passages of the corpus, found those to position {position} and a gap",
+            where=where,
+            remedy="name the folders of all the machines that shared the corpus",
+        )

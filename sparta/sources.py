@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.corpus import CorpusReader, source_fingerprint
 from sparta.base.errors import InputError
-from sparta.base.files import STANDARD_INPUT
+from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
 from sparta.index import Source, skip_passages
 from sparta.quantize import Quantizer
 from sparta.shards import ShardFolder, read_shards
@@ -56,8 +56,8 @@ def corpus_source(
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
     """Folders of shards, or one file or folder of Pyserini's JSON vectors.
 
-    JSON vectors say nothing of their vocabulary's tokenizer: `tokenizer` names the folder or hub id of the model
-    they came from; None is the tokenizer of the model that ships with sparta.
+    JSON vectors say nothing of their vocabulary's tokenizer: `tokenizer` names the folder or hub id of the
+    model they came from; None is the tokenizer of the model that ships with sparta.
     """
     if all((path / "manifest.json").is_file() for path in paths):
         return _shards_source(paths)
@@ -74,12 +74,7 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     folders = [ShardFolder(path) for path in paths]
     first = folders[0]
     for other in folders[1:]:
-        if other.manifest["model"] != first.manifest["model"]:
-            raise InputError(
-                f"expected shards of one model, found another than in {first.folder}",
-                where=str(other.folder),
-                remedy="encode both with the same --model and --bits",
-            )
+        _must_belong(first, other)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
     def batches(done: int) -> Iterator[ImpactBatch]:
@@ -89,7 +84,28 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     facts = [f.manifest["counts"]["corpus"] for f in folders]
     fingerprint = {**facts[0]["fingerprint"], "folders": [str(p.resolve()) for p in paths]}
     options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
-    return Source({"from": "shards", **fingerprint, **options}, side, batches, lambda: dict(facts[0]["counts"]))
+    return Source(
+        {"from": "shards", **fingerprint, **options}, side, batches, lambda: dict(facts[0]["counts"])
+    )
+
+
+def _must_belong(first: ShardFolder, other: ShardFolder) -> None:
+    """Refuse folders that are not shares of one corpus, encoded in one way."""
+
+    def facts(folder: ShardFolder) -> dict[str, Any]:
+        options = {**folder.manifest["options"], "part": None}
+        corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
+        return {"model": folder.manifest["model"], "corpus": corpus["sha256"], **options}
+
+    old, new = facts(first), facts(other)
+    differing = [name for name in old if old[name] != new.get(name)]
+    if differing:
+        raise InputError(
+            f"expected shards that were made as those in {first.folder} were, found another"
+            f" {', '.join(differing)}",
+            where=str(other.folder),
+            remedy="encode all shares of the same corpus with the same --model, --bits and options",
+        )
 
 
 def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
@@ -110,7 +126,10 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     def batches(done: int) -> Iterator[ImpactBatch]:
         return skip_passages(JsonVectors(path), done)
 
-    job = {"from": "json", **_fingerprint(path)}
+    tally = Tally()
+    for file in JsonVectors(path).files():
+        tally.add(sha256_file(file).encode())
+    job = {"from": "json", "source": str(path.resolve()), "sha256": tally.sha256()}
     return Source(job, side, batches, fixed_vocabulary=False)
 
 
@@ -123,11 +142,4 @@ def _default_tokenizer() -> Path:
 def _fingerprint(source: str | Path) -> dict[str, Any]:
     """What identifies an input: absolute path, size and hash."""
     shown = str(source) if str(source) == STANDARD_INPUT else str(Path(source).resolve())
-    return {**_plain_fingerprint(source), "source": shown}
-
-
-def _plain_fingerprint(source: str | Path) -> dict[str, Any]:
-    path = Path(source)
-    if path.is_dir() and not any(p.name.endswith((".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")) for p in path.iterdir()):
-        return {"bytes": None, "sha256": None}
-    return source_fingerprint(source)
+    return {**source_fingerprint(source), "source": shown}

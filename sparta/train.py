@@ -1,13 +1,11 @@
-"""Training SPARTA: eq. 7 with in-batch and nearby negatives, and pressure on the vocabulary (SPARTA, §3.3)."""
+"""Training SPARTA (§3.3): eq. 7 with in-batch and nearby negatives, and pressure on the vocabulary."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from sparta.base.corpus import decoded, parse_object, placed, string_field
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.files import numbered_lines
 from sparta.base.records import Passage
 from sparta.inputs import EncoderInput
 from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs
@@ -49,8 +49,8 @@ class TrainConfig:
     """What eq. 7 leaves open.
 
     `term_rate` multiplies the learning rate of the term embeddings. `pressure` weighs the vocabulary penalty,
-    estimated each step on `sampled_terms` random entries: squared mean weight of a term (it spreads terms over
-    postings lists) plus mean weight. `max_tokens` cuts training texts.
+    estimated each step on `sampled_terms` random entries: squared mean weight of a term (it spreads terms
+    over postings lists) plus mean weight. `max_tokens` cuts training texts.
     """
 
     trainer: TrainerConfig
@@ -64,11 +64,13 @@ class TrainConfig:
     int8: bool = True
 
 
-def read_pairs(path: Path, *, unit: str = "sentence", window: int = 12, longest: int = 1200) -> Iterator[Pair]:
-    """Pairs from JSONL: `question`, `positive`, and optionally `context` (the text the positive stands in), `title`.
+def read_pairs(
+    path: Path, *, unit: str = "sentence", window: int = 12, longest: int = 1200
+) -> Iterator[Pair]:
+    """Pairs from JSONL: `question`, `positive`, maybe `context` (what the positive stands in) and `title`.
 
-    With unit `sentence` the answer is the positive; nearby negatives are the positives of the `window` records
-    before and after it (files keep articles together). With unit `passage` the answer is the context.
+    With unit `sentence` the answer is the positive; nearby negatives are the positives of the `window`
+    records before and after it (files keep articles together). With unit `passage` the answer is the context.
     """
     records = list(_read_jsonl(path))
     texts = [_text(record, unit)[:longest] for record in records]
@@ -87,20 +89,13 @@ def _text(record: dict[str, Any], unit: str) -> str:
 
 
 def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                record = json.loads(line)
-                if not isinstance(record, dict) or not {"question", "positive"} <= record.keys():
-                    raise InputError(
-                        "expected an object with question and positive",
-                        where=f"{path}:{number}",
-                        remedy="one JSON object a line, as in docs/formats.md",
-                    )
-                yield record
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"expected training pairs, could not read them: {error}", where=str(path)) from error
+    for number, line in numbered_lines(path):
+        with placed(f"{path}:{number}"):
+            record = parse_object(decoded(line))
+            for name in ("question", "positive"):
+                if not string_field(record, name, of=name).strip():
+                    raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
+        yield record
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,9 @@ def train_model(
 class SpartaTraining:
     """One training run: the loss at a step, validation, and what is saved."""
 
-    def __init__(self, model: SpartaModel, sets: Sequence[PairSet], config: TrainConfig, folder: Path) -> None:
+    def __init__(
+        self, model: SpartaModel, sets: Sequence[PairSet], config: TrainConfig, folder: Path
+    ) -> None:
         self.model, self.config, self.folder = model, config, folder
         self.sets, self.validation = _hold_out(sets, config.held_out)
         self.tokenizer = model.query_tokenizer()
@@ -187,7 +184,7 @@ class SpartaTraining:
         scalars = [self.model.scale, self.model.bias]
         known = {id(p) for p in [*terms, *scalars]}
         rest = [p for p in self.model.parameters() if id(p) not in known]
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": rest},
             {"params": terms, "factor": self.config.term_rate},
             {"params": scalars, "factor": self.config.scale_rate},
@@ -200,6 +197,10 @@ class SpartaTraining:
             self._save_best,
             self.config.trainer,
             self.folder,
+            {
+                **asdict(self.config),
+                "sets": [[s.name, len(s.pairs), s.weight, s.batch_size] for s in self.sets],
+            },
         )
         state = trainer.run(resume=resume)
         self._finish()
@@ -207,8 +208,10 @@ class SpartaTraining:
 
     @torch.no_grad()
     def _start_scale(self) -> None:
-        """Scale and bias so that an untrained term's weight is neither dead nor saturated: dot products of unit
-        spread, half a spread below zero."""
+        """Scale and bias so that an untrained term's weight is neither dead nor saturated.
+
+        Dot products get unit spread, half a spread below zero.
+        """
         batch, _ = self._draw(0)
         hidden, _ = self._hidden([pair.answer for pair in batch])
         products = hidden.flatten(0, 1).float() @ self.model.term_matrix()[self.allowed[::37]].T
@@ -225,7 +228,9 @@ class SpartaTraining:
         bags = [self.tokenizer.bag(pair.question) for pair in pairs]
         asked = sorted({term for bag in bags for term in bag})
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        sampled = self.allowed[torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)]
+        sampled = self.allowed[
+            torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
+        ]
         columns = torch.cat([torch.tensor(asked), sampled]).to(self.model.device)
         weights = self._weights(documents, columns)
         counts = self._counts(bags, asked)
@@ -282,7 +287,7 @@ class SpartaTraining:
 
     @torch.no_grad()
     def mean_reciprocal_rank(self) -> float:
-        """MRR of the held-out questions, mean over the sets; candidates are the set's held-out and other answers."""
+        """MRR of the held-out questions, mean over the sets; candidates are held-out and training answers."""
         return float(np.mean([self._set_mrr(s) for s in self.validation])) if self.validation else 0.0
 
     def _set_mrr(self, held: PairSet) -> float:
@@ -302,22 +307,24 @@ class SpartaTraining:
         scores = self._counts(bags, asked).cpu() @ weights.T
         gold = torch.tensor([index[p.answer.text] for p in held.pairs])
         own = scores[torch.arange(len(gold)), gold]
-        ranks = (scores > own[:, None]).sum(1) + 1
-        return float((1.0 / ranks).mean())
+        ranks = (scores >= own[:, None]).sum(1)  # of equal scores the last place: a dead model gains nothing
+        return float(((own > 0) / ranks).mean())
 
     def _save_best(self) -> None:
         self.model.save_pretrained(self.folder / "best")
 
     def _finish(self) -> None:
-        """Calibrate the best model's quantizer on held-out answers and save it again."""
+        """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""
         best = SpartaModel.load(self.folder / "best")
+        if best.config.quantizer:
+            return
         texts = [p.answer for s in (self.validation or self.sets) for p in s.pairs[:300]]
         best.config = replace(best.config, quantizer=fit_quantizer(best, texts))
         best.save_pretrained(self.folder / "best", int8=self.config.int8)
 
 
 def _hold_out(sets: Sequence[PairSet], size: int) -> tuple[list[PairSet], list[PairSet]]:
-    """Split the last pairs of each set off for validation: whole stretches, so that neighbours stay together."""
+    """Split off the last pairs of each set for validation: whole stretches, as neighbours stay together."""
     training, validation = [], []
     for one in sets:
         n = min(size, len(one.pairs) // 10)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.corpus import identifier, parse_object, placed, string_field
+from sparta.base.corpus import SeenIds, decoded, identifier, no_records, parse_object, placed, string_field
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.quantize import QuantizationCounts, Quantizer
@@ -37,7 +38,7 @@ class ImpactBatch:
     term_ids: npt.NDArray[np.int32]
     impacts: npt.NDArray[np.int32]
     new_terms: Sequence[str] = ()
-    quantization: QuantizationCounts = QuantizationCounts()
+    quantization: QuantizationCounts = field(default_factory=QuantizationCounts)
     zeros: int = 0
 
     def __len__(self) -> int:
@@ -46,8 +47,6 @@ class ImpactBatch:
 
 def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
     """A shard with its weights turned into impacts."""
-    import json
-
     impacts, counts = quantizer.quantize(shard.rows.weights)
     return ImpactBatch(
         shard.passage_ids,
@@ -63,9 +62,9 @@ def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
 class JsonVectors:
     """Pyserini's JSON vectors, `{"id", "contents", "vector": {term: impact}}` a line, as batches.
 
-    `path` is a file or a folder of *.jsonl and *.json, each possibly gzipped. Impacts must be integers from 0 to
-    65,535 (0 is the same as absent and is counted) and terms at most 255 characters: nothing is rounded or cut in
-    silence.
+    `path` is a file or a folder of *.jsonl and *.json, each possibly gzipped. Impacts must be integers from 0
+    to 65,535 (0 is the same as absent and is counted) and terms at most 255 characters: nothing is rounded or
+    cut in silence.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,17 +72,23 @@ class JsonVectors:
         self._ids: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[ImpactBatch]:
-        for records in itertools.batched(self._records(), JSON_BATCH):
-            yield self._batch(records)
+        with SeenIds() as seen:
+            for records in itertools.batched(self._records(), JSON_BATCH):
+                yield self._batch(records, seen)
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for path in self._files():
+        for path in self.files():
+            number = 0
             for number, line in numbered_lines(path):
                 where = f"{shown_name(path)}:{number}"
                 with placed(where):
-                    yield where, parse_object(line.decode("utf-8", errors="strict"))
+                    record = parse_object(decoded(line))
+                yield where, record
+            if not number:
+                raise no_records(path)
 
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
+        """Return the files that are read, in the order of their names."""
         if not self.path.is_dir():
             return [self.path]
         found = sorted(p for p in self.path.iterdir() if p.name.endswith(_SUFFIXES))
@@ -95,7 +100,7 @@ class JsonVectors:
             )
         return found
 
-    def _batch(self, records: Sequence[tuple[str, dict[str, Any]]]) -> ImpactBatch:
+    def _batch(self, records: Sequence[tuple[str, dict[str, Any]]], seen: SeenIds) -> ImpactBatch:
         ids, raws, texts = [], [], []
         lengths, terms, impacts = [0], [], []
         known = len(self._ids)
@@ -113,6 +118,7 @@ class JsonVectors:
             impacts.append(np.array(values, dtype=np.int32))
             lengths.append(len(names))
             raws.append(_stored(record, ids[-1], texts[-1]))
+        _refuse_repeated(list(zip(ids, (where for where, _ in records), strict=True)), seen)
         return ImpactBatch(
             ids,
             raws,
@@ -139,6 +145,17 @@ class JsonVectors:
         return self._ids[term]
 
 
+def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
+    repeated = seen.add(placed_ids)
+    for passage_id, where in placed_ids:
+        if where in repeated:
+            raise InputError(
+                f"duplicate id: {passage_id!r} was already the id of {repeated[where]}",
+                where=where,
+                remedy="give every record an id of its own",
+            )
+
+
 def _vector(record: dict[str, Any]) -> tuple[list[str], list[int]]:
     """The terms and impacts of one record, checked."""
     vector = record.get("vector")
@@ -160,7 +177,5 @@ def _vector(record: dict[str, Any]) -> tuple[list[str], list[int]]:
 
 
 def _stored(record: dict[str, Any], passage_id: str, text: str) -> str:
-    import json
-
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
     return json.dumps({"id": passage_id, "contents": text, **extra}, ensure_ascii=False)

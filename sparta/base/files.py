@@ -45,7 +45,7 @@ def storage_errors(where: str | Path) -> Iterator[None]:
         if remedy is not None:
             message = f"cannot be written: {error.strerror}"
             raise StorageError(message, where=str(where), remedy=remedy) from error
-        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | FileExistsError):
             raise _wrong_place(error, where) from error
         raise
 

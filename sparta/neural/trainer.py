@@ -1,7 +1,7 @@
 """The training loop: schedule, accumulation, validation, checkpoints that resume exactly.
 
-A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in the
-same order as one that was not.
+A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in
+the same order as one that was not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,9 @@ class TrainerState:
 class Trainer:
     """Runs `loss(batch(step))` for the configured steps with Adam, linear warmup and linear decay.
 
-    `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives the
-    figure to maximise; `save_best` is called when it improves. The folder gets `log.jsonl` and `state.pt`.
+    `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives
+    the figure to maximise; `save_best` is called when it improves. The folder gets `log.jsonl` and
+    `state.pt`. `facts` are what else must be the same for a training to be continued.
     """
 
     def __init__(
@@ -65,11 +66,15 @@ class Trainer:
         save_best: Callable[[], None],
         config: TrainerConfig,
         folder: Path,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.loss, self.validate, self.save_best = model, loss, validate, save_best
         self.config, self.folder = config, folder
+        self.facts = {**(facts or {}), "trainer": asdict(config)}
         self.groups = [dict(g) for g in groups]
-        self.optimizer = torch.optim.Adam([{"params": g["params"]} for g in self.groups], lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(
+            [{"params": g["params"]} for g in self.groups], lr=config.learning_rate
+        )
         self.state = TrainerState()
 
     def run(self, *, resume: bool = False) -> TrainerState:
@@ -133,7 +138,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "state": asdict(self.state),
-            "config": asdict(self.config),
+            "facts": self.facts,
             "torch_rng": torch.get_rng_state(),
         }
         with atomic_path(self.folder / "state.pt") as temporary:
@@ -141,7 +146,7 @@ class Trainer:
 
     def _load(self) -> None:
         payload = torch.load(self.folder / "state.pt", weights_only=True)
-        if payload["config"] != asdict(self.config):
+        if payload.get("facts") != self.facts:
             raise InputError(
                 "expected the same training settings as the checkpoint's, found others",
                 where=str(self.folder / "state.pt"),
@@ -157,8 +162,16 @@ class Trainer:
         """Lines written after the checkpoint belong to steps that will be run again."""
         path = self.folder / "log.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= self.state.step]
-        atomic_write(path, ("\n".join(kept) + "\n").encode())
+        kept = [line for line in lines if _step_of(line) <= self.state.step]
+        atomic_write(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a line of the log; a kill may have torn the last one, which belongs to no step."""
+    try:
+        return int(json.loads(line)["step"])
+    except ValueError:
+        return math.inf
 
 
 def _seed(seed: int) -> None:

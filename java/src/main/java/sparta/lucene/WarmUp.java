@@ -1,0 +1,73 @@
+package sparta.lucene;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.List;
+import org.apache.lucene.util.BytesRef;
+
+/**
+ * Does once, on a few passages, everything that writing and searching do: a runtime that records the classes it loads
+ * meanwhile can keep them in an archive and start faster the next time.
+ */
+public final class WarmUp {
+  private static final int PASSAGES = 300;
+
+  private WarmUp() {}
+
+  /** Writes into and reads from the folder that is the only argument. */
+  public static void main(String[] arguments) throws IOException {
+    try (ImpactWriter writer = new ImpactWriter(arguments[0], "en", 2, 16)) {
+      writer.addTerms(StringTable.of("one", "two"));
+      add(writer, false);
+      writer.commit("first");
+      add(writer, true);
+      writer.delete(StringTable.of("passage 7"));
+      writer.commit("second");
+      writer.forceMerge(1);
+      writer.commit("third");
+    }
+    try (ImpactSearcher searcher = new ImpactSearcher(arguments[0], "en")) {
+      ByteBuffer head = Packed.writer(5 * Integer.BYTES);
+      head.putInt(1).putInt(0).putInt(2).putFloat(1).putFloat(1);
+      byte[] query = StringTable.pack(head.array(), List.of(new BytesRef("one"), new BytesRef("two")));
+      searcher.searchImpacts(query, 10, 2);
+      searcher.searchText(StringTable.of("some words", "of text"), 10, 2);
+      byte[] docids = searcher.docids(StringTable.of("passage 1", "passage 2"));
+      searcher.ids(docids);
+      searcher.raws(docids);
+      searcher.positions(docids);
+      searcher.impacts(1, StringTable.of("one"));
+      searcher.vector(1);
+      searcher.rank(query, 1);
+      searcher.postings(StringTable.of(), 100);
+      searcher.live();
+      searcher.userData();
+    }
+  }
+
+  private static void add(ImpactWriter writer, boolean update) throws IOException {
+    String[] ids = new String[PASSAGES];
+    long[] positions = new long[PASSAGES];
+    int[] indptr = new int[PASSAGES + 1];
+    int[] terms = new int[2 * PASSAGES];
+    int[] impacts = new int[2 * PASSAGES];
+    for (int i = 0; i < PASSAGES; i++) {
+      ids[i] = "passage " + i;
+      positions[i] = i;
+      indptr[i + 1] = 2 * (i + 1);
+      terms[2 * i + 1] = 1;
+      impacts[2 * i] = 1 + i % 255;
+      impacts[2 * i + 1] = 1;
+    }
+    byte[] table = StringTable.of(ids);
+    writer.add(
+        table,
+        table,
+        table,
+        Packed.bytes(positions),
+        Packed.bytes(indptr),
+        Packed.bytes(terms),
+        Packed.bytes(impacts),
+        update);
+  }
+}

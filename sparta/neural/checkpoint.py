@@ -1,0 +1,98 @@
+"""Weights on disk: safetensors, in full precision or as int8 with one scale a row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from sparta.base.errors import ModelError
+from sparta.base.files import atomic_path
+
+ROW_SCALE = ".row_scale"
+_SMALLEST_QUANTIZED = 4096
+
+
+def quantize_rows(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(r, c)` floats to `(r, c) int8` and `(r,) float32` scales, symmetric: value ≈ integer · scale."""
+    scale = tensor.abs().amax(dim=1).float().clamp_min(1e-12) / 127
+    return torch.round(tensor.float() / scale[:, None]).to(torch.int8), scale
+
+
+def save_state(path: Path, state: dict[str, torch.Tensor], *, int8: bool = False) -> None:
+    """Write a state dict atomically; with `int8`, matrices are stored in 8 bits with row scales."""
+    stored: dict[str, torch.Tensor] = {}
+    for name, tensor in state.items():
+        tensor = tensor.detach().cpu().contiguous()
+        if (
+            int8
+            and tensor.dim() == 2
+            and tensor.is_floating_point()
+            and tensor.numel() >= _SMALLEST_QUANTIZED
+        ):
+            stored[name], stored[name + ROW_SCALE] = quantize_rows(tensor)
+        else:
+            stored[name] = tensor.clone()
+    with atomic_path(path) as temporary:
+        # One entry of metadata: safetensors writes several in any order, and equal states make equal files.
+        save_file(stored, str(temporary), metadata={"format": "pt"})
+
+
+def load_state(path: Path) -> dict[str, torch.Tensor]:
+    """Read what `save_state` wrote; 8-bit matrices come back as float32."""
+    try:
+        with safe_open(str(path), framework="pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(
+            f"expected model weights in safetensors form, could not read them: {error}",
+            where=str(path),
+            remedy="copy the model folder again, whole",
+        ) from error
+    state = {name: tensor for name, tensor in tensors.items() if not name.endswith(ROW_SCALE)}
+    for name in state:
+        if name + ROW_SCALE in tensors:
+            state[name] = state[name].float() * tensors[name + ROW_SCALE][:, None]
+    return state
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object from a model folder."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"expected a JSON object, could not read it: {error}",
+            where=str(path),
+            remedy="give --model a folder that holds a saved model",
+        ) from error
+    if not isinstance(value, dict):
+        raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
+    return value
+
+
+def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
+    """Load by an Auto class of transformers: in float32, all weights, no code from the folder."""
+    try:
+        model, report = auto.from_pretrained(
+            str(name), dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **arguments
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ImportError) as error:
+        raise ModelError(
+            f"expected a transformers model, could not load it: {error}",
+            where=str(name),
+            remedy="check the name, or copy the model folder again, whole",
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"expected all weights of {type(model).__name__}, found none for {', '.join(missing[:3])}",
+            where=str(name),
+            remedy="use a model that was saved with these weights",
+        )
+    return model.float().eval()

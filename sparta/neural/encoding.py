@@ -1,0 +1,82 @@
+"""Batches under a token budget, and what to do when memory runs out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from sparta.base.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory")
+
+
+def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: int) -> Iterator[list[int]]:
+    """Cut items into batches of similar length: indices, longest first.
+
+    A batch holds at most `max_batch` items and, padded to its longest, at most `token_budget` tokens (one
+    item always fits). The cut depends on `lengths` alone, so the same shard is always batched in the same
+    way.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    start = 0
+    while start < len(order):
+        size = max(1, min(max_batch, token_budget // max(1, lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device or the host had no memory left."""
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in message for sign in _MEMORY_SIGNS)
+
+
+def with_halving[T, R](function: Callable[[Sequence[T]], list[R]], items: Sequence[T]) -> list[R]:
+    """`function(items)`; on out-of-memory, the same for both halves. One item that does not fit raises."""
+    try:
+        return function(items)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error) or len(items) == 1:
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    middle = len(items) // 2
+    logger.warning("out of memory with %d texts in a batch: trying %d", len(items), middle)
+    return with_halving(function, items[:middle]) + with_halving(function, items[middle:])
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`fp32`, `bf16`, `fp16`, or `auto`: bf16 where the device multiplies it fast, else fp32."""
+    named = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if name in named:
+        return named[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    fast = device.type == "cpu" and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
+    return torch.bfloat16 if fast else torch.float32
+
+
+def pick_device(name: str | None = None) -> torch.device:
+    """Return the named device, or CUDA, MPS, CPU: the first there is.
+
+    :raises InputError: torch cannot use the named device here.
+    """
+    if name:
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # AssertionError: a torch built without CUDA
+            raise InputError(
+                f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
+                remedy="use --device cpu, or leave it out; sparta doctor shows what there is",
+            ) from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

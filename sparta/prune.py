@@ -1,0 +1,67 @@
+"""Weak terms are dropped before they are written (SPARTA, §6.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparta.base.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Sparse vectors of passages in CSR form: row i is `term_ids[indptr[i]:indptr[i + 1]]`, ids ascending.
+
+    `indptr (n + 1,) int64`, `term_ids (m,) int32`, `weights (m,) float32`, positive.
+    """
+
+    indptr: npt.NDArray[np.int64]
+    term_ids: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @staticmethod
+    def concatenate(rows: list[SparseRows]) -> SparseRows:
+        """Return the rows of all, in order."""
+        lengths = [np.zeros(1, np.int64), *(np.diff(r.indptr) for r in rows)]
+        return SparseRows(
+            np.cumsum(np.concatenate(lengths)),
+            np.concatenate([np.empty(0, np.int32), *(r.term_ids for r in rows)]),
+            np.concatenate([np.empty(0, np.float32), *(r.weights for r in rows)]),
+        )
+
+    def take(self, order: npt.NDArray[np.int64]) -> SparseRows:
+        """Return the rows named by `order`, in that order."""
+        lengths = np.diff(self.indptr)[order]
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        source = np.repeat(self.indptr[order] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return SparseRows(indptr, self.term_ids[source], self.weights[source])
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> SparseRows:
+        """Only the entries where `keep (m,)` is true."""
+        before = np.concatenate([[0], np.cumsum(keep)])
+        return SparseRows(before[self.indptr].astype(np.int64), self.term_ids[keep], self.weights[keep])
+
+
+def prune(rows: SparseRows, *, top_k: int | None = None, min_weight: float = 0.0) -> SparseRows:
+    """Keep each row's `top_k` strongest terms (of equal ones the smaller id) of at least `min_weight`.
+
+    With neither limit in force the result is the input.
+    """
+    if top_k is not None and top_k < 1:
+        raise InputError(f"top_k must be at least 1, found {top_k}", remedy="leave it out to keep every term")
+    if min_weight > 0:
+        rows = rows.select(rows.weights >= min_weight)
+    lengths = np.diff(rows.indptr)
+    if top_k is None or not lengths.size or lengths.max() <= top_k:
+        return rows
+    row_of = np.repeat(np.arange(len(rows)), lengths)
+    order = np.lexsort((rows.term_ids, -rows.weights, row_of))
+    rank = np.arange(len(order)) - np.repeat(rows.indptr[:-1], lengths)
+    keep = np.zeros(len(order), dtype=bool)
+    keep[order[rank < top_k]] = True
+    return rows.select(keep)

@@ -1,0 +1,171 @@
+"""Tiny models with random weights, for tests of the plumbing: deterministic, and made in a moment."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from sparta.model import SpartaConfig, SpartaModel
+
+WORDS = """
+a about after all also an and are as at be been before born both but by can city company country day
+did do does earth east eight end engine english every father few find first five flow for found
+founded founder four from game german germany google great group had has have he her high his
+history home house how if in into is island it its jupiter king known land language large larry
+largest last late life light like long made many march may miles moon more most mother mountain much
+music name new next night no north not nothing now number of often old on once one only or other our
+out over page paper park part people planet play queen question read red relativity released
+republic rest river road same school sea search second see sergey she short since single site small
+so some song south star started state story street string such sun than that the their them then
+there these they third this three time to town tree two under university until up upon very war was
+water way we web week well were west what when where which while white who whose why wide will wind
+with word words work world would year years yes you young animal brain capital einstein energy
+france ocean oxygen paris student theory wrote
+""".split()  # noqa: SIM905 (read as text)
+SUFFIXES = ["##s", "##ed", "##ing", "##er", "##ers", "##ly", "##tion", "##al", "##ity", "##ment"]
+CHINESE = list("的一是不了人我在有他这中国大学地球月亮水山河北京城市谁什么哪里年")
+PUNCTUATION = list(".,;:!?'\"()-")
+
+
+def _vocabulary() -> list[str]:
+    letters = list(string.ascii_lowercase) + list(string.digits)
+    pieces = [*letters, *(f"##{c}" for c in letters), *PUNCTUATION, *WORDS, *SUFFIXES, *CHINESE]
+    head = ["[PAD]", *(f"[unused{i}]" for i in range(10)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return [*head, *dict.fromkeys(pieces)]
+
+
+@pytest.fixture(scope="session")
+def make_records() -> Callable[..., list[dict[str, Any]]]:
+    """A function `(n, *, seed=0, longest=12, prefix="p") -> records` of words that the tiny models know."""
+
+    def make(n: int, *, seed: int = 0, longest: int = 12, prefix: str = "p") -> list[dict[str, Any]]:
+        rng = random.Random(seed)
+        texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, longest))) for _ in range(n)]
+        return [
+            {"id": f"{prefix}{i}", "text": text, "title": rng.choice(WORDS)} for i, text in enumerate(texts)
+        ]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
+    """A function that writes records, one a line, and gives the path back."""
+
+    def write(path: Path, records: list[dict[str, Any]]) -> Path:
+        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: small models are faster so, and results do not depend on the machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_vocabulary() -> list[str]:
+    """About 400 wordpieces: whole words, letters to spell the others with, and some Chinese."""
+    return _vocabulary()
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_vocabulary: list[str]) -> Tokenizer:
+    """A lowercasing BERT tokenizer over the tiny vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {piece: i for i, piece in enumerate(tiny_vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
+    """A function `(config=None, *, seed=0) -> SpartaModel`: BERT with 2 layers of 32 and random weights.
+
+    The layers are weak and the word embeddings strong: a passage's own words weigh most, and a part of the
+    other terms gets a lesser weight, so that rankings make some sense and ties are rare.
+    """
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import BertConfig, BertModel
+
+    from sparta.model import SpartaConfig, SpartaModel
+
+    def make(config: SpartaConfig | None = None, *, seed: int = 0) -> SpartaModel:
+        torch.manual_seed(seed)
+        bert = BertConfig(
+            vocab_size=tiny_tokenizer.get_vocab_size(),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=512,
+        )
+        encoder = BertModel(bert, add_pooling_layer=False)
+        model = SpartaModel(encoder, Tokenizer.from_str(tiny_tokenizer.to_str()), config or SpartaConfig())
+        with torch.no_grad():
+            words = encoder.get_input_embeddings().weight
+            words.normal_()
+            if model.term_embeddings is not None:
+                model.term_embeddings.copy_(words + 0.1 * torch.randn_like(words))
+            model.scale.fill_(0.25)
+            model.bias.fill_(-2.5)
+        model.name, model.identity = "tiny", f"tiny-{seed}"
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(
+    make_tiny_model: Callable[..., SpartaModel], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A SPARTA model folder with a quantizer, as `sparta train` leaves one. Do not write into it."""
+    from sparta.base.records import Passage
+    from sparta.model import SpartaConfig, fit_quantizer
+
+    model = make_tiny_model()
+    texts = (
+        "larry page and sergey brin founded google in a house",
+        "the moon of the earth",
+        "北京是中国的城市",
+    )
+    quantizer = fit_quantizer(model, [Passage(str(i), text) for i, text in enumerate(texts)])
+    model.config = replace(SpartaConfig(), quantizer=quantizer)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_model(tiny_model_folder: Path) -> SpartaModel:
+    """The model of `tiny_model_folder`, opened as every command opens it; each test has its own."""
+    from sparta.load import load_model
+
+    return load_model(tiny_model_folder)  # type: ignore[return-value]
