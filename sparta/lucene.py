@@ -73,18 +73,26 @@ class ImpactWriter:
     :param language: analysis of the texts, as a two-letter code
     :param threads: indexing threads
     :param ram_buffer_mb: memory for postings that are not flushed yet
+    :param codec: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`, which every Lucene reads;
+        for new segments, whatever older ones have
     :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
     :raises StorageError: the folder may not be written.
-    :raises InputError: the language is unknown.
+    :raises InputError: the language or the codec is unknown.
     """
 
     def __init__(
-        self, path: str | Path, *, language: str = "en", threads: int = 2, ram_buffer_mb: int = 256
+        self,
+        path: str | Path,
+        *,
+        language: str = "en",
+        threads: int = 2,
+        ram_buffer_mb: int = 256,
+        codec: str = "lucene",
     ) -> None:
         self.path = Path(path)
         with _java(self.path) as autoclass:
             java = autoclass("sparta.lucene.ImpactWriter")
-            self._java = java(str(self.path.absolute()), language, threads, ram_buffer_mb)
+            self._java = java(str(self.path.absolute()), language, threads, ram_buffer_mb, codec)
 
     def add_terms(self, terms: Sequence[str]) -> None:
         """Append to the vocabulary; the ids of its terms count on from 0.
