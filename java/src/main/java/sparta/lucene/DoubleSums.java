@@ -36,9 +36,6 @@ final class DoubleSums implements RangeSums {
   @Override
   public void addList(ScoredTerm term, int range) throws IOException {
     int word = term.postings().word(range);
-    if (word == 0) {
-      return;
-    }
     term.postings().read(range, data);
     if (Ranges.form(word) == Ranges.LIST_1) {
       addList(Ranges.entries(word), term.weight());

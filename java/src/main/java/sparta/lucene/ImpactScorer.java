@@ -1,6 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.search.BulkScorer;
 import org.apache.lucene.search.DocIdSetIterator;
@@ -16,19 +17,27 @@ import org.apache.lucene.util.Bits;
  * Documents below the threshold are not collected; those at it are.
  */
 final class ImpactScorer extends BulkScorer {
-  private final ScoredTerm[] terms;
   private final int maxDoc;
   private final long cost;
   private final RangeSums sums;
-  private final int[] nextShort;
   private final Current current = new Current();
 
+  private final ScoredTerm[] shorts;
+  private final int[] nextShort;
+  private final double shortBound;
+
+  private final ScoredTerm[] ranged;
+  private final ScoredTerm[] column;
+
   ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost) {
-    this.terms = terms.toArray(ScoredTerm[]::new);
     this.maxDoc = maxDoc;
     this.cost = cost;
-    nextShort = new int[this.terms.length];
-    sums = LaneSums.suit(this.terms) ? new LaneSums() : new DoubleSums();
+    sums = LaneSums.suit(terms) ? new LaneSums() : new DoubleSums();
+    shorts = terms.stream().filter(term -> term.postings().isShort()).toArray(ScoredTerm[]::new);
+    nextShort = new int[shorts.length];
+    shortBound = Arrays.stream(shorts).mapToDouble(ScoredTerm::bound).sum();
+    ranged = terms.stream().filter(term -> !term.postings().isShort()).toArray(ScoredTerm[]::new);
+    column = new ScoredTerm[ranged.length];
   }
 
   @Override
@@ -53,53 +62,54 @@ final class ImpactScorer extends BulkScorer {
 
   /** Sums one range; false when no document in it can reach the threshold. */
   private boolean sum(int range) throws IOException {
-    double columns = 0;
-    double all = 0;
-    for (ScoredTerm term : terms) {
-      if (term.postings().isShort()) {
-        all += term.bound();
-      } else {
-        double bound = term.bound(range);
+    double all = shortBound;
+    double columnBound = 0;
+    int columns = 0;
+    for (int i = 0; i < ranged.length; i++) {
+      int word = ranged[i].postings().word(range);
+      if (word != 0) {
+        double bound = ranged[i].bound(range);
         all += bound;
-        columns += Ranges.form(term.postings().word(range)) == Ranges.COLUMN ? bound : 0;
+        if (Ranges.form(word) == Ranges.COLUMN) {
+          columnBound += bound;
+          column[columns++] = ranged[i];
+        }
       }
     }
     if (!sums.possible(all, current.threshold)) {
       return false;
     }
     sums.clear();
-    for (int i = 0; i < terms.length; i++) {
-      if (terms[i].postings().isShort()) {
-        addShort(i, range);
-      } else if (Ranges.form(terms[i].postings().word(range)) != Ranges.COLUMN) {
-        sums.addList(terms[i], range);
+    addShort(range);
+    for (ScoredTerm term : ranged) {
+      int word = term.postings().word(range);
+      if (word != 0 && Ranges.form(word) != Ranges.COLUMN) {
+        sums.addList(term, range);
       }
     }
-    if (columns == 0) {
-      return true;
-    }
-    if (!sums.reach(columns, current.threshold)) {
+    if (columns > 0 && !sums.reach(columnBound, current.threshold)) {
       return false;
     }
-    for (ScoredTerm term : terms) {
-      if (!term.postings().isShort() && Ranges.form(term.postings().word(range)) == Ranges.COLUMN && term.postings().word(range) != 0) {
-        sums.addColumn(term, range);
-      }
+    for (int i = 0; i < columns; i++) {
+      sums.addColumn(column[i], range);
     }
     return true;
   }
 
-  private void addShort(int i, int range) {
-    TermRanges postings = terms[i].postings();
-    int next = nextShort[i];
-    while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS < range) {
-      next++;
+  /** Short terms are few documents: all are passed by in every range, the next one being known. */
+  private void addShort(int range) {
+    for (int i = 0; i < shorts.length; i++) {
+      TermRanges postings = shorts[i].postings();
+      int next = nextShort[i];
+      while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS < range) {
+        next++;
+      }
+      while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS == range) {
+        sums.add(postings.shortDoc(next) & Ranges.SIZE - 1, postings.shortImpact(next), shorts[i].weight());
+        next++;
+      }
+      nextShort[i] = next;
     }
-    while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS == range) {
-      sums.add(postings.shortDoc(next) & Ranges.SIZE - 1, postings.shortImpact(next), terms[i].weight());
-      next++;
-    }
-    nextShort[i] = next;
   }
 
   /** The document that is being collected. */

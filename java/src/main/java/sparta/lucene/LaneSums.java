@@ -1,6 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.List;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
 
@@ -15,7 +16,7 @@ import org.apache.lucene.util.Bits;
  */
 final class LaneSums implements RangeSums {
   /** Above every sum. */
-  private static final int LIMIT = 1 << 15;
+  private static final int LIMIT = TopHits.LIMIT;
 
   private static final int WORDS = Ranges.SIZE / 4;
   private static final int WORD_BITS = Ranges.BITS - 2;
@@ -31,8 +32,11 @@ final class LaneSums implements RangeSums {
   private final long[] blocks = new long[WORDS / BLOCK];
   private final byte[] data = new byte[Ranges.MOST_BYTES];
 
+  /** Scores above, documents below; one more than there can be. */
+  private final long[] found = new long[Ranges.SIZE + 1];
+
   /** Whether these sums hold every score of the terms: weights are integers, and the sum of the bounds is small. */
-  static boolean suit(ScoredTerm[] terms) {
+  static boolean suit(List<ScoredTerm> terms) {
     double bound = 0;
     for (ScoredTerm term : terms) {
       if (term.weight() != Math.rint(term.weight())) {
@@ -76,9 +80,6 @@ final class LaneSums implements RangeSums {
   @Override
   public void addList(ScoredTerm term, int range) throws IOException {
     int word = term.postings().word(range);
-    if (word == 0) {
-      return;
-    }
     term.postings().read(range, data);
     if (Ranges.form(word) == Ranges.LIST_1) {
       addList(sums, data, Ranges.entries(word), (int) term.weight());
@@ -136,26 +137,60 @@ final class LaneSums implements RangeSums {
   public void collect(
       ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException {
-    int threshold = (int) Math.ceil(Math.min(current.threshold, LIMIT));
-    if (threshold == LIMIT || !reach(threshold)) {
+    int n = find(current.threshold, base, from, to, accepted);
+    if (collector instanceof TopHitsCollector.Leaf top) {
+      if (n > 0) {
+        current.setMinCompetitiveScore(top.collectCounted(found, n));
+      }
       return;
     }
+    for (int i = 0; i < n; i++) {
+      current.score = (int) (found[i] >>> 32);
+      if (current.score >= current.threshold) {
+        collector.collect((int) found[i]);
+      }
+    }
+  }
+
+  /** Writes the accepted documents of [from, to) that reach the threshold to {@code found}, in their order. */
+  private int find(float least, int base, int from, int to, Bits accepted) {
+    int threshold = (int) Math.ceil(Math.min(least, LIMIT));
+    if (threshold == LIMIT || !reach(threshold)) {
+      return 0;
+    }
     markBlocks(threshold);
+    int n = 0;
     for (int lane = 0; lane < 4; lane++) {
       long bit = 1L << 16 * lane + 15;
       for (int block = 0; block < blocks.length; block++) {
         if ((blocks[block] & bit) != 0) {
-          int first = lane << WORD_BITS | block * BLOCK;
-          for (int d = Math.max(first, from - base); d < Math.min(first + BLOCK, to - base); d++) {
-            float score = sums[d & WORDS - 1] >>> lane(d) & 0xFFFF;
-            if (score >= current.threshold && (accepted == null || accepted.get(base + d))) {
-              current.score = score;
-              collector.collect(base + d);
-            }
-          }
+          n = find(threshold, lane, block * BLOCK, base, n);
         }
       }
     }
+    return accepted == null && from <= base && to >= base + Ranges.SIZE ? n : accept(from, to, accepted, n);
+  }
+
+  /** Looks through one lane of a block. A hit is written whatever its score, then kept or not: no branch to guess. */
+  private int find(int threshold, int lane, int block, int base, int n) {
+    int first = base + (lane << WORD_BITS);
+    for (int i = block; i < block + BLOCK; i++) {
+      int score = (int) (sums[i] >>> 16 * lane) & 0xFFFF;
+      found[n] = (long) score << 32 | first + i;
+      n += threshold - 1 - score >>> 31;
+    }
+    return n;
+  }
+
+  private int accept(int from, int to, Bits accepted, int n) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+      int doc = (int) found[i];
+      if (doc >= from && doc < to && (accepted == null || accepted.get(doc))) {
+        found[kept++] = found[i];
+      }
+    }
+    return kept;
   }
 
   private void markBlocks(int threshold) {

@@ -147,7 +147,9 @@ final class Lookup {
     for (int slot = 0; slot < docids.length; slot++) {
       order[slot] = (long) docids[slot] << 32 | slot;
     }
-    Arrays.sort(order);
+    if (!ascends(docids)) {
+      Arrays.sort(order);
+    }
     LeafReaderContext leaf = null;
     SlotReader values = null;
     for (long entry : order) {
@@ -158,6 +160,15 @@ final class Lookup {
       }
       values.read((int) entry, docid - leaf.docBase);
     }
+  }
+
+  private static boolean ascends(int[] docids) {
+    for (int i = 1; i < docids.length; i++) {
+      if (docids[i] < docids[i - 1]) {
+        return false;
+      }
+    }
+    return true;
   }
 
   private static final class RawVisitor extends StoredFieldVisitor {

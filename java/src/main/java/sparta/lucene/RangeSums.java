@@ -17,7 +17,6 @@ interface RangeSums {
   /** Adds one posting; documents count from the start of the range. */
   void add(int doc, int impact, float weight);
 
-  /** Adds a list of the given range, which may be empty. */
   void addList(ScoredTerm term, int range) throws IOException;
 
   void addColumn(ScoredTerm term, int range) throws IOException;

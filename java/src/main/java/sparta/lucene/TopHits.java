@@ -6,183 +6,249 @@ import java.util.Arrays;
 /**
  * The best k hits seen so far: higher scores first, among equal scores the earlier corpus position.
  *
- * <p>Hits are gathered in an array of about twice as many. When it is full, the k-th best score is found, and what lies
- * below it is dropped; so a hit costs a store, and now and then its share of a selection. Corpus positions are looked
- * up where they decide: among hits of one score.
+ * <p>Hits are gathered, and dropped when they are many and cannot be among the best any more. How good the k-th best is
+ * can be told from time to time, by a selection; but as long as all scores are integers below {@link #LIMIT}, by
+ * counting them, at any time. Corpus positions are looked up at the end.
  */
 final class TopHits {
-  /** Finds the corpus positions of docids. */
+  /** Finds the corpus positions of ascending docids. */
   interface Positions {
     long[] of(int[] docids) throws IOException;
   }
 
-  private static final int SMALLEST = 16;
+  /** Above all scores that can be counted. */
+  static final int LIMIT = 1 << 15;
+
+  private static final int SPARE = 16;
+  private static final int SHORT_RUN = 24;
 
   private final int k;
   private final Positions positions;
 
-  /** A score's bits above, which order as the scores do since none is negative; the docid below. */
+  /** Above the score, as an integer while they are counted, then as the bits of a float; below the docid. */
   private long[] hits;
 
   private int size;
   private float threshold = -1;
 
+  /** Hits by score; null when they are not counted, for one of them had another score. */
+  private int[] counts = {};
+
+  /** Hits counted that are not below {@link #floor}, which is the k-th best score once there are as many. */
+  private int counted;
+
+  private int floor;
+
   TopHits(int k, Positions positions) {
     this.k = k;
     this.positions = positions;
-    hits = new long[Math.min(limit(), 1024)];
+    hits = new long[(int) Math.min(2L * k + SPARE, 1024)];
   }
 
-  /** What scores less cannot be among the best k any more; negative while anything can. */
+  /** What scores less cannot be among the best k; negative while anything can. */
   float threshold() {
     return threshold;
   }
 
-  /** Takes a hit that is not below the threshold; whether the threshold has changed. */
+  /** Takes a hit that is not below the threshold, with a docid above all before; whether the threshold has changed. */
   boolean add(int docid, float score) throws IOException {
-    if (size == hits.length) {
-      hits = Arrays.copyOf(hits, (int) Math.min(limit(), size * 2L));
+    if (counts != null) {
+      stopCounting();
     }
+    makeRoom(1);
     hits[size++] = (long) Float.floatToRawIntBits(score) << 32 | docid;
-    return size == limit() && prune();
+    return size >= 2L * k + SPARE && select();
+  }
+
+  /**
+   * Takes n hits of scores that can be counted, not below the threshold, with docids above all before.
+   *
+   * @param found scores above, docids below
+   */
+  void addCounted(long[] found, int n, int docBase) throws IOException {
+    if (counts == null) {
+      for (int i = 0; i < n; i++) {
+        if (score(found[i]) >= threshold) {
+          add(docBase + docid(found[i]), score(found[i]));
+        }
+      }
+      return;
+    }
+    if (counts.length == 0) {
+      counts = new int[LIMIT];
+    }
+    makeRoom(n);
+    for (int i = 0; i < n; i++) {
+      hits[size + i] = found[i] + docBase;
+      counts[score(found[i])]++;
+    }
+    size += n;
+    counted += n;
+    while (counted - counts[floor] >= k) {
+      counted -= counts[floor++];
+    }
+    if (counted >= k) {
+      threshold = floor;
+    }
   }
 
   /** Empties this into the result, best first. */
   HitList drain() throws IOException {
-    if (size > k) {
-      prune();
-      resolve();
+    if (counts != null) {
+      stopCounting();
+    } else if (size > k) {
+      select();
     }
-    Arrays.sort(hits, 0, size);
-    reverse(0, size);
-    orderTies();
-    HitList list = new HitList(new int[size], new float[size]);
+    long[] places = positions.of(docids());
+    long[] order = new long[size];
     for (int i = 0; i < size; i++) {
-      list.docids()[i] = docid(hits[i]);
-      list.scores()[i] = score(hits[i]);
+      order[i] = ~hits[i] & 0xFFFF_FFFF_0000_0000L | i;
+    }
+    Arrays.sort(order);
+    orderTies(order, places);
+    int n = Math.min(k, size);
+    HitList list = new HitList(new int[n], new float[n]);
+    for (int i = 0; i < n; i++) {
+      long hit = hits[(int) order[i]];
+      list.docids()[i] = docid(hit);
+      list.scores()[i] = Float.intBitsToFloat(score(hit));
     }
     size = 0;
     return list;
   }
 
-  private int limit() {
-    return (int) Math.min(2L * k + SMALLEST, Integer.MAX_VALUE - SMALLEST);
+  /** Brings runs of one score, of which each holds indices of hits, into the order of their positions. */
+  private static void orderTies(long[] order, long[] places) {
+    for (int from = 0; from < order.length; ) {
+      int to = from + 1;
+      while (to < order.length && order[to] >>> 32 == order[from] >>> 32) {
+        to++;
+      }
+      if (to - from > SHORT_RUN) {
+        orderRun(order, from, to, places);
+      } else {
+        insertionSort(order, from, to, places);
+      }
+      from = to;
+    }
   }
 
-  private boolean prune() throws IOException {
-    float before = threshold;
-    Selection.largest(hits, size, k);
-    float worst = Float.POSITIVE_INFINITY;
-    for (int i = 0; i < k; i++) {
-      worst = Math.min(worst, score(hits[i]));
-    }
-    int kept = k;
-    for (int i = k; i < size; i++) {
-      if (score(hits[i]) == worst) {
-        hits[kept++] = hits[i];
+  private static void insertionSort(long[] order, int from, int to, long[] places) {
+    for (int i = from + 1; i < to; i++) {
+      long moved = order[i];
+      long place = places[(int) moved];
+      int j = i;
+      for (; j > from && places[(int) order[j - 1]] > place; j--) {
+        order[j] = order[j - 1];
       }
+      order[j] = moved;
+    }
+  }
+
+  private static void orderRun(long[] order, int from, int to, long[] places) {
+    record Placed(long entry, long place) {}
+    Placed[] run = new Placed[to - from];
+    for (int i = 0; i < run.length; i++) {
+      run[i] = new Placed(order[from + i], places[(int) order[from + i]]);
+    }
+    Arrays.sort(run, (a, b) -> Long.compare(a.place, b.place)); // stable
+    for (int i = 0; i < run.length; i++) {
+      order[from + i] = run[i].entry;
+    }
+  }
+
+  /** Makes room for n more hits, if need be by dropping what is of no use any more. */
+  private void makeRoom(int n) throws IOException {
+    if (size + n > hits.length && counts != null && counted >= k) {
+      keepFrom(floor);
+      if (size > 2L * k + Ranges.SIZE) {
+        keepEarliest(floor);
+        counted = size;
+        counts[floor] = 0;
+        for (int i = 0; i < size; i++) {
+          counts[floor] += score(hits[i]) == floor ? 1 : 0;
+        }
+      }
+    }
+    if (size + n > hits.length) {
+      hits = Arrays.copyOf(hits, (int) Math.min(Integer.MAX_VALUE - SPARE, Math.max(size + (long) n, 2L * size)));
+    }
+  }
+
+  private void stopCounting() {
+    if (counted >= k) {
+      keepFrom(floor);
+    }
+    for (int i = 0; i < size; i++) {
+      hits[i] = (long) Float.floatToRawIntBits(score(hits[i])) << 32 | docid(hits[i]);
+    }
+    counts = null;
+  }
+
+  /** Finds the k-th best score and drops what is below; whether the threshold has changed. */
+  private boolean select() throws IOException {
+    long[] copy = Arrays.copyOf(hits, size);
+    Selection.largest(copy, size, k);
+    int worst = Integer.MAX_VALUE;
+    for (int i = 0; i < k; i++) {
+      worst = Math.min(worst, score(copy[i]));
+    }
+    keepFrom(worst);
+    if (size > k + k / 2) {
+      keepEarliest(worst);
+    }
+    boolean changed = threshold < Float.intBitsToFloat(worst);
+    threshold = Float.intBitsToFloat(worst);
+    return changed;
+  }
+
+  /** Drops the hits below a score. */
+  private void keepFrom(int worst) {
+    int kept = 0;
+    for (int i = 0; i < size; i++) {
+      hits[kept] = hits[i];
+      kept += score(hits[i]) >= worst ? 1 : 0;
     }
     size = kept;
-    threshold = worst;
-    if (size > k + k / 2) {
-      resolve();
-    }
-    return threshold > before;
   }
 
-  /** Of the hits at the threshold keeps those of the earliest positions, so that k remain. */
-  private void resolve() throws IOException {
-    int better = 0;
-    for (int i = 0; i < size; i++) {
-      if (score(hits[i]) > threshold) {
-        long hit = hits[i];
-        hits[i] = hits[better];
-        hits[better++] = hit;
-      }
-    }
-    orderByPosition(better, size, positions.of(docids(better, size)), 0);
-    size = k;
-  }
-
-  /** Brings runs of one score, in which the docids descend, into the order of their positions. */
-  private void orderTies() throws IOException {
-    boolean[] tied = new boolean[size + 1];
+  /** Of the hits of the worst score keeps those of the earliest positions, so that k remain. */
+  private void keepEarliest(int worst) throws IOException {
+    long[] places = positions.of(docids());
+    long[] tied = new long[size];
     int ties = 0;
-    for (int i = 1; i < size; i++) {
-      tied[i] = score(hits[i]) == score(hits[i - 1]);
-      ties += tied[i] ? tied[i - 1] ? 1 : 2 : 0;
-    }
-    int[] docids = new int[ties];
-    int n = 0;
     for (int i = 0; i < size; i++) {
-      if (tied[i] || tied[i + 1]) {
-        docids[n++] = docid(hits[i]);
+      if (score(hits[i]) == worst) {
+        tied[ties++] = places[i];
       }
     }
-    if (n == 0) {
-      return;
+    Arrays.sort(tied, 0, ties);
+    int wanted = k - (size - ties);
+    long last = tied[wanted - 1];
+    int atLast = wanted; // of several at the last place, those of the lower docids
+    while (atLast > 0 && tied[atLast - 1] == last) {
+      atLast--;
     }
-    long[] places = positions.of(docids);
-    int start = 0;
-    for (int i = 0; i < size; ) {
-      int end = i + 1;
-      while (tied[end]) {
-        end++;
-      }
-      if (end > i + 1) {
-        orderByPosition(i, end, places, start);
-        start += end - i;
-      }
-      i = end;
+    atLast = wanted - atLast;
+    int kept = 0;
+    for (int i = 0; i < size; i++) {
+      boolean keep = score(hits[i]) > worst || places[i] < last || places[i] == last && atLast-- > 0;
+      hits[kept] = hits[i];
+      kept += keep ? 1 : 0;
     }
+    size = kept;
   }
 
-  /** Orders hits [from, to), whose positions begin at {@code start} in {@code places}. */
-  private void orderByPosition(int from, int to, long[] places, int start) {
-    if (descends(places, start, to - from)) {
-      reverse(from, to);
-      return;
-    }
-    record Placed(long position, long hit) {}
-    Placed[] placed = new Placed[to - from];
-    for (int i = 0; i < placed.length; i++) {
-      placed[i] = new Placed(places[start + i], hits[from + i]);
-    }
-    Arrays.sort(
-        placed,
-        (a, b) -> a.position != b.position ? Long.compare(a.position, b.position) : Long.compare(a.hit, b.hit));
-    for (int i = 0; i < placed.length; i++) {
-      hits[from + i] = placed[i].hit;
-    }
-  }
-
-  private static boolean descends(long[] values, int start, int n) {
-    for (int i = start + 1; i < start + n; i++) {
-      if (values[i] >= values[i - 1]) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  private void reverse(int from, int to) {
-    for (int i = from, j = to - 1; i < j; i++, j--) {
-      long hit = hits[i];
-      hits[i] = hits[j];
-      hits[j] = hit;
-    }
-  }
-
-  private int[] docids(int from, int to) {
-    int[] docids = new int[to - from];
-    for (int i = 0; i < docids.length; i++) {
-      docids[i] = docid(hits[from + i]);
+  private int[] docids() {
+    int[] docids = new int[size];
+    for (int i = 0; i < size; i++) {
+      docids[i] = docid(hits[i]);
     }
     return docids;
   }
 
-  private static float score(long hit) {
-    return Float.intBitsToFloat((int) (hit >>> 32));
+  private static int score(long hit) {
+    return (int) (hit >>> 32);
   }
 
   private static int docid(long hit) {

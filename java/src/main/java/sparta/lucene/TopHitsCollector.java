@@ -50,7 +50,8 @@ final class TopHitsCollector implements Collector {
     return new Leaf(leaf.docBase);
   }
 
-  private final class Leaf implements LeafCollector {
+  /** One segment's share; {@link ImpactScorer} knows it, and hands over many hits at once. */
+  final class Leaf implements LeafCollector {
     private final int docBase;
     private Scorable scorer;
 
@@ -70,6 +71,12 @@ final class TopHitsCollector implements Collector {
       if (score >= hits.threshold() && hits.add(docBase + doc, score)) {
         skipWorse();
       }
+    }
+
+    /** Takes n hits of integer scores, see {@link TopHits#addCounted}; the threshold from now on. */
+    float collectCounted(long[] found, int n) throws IOException {
+      hits.addCounted(found, n, docBase);
+      return hits.threshold();
     }
 
     private void skipWorse() throws IOException {
