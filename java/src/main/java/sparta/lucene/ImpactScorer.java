@@ -1,7 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
-import java.util.Arrays;
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.lucene.search.BulkScorer;
 import org.apache.lucene.search.DocIdSetIterator;
@@ -19,8 +19,9 @@ import org.apache.lucene.util.Bits;
 final class ImpactScorer extends BulkScorer {
   private final int maxDoc;
   private final long cost;
-  private final RangeSums sums;
+  private final boolean counted;
   private final Current current = new Current();
+  private RangeSums sums;
 
   private final ScoredTerm[] shorts;
   private final int[] nextShort;
@@ -32,12 +33,26 @@ final class ImpactScorer extends BulkScorer {
   ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost) {
     this.maxDoc = maxDoc;
     this.cost = cost;
-    sums = LaneSums.suit(terms) ? new LaneSums() : new DoubleSums();
-    shorts = terms.stream().filter(term -> term.postings().isShort()).toArray(ScoredTerm[]::new);
+    counted = LaneSums.suit(terms);
+    shorts = some(terms, true);
     nextShort = new int[shorts.length];
-    shortBound = Arrays.stream(shorts).mapToDouble(ScoredTerm::bound).sum();
-    ranged = terms.stream().filter(term -> !term.postings().isShort()).toArray(ScoredTerm[]::new);
+    double bound = 0;
+    for (ScoredTerm term : shorts) {
+      bound += term.bound();
+    }
+    shortBound = bound;
+    ranged = some(terms, false);
     column = new ScoredTerm[ranged.length];
+  }
+
+  private static ScoredTerm[] some(List<ScoredTerm> terms, boolean isShort) {
+    List<ScoredTerm> some = new ArrayList<>(terms.size());
+    for (ScoredTerm term : terms) {
+      if (term.postings().isShort() == isShort) {
+        some.add(term);
+      }
+    }
+    return some.toArray(ScoredTerm[]::new);
   }
 
   @Override
@@ -48,6 +63,16 @@ final class ImpactScorer extends BulkScorer {
   @Override
   public int score(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
     collector.setScorer(current);
+    sums = counted ? LaneSums.take() : new DoubleSums();
+    try {
+      return scoreRanges(collector, acceptDocs, min, max);
+    } finally {
+      sums.giveBack();
+      sums = null;
+    }
+  }
+
+  private int scoreRanges(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
     int end = Math.min(max, maxDoc);
     for (int from = min; from < end; ) {
       int range = from >>> Ranges.BITS;

@@ -107,7 +107,11 @@ final class ImpactWeight extends Weight {
 
     @Override
     public long cost() {
-      return terms.stream().mapToLong(term -> term.postings().docFreq()).sum();
+      long cost = 0;
+      for (ScoredTerm term : terms) {
+        cost += term.postings().docFreq();
+      }
+      return cost;
     }
   }
 }

@@ -1,6 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
@@ -27,13 +28,40 @@ final class LaneSums implements RangeSums {
   /** Words that are looked through together. */
   private static final int BLOCK = 16;
 
+  /** Blocks that are first looked through as one. */
+  private static final int CHUNK = 16;
+
+  /** So many hits are handed over together; few, so that the threshold rises early. */
+  private static final int HANDOVER = 256;
+
   private final long[] sums = new long[WORDS];
   private final long[] column = new long[Ranges.STRIDE];
   private final long[] blocks = new long[WORDS / BLOCK];
   private final byte[] data = new byte[Ranges.MOST_BYTES];
 
-  /** Scores above, documents below; one more than there can be. */
-  private final long[] found = new long[Ranges.SIZE + 1];
+  /** Scores above, documents below. */
+  private final long[] found = new long[HANDOVER + BLOCK];
+
+  /** The threshold that {@link #blocks} are marked for; 0 after any change of the sums. */
+  private int marked;
+
+  private boolean anyMarked;
+
+  private static final ThreadLocal<LaneSums> SPARE = new ThreadLocal<>();
+
+  private LaneSums() {}
+
+  /** Takes sums that this thread has given back, else new ones. */
+  static LaneSums take() {
+    LaneSums spare = SPARE.get();
+    SPARE.remove();
+    return spare == null ? new LaneSums() : spare;
+  }
+
+  @Override
+  public void giveBack() {
+    SPARE.set(this);
+  }
 
   /** Whether these sums hold every score of the terms: weights are integers, and the sum of the bounds is small. */
   static boolean suit(List<ScoredTerm> terms) {
@@ -49,7 +77,8 @@ final class LaneSums implements RangeSums {
 
   @Override
   public void clear() {
-    java.util.Arrays.fill(sums, 0);
+    Arrays.fill(sums, 0);
+    marked = 0;
   }
 
   @Override
@@ -60,16 +89,7 @@ final class LaneSums implements RangeSums {
   @Override
   public boolean reach(double more, float threshold) {
     int needed = (int) Math.ceil(threshold - more);
-    return needed <= 0 || needed < LIMIT && reach(needed);
-  }
-
-  private boolean reach(int threshold) {
-    long missing = EVERY_LANE * (LIMIT - threshold);
-    long any = 0;
-    for (int i = 0; i < WORDS; i++) {
-      any |= sums[i] + missing;
-    }
-    return (any & HIGH_BITS) != 0;
+    return needed <= 0 || needed < LIMIT && reach(0, WORDS, EVERY_LANE * (LIMIT - needed));
   }
 
   @Override
@@ -88,11 +108,12 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  private static void addList(long[] sums, byte[] data, int entries, int weight) {
+  static void addList(long[] sums, byte[] data, int entries, int weight) {
     int doc = -1;
+    int mask = sums.length - 1;
     for (int i = 0; i < entries; i++) {
       doc += data[i] & 0xFF;
-      sums[doc & WORDS - 1] += (long) ((data[entries + i] & 0xFF) * weight) << lane(doc);
+      sums[doc & mask] += (long) ((data[entries + i] & 0xFF) * weight) << lane(doc);
     }
   }
 
@@ -115,7 +136,7 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  private static void addColumn(long[] sums, long[] column) {
+  static void addColumn(long[] sums, long[] column) {
     for (int i = 0; i < Ranges.STRIDE; i++) {
       sums[i] += column[i] & LOW_BYTES;
     }
@@ -124,7 +145,7 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  private static void addColumn(long[] sums, long[] column, long weight) {
+  static void addColumn(long[] sums, long[] column, long weight) {
     for (int i = 0; i < Ranges.STRIDE; i++) {
       sums[i] += (column[i] & LOW_BYTES) * weight;
     }
@@ -137,11 +158,36 @@ final class LaneSums implements RangeSums {
   public void collect(
       ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException {
-    int n = find(current.threshold, base, from, to, accepted);
-    if (collector instanceof TopHitsCollector.Leaf top) {
-      if (n > 0) {
-        current.setMinCompetitiveScore(top.collectCounted(found, n));
+    for (int lane = 0; lane < 4; lane++) {
+      int first = base + (lane << WORD_BITS);
+      if (from < first + WORDS && first < to && mark(current.threshold)) {
+        collectLane(current, collector, accepted, lane, base, from, to);
       }
+    }
+  }
+
+  private void collectLane(
+      ImpactScorer.Current current, LeafCollector collector, Bits accepted, int lane, int base, int from, int to)
+      throws IOException {
+    long bit = 1L << 16 * lane + 15;
+    int n = 0;
+    for (int block = 0; block < blocks.length; block++) {
+      if ((blocks[block] & bit) != 0) {
+        n = find(ceil(current.threshold), lane, block * BLOCK, base, n);
+        if (n >= HANDOVER) {
+          hand(current, collector, accept(from, to, base, accepted, n));
+          n = 0;
+        }
+      }
+    }
+    if (n > 0) {
+      hand(current, collector, accept(from, to, base, accepted, n));
+    }
+  }
+
+  private void hand(ImpactScorer.Current current, LeafCollector collector, int n) throws IOException {
+    if (collector instanceof TopHitsCollector.Leaf top) {
+      current.setMinCompetitiveScore(top.collectCounted(found, n));
       return;
     }
     for (int i = 0; i < n; i++) {
@@ -150,25 +196,6 @@ final class LaneSums implements RangeSums {
         collector.collect((int) found[i]);
       }
     }
-  }
-
-  /** Writes the accepted documents of [from, to) that reach the threshold to {@code found}, in their order. */
-  private int find(float least, int base, int from, int to, Bits accepted) {
-    int threshold = (int) Math.ceil(Math.min(least, LIMIT));
-    if (threshold == LIMIT || !reach(threshold)) {
-      return 0;
-    }
-    markBlocks(threshold);
-    int n = 0;
-    for (int lane = 0; lane < 4; lane++) {
-      long bit = 1L << 16 * lane + 15;
-      for (int block = 0; block < blocks.length; block++) {
-        if ((blocks[block] & bit) != 0) {
-          n = find(threshold, lane, block * BLOCK, base, n);
-        }
-      }
-    }
-    return accepted == null && from <= base && to >= base + Ranges.SIZE ? n : accept(from, to, accepted, n);
   }
 
   /** Looks through one lane of a block. A hit is written whatever its score, then kept or not: no branch to guess. */
@@ -182,7 +209,11 @@ final class LaneSums implements RangeSums {
     return n;
   }
 
-  private int accept(int from, int to, Bits accepted, int n) {
+  /** Keeps of the n found documents those that are accepted and in [from, to). */
+  private int accept(int from, int to, int base, Bits accepted, int n) {
+    if (accepted == null && from <= base && to >= base + Ranges.SIZE) {
+      return n;
+    }
     int kept = 0;
     for (int i = 0; i < n; i++) {
       int doc = (int) found[i];
@@ -193,15 +224,54 @@ final class LaneSums implements RangeSums {
     return kept;
   }
 
-  private void markBlocks(int threshold) {
-    long missing = EVERY_LANE * (LIMIT - threshold);
-    for (int block = 0; block < blocks.length; block++) {
-      long any = 0;
-      for (int i = block * BLOCK; i < (block + 1) * BLOCK; i++) {
-        any |= sums[i] + missing;
-      }
-      blocks[block] = any;
+  /**
+   * Whether anything reaches the threshold; marks the blocks in which it does. Marks made for a lower threshold are
+   * good enough, as long as it was not much lower.
+   */
+  private boolean mark(float least) {
+    int threshold = ceil(least);
+    if (marked == 0 || marked < threshold / 2) {
+      marked = threshold;
+      anyMarked = threshold < LIMIT && markChunks(threshold);
     }
+    return anyMarked;
+  }
+
+  private boolean markChunks(int threshold) {
+    long missing = EVERY_LANE * (LIMIT - threshold);
+    boolean any = false;
+    for (int chunk = 0; chunk < blocks.length; chunk += CHUNK) {
+      if (reach(chunk * BLOCK, (chunk + CHUNK) * BLOCK, missing)) {
+        any = true;
+        for (int block = chunk; block < chunk + CHUNK; block++) {
+          blocks[block] = or(sums, block * BLOCK, missing);
+        }
+      } else {
+        Arrays.fill(blocks, chunk, chunk + CHUNK, 0);
+      }
+    }
+    return any;
+  }
+
+  private boolean reach(int from, int to, long missing) {
+    long any = 0;
+    for (int i = from; i < to; i++) {
+      any |= sums[i] + missing;
+    }
+    return (any & HIGH_BITS) != 0;
+  }
+
+  /** Unrolled by hand: for so few words the compiler's own loops before and after the vectors cost more. */
+  private static long or(long[] s, int i, long missing) {
+    long a = s[i] + missing | s[i + 1] + missing | s[i + 2] + missing | s[i + 3] + missing;
+    long b = s[i + 4] + missing | s[i + 5] + missing | s[i + 6] + missing | s[i + 7] + missing;
+    long c = s[i + 8] + missing | s[i + 9] + missing | s[i + 10] + missing | s[i + 11] + missing;
+    long d = s[i + 12] + missing | s[i + 13] + missing | s[i + 14] + missing | s[i + 15] + missing;
+    return a | b | c | d;
+  }
+
+  private static int ceil(float threshold) {
+    return (int) Math.ceil(Math.min(threshold, LIMIT));
   }
 
   /** Where in its word the document's lane begins. */

@@ -4,7 +4,10 @@ import java.io.IOException;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
 
-/** Accumulators for the documents of one range. A document of which nothing was added has the sum 0. */
+/**
+ * Accumulators for the documents of one range. A document of which nothing was added has the sum 0. After the last sum
+ * is added, they are collected.
+ */
 interface RangeSums {
   void clear();
 
@@ -24,4 +27,7 @@ interface RangeSums {
   /** Collects the accepted documents of [from, to) that reach the threshold of {@code current}, in their order. */
   void collect(ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException;
+
+  /** Ends the use of these sums, which are large, so that the thread's next query may take them. */
+  default void giveBack() {}
 }

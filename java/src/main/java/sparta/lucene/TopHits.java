@@ -32,7 +32,7 @@ final class TopHits {
   private float threshold = -1;
 
   /** Hits by score; null when they are not counted, for one of them had another score. */
-  private int[] counts = {};
+  private int[] counts = new int[SPARE];
 
   /** Hits counted that are not below {@link #floor}, which is the k-th best score once there are as many. */
   private int counted;
@@ -74,13 +74,14 @@ final class TopHits {
       }
       return;
     }
-    if (counts.length == 0) {
-      counts = new int[LIMIT];
-    }
     makeRoom(n);
     for (int i = 0; i < n; i++) {
       hits[size + i] = found[i] + docBase;
-      counts[score(found[i])]++;
+      int score = score(found[i]);
+      if (score >= counts.length) {
+        counts = Arrays.copyOf(counts, Math.min(LIMIT, 2 * Integer.highestOneBit(score)));
+      }
+      counts[score]++;
     }
     size += n;
     counted += n;
