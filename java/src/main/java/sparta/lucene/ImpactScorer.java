@@ -121,19 +121,17 @@ final class ImpactScorer extends BulkScorer {
     return true;
   }
 
-  /** Short terms are few documents: all are passed by in every range, the next one being known. */
+  /** Ranges come in ascending order, one perhaps several times: what was passed by lies before the range. */
   private void addShort(int range) {
     for (int i = 0; i < shorts.length; i++) {
       TermRanges postings = shorts[i].postings();
+      while (nextShort[i] < postings.docFreq() && postings.shortDoc(nextShort[i]) >>> Ranges.BITS < range) {
+        nextShort[i]++;
+      }
       int next = nextShort[i];
-      while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS < range) {
-        next++;
-      }
-      while (next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS == range) {
+      for (; next < postings.docFreq() && postings.shortDoc(next) >>> Ranges.BITS == range; next++) {
         sums.add(postings.shortDoc(next) & Ranges.SIZE - 1, postings.shortImpact(next), shorts[i].weight());
-        next++;
       }
-      nextShort[i] = next;
     }
   }
 

@@ -21,27 +21,31 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** What Lucene answers is what counting by hand answers. */
 class ImpactSearcherTest {
   @TempDir Path folder;
 
-  @ParameterizedTest(name = "{0} passages, impacts up to {2}, {3} commits, weighted {4}, seed {5}")
+  @ParameterizedTest(name = "{0} passages, impacts up to {2}, {3} commits, weighted {4}, seed {5}, {6}")
   @CsvSource({
-    "1, 5, 255, 1, false, 1",
-    "40, 30, 2, 3, false, 2",
-    "700, 40, 3, 1, false, 3",
-    "700, 40, 3, 7, true, 4",
-    "900, 60, 255, 5, false, 5",
-    "900, 60, 65535, 4, false, 6",
-    "900, 60, 65535, 4, true, 7",
-    "3000, 12, 1, 3, false, 8",
-    "6000, 8, 4, 2, false, 9",
+    "1, 5, 255, 1, false, 1, sparta",
+    "40, 30, 2, 3, false, 2, mixed",
+    "700, 40, 3, 1, false, 3, lucene",
+    "700, 40, 3, 7, true, 4, mixed",
+    "900, 60, 255, 5, false, 5, lucene",
+    "900, 60, 256, 5, false, 5, sparta",
+    "900, 60, 65535, 4, false, 6, sparta",
+    "900, 60, 65535, 4, true, 7, mixed",
+    "3000, 12, 1, 3, false, 8, sparta",
+    "6000, 8, 4, 2, false, 9, mixed",
+    "6000, 8, 4, 2, true, 9, sparta",
   })
-  void equalsBruteForce(int n, int vocabulary, int highest, int commits, boolean weighted, long seed) throws IOException {
+  void equalsBruteForce(
+      int n, int vocabulary, int highest, int commits, boolean weighted, long seed, String codec) throws IOException {
     Random random = new Random(seed);
     Corpus corpus = Corpus.random(random, n, vocabulary, highest);
-    write(corpus, random, commits);
+    write(corpus, random, commits, codec);
     List<Map<Integer, Float>> queries = new ArrayList<>();
     for (int i = 0; i < 60; i++) {
       queries.add(Corpus.randomQuery(random, vocabulary, weighted));
@@ -64,15 +68,19 @@ class ImpactSearcherTest {
   }
 
   /** Writes in several commits, some passages twice, and deletes a few: many segments, with holes. */
-  private void write(Corpus corpus, Random random, int commits) throws IOException {
+  private void write(Corpus corpus, Random random, int commits, String codec) throws IOException {
     int size = corpus.passages.size();
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, "sparta")) {
-      writer.addTerms(corpus.terms());
-      for (int c = 0; c < commits; c++) {
-        List<Corpus.Passage> part = corpus.passages.subList(size * c / commits, size * (c + 1) / commits);
-        corpus.add(writer, part, false);
+    for (int c = 0; c < commits; c++) {
+      String format = codec.equals("mixed") ? c % 2 == 0 ? "sparta" : "lucene" : codec;
+      try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, format)) {
+        writer.addTerms(corpus.terms());
+        corpus.add(writer, corpus.passages.subList(size * c / commits, size * (c + 1) / commits), false);
         writer.commit("part " + c);
       }
+    }
+    String last = codec.equals("mixed") ? "lucene" : codec;
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, last)) {
+      writer.addTerms(corpus.terms());
       List<Corpus.Passage> replacements = new ArrayList<>();
       Set<String> gone = new HashSet<>();
       for (int i = 0; i < size; i++) {
@@ -176,15 +184,16 @@ class ImpactSearcherTest {
   }
 
   /** Skipping must stop short of hits that tie with the k-th: here the last indexed are the first of the corpus. */
-  @Test
-  void tiesAreDecidedByPositionHoweverManyThereAre() throws IOException {
+  @ParameterizedTest
+  @ValueSource(strings = {"lucene", "sparta"})
+  void tiesAreDecidedByPositionHoweverManyThereAre(String codec) throws IOException {
     int n = 30_000;
     Corpus corpus = new Corpus(3);
     for (int i = 0; i < n; i++) {
       Map<Integer, Integer> impacts = i % 3 == 0 ? Map.of(0, 5, 1, 2) : i % 3 == 1 ? Map.of(0, 7) : Map.of(1, 3, 2, 4);
       corpus.passages.add(new Corpus.Passage("p" + i, n - i, impacts));
     }
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 64, "sparta")) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 64, codec)) {
       writer.addTerms(corpus.terms());
       corpus.add(writer, corpus.passages, false);
       writer.forceMerge(1);
