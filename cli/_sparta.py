@@ -555,9 +555,8 @@ def doctor(index: Path | None, as_json: bool) -> None:
     Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
     """
     from sparta.doctor import examine
-    from sparta.layout import default_index
 
-    findings = examine(index or default_index())
+    findings = examine(index)
     if as_json:
         click.echo(dumps([f._asdict() for f in findings]))
     else:
