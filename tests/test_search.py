@@ -317,7 +317,7 @@ print(json.dumps({
 
 @pytest.mark.slow
 def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words):
-    """Its order of equal scores is by id; so ours must agree where scores differ, and in the sets where not."""
+    """It orders equal scores by id, so the scores must agree, and each passage must have its own."""
     asked = [" ".join(q) for q in questions(words, 25, seed=9)]
     with Searcher(collection.index) as searcher:
         bags = [searcher.terms(q) for q in asked]
