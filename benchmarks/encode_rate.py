@@ -1,11 +1,11 @@
-"""Encoding on this machine: sparta beside sentence-transformers' SparseEncoder, same weights, texts and top-K.
+"""Encoding on this machine: sparta beside sentence-transformers' SparseEncoder, same weights and texts.
 
-    python benchmarks/encode_rate.py --backbone FOLDER --corpus FILE.jsonl [--texts 400] [--top-k 500] [--quick]
+    python benchmarks/encode_rate.py --backbone FOLDER --corpus FILE [--texts 400] [--top-k 500] [--quick]
 
 The backbone (any BERT) is given a masked-language-model head tied to its word embeddings and saved as an
-inference-free SparseEncoder by sentence-transformers itself; both sides then load that folder. Each contestant
-encodes the same texts in the same process, in turns; the median of the turns counts. The results are compared
-entry by entry in units of an 8-bit impact. Prints a Markdown table.
+inference-free SparseEncoder by sentence-transformers itself; both sides then load that folder. Each
+contestant encodes the same texts, to the same top-K, in the same process, in turns; the median of the turns
+counts. The results are compared entry by entry in units of an 8-bit impact. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from sentence_transformers.sentence_transformer.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel
 
 from sparta.base.corpus import CorpusReader
@@ -51,7 +51,9 @@ def make_folder(backbone: str, folder: Path) -> None:
     SparseEncoder(modules=[router], similarity_fn_name="dot").save(str(folder / "model"))
 
 
-def contestants(folder: Path, top_k: int, batch: int) -> dict[str, Callable[[list[str]], scipy.sparse.csr_matrix]]:
+def contestants(
+    folder: Path, top_k: int, batch: int
+) -> dict[str, Callable[[list[str]], scipy.sparse.csr_matrix]]:
     """What encodes texts to `(n, vocabulary)`, by name."""
     ours = load_model(folder)
 
@@ -75,7 +77,9 @@ def contestants(folder: Path, top_k: int, batch: int) -> dict[str, Callable[[lis
     }
 
 
-def difference(left: scipy.sparse.csr_matrix, right: scipy.sparse.csr_matrix, step: float) -> tuple[float, float]:
+def difference(
+    left: scipy.sparse.csr_matrix, right: scipy.sparse.csr_matrix, step: float
+) -> tuple[float, float]:
     """Largest and mean difference of entries that both keep, in steps of an 8-bit impact.
 
     Near the K-th weight either side may keep another term, so only common entries are compared.
@@ -91,7 +95,9 @@ def main() -> None:
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--top-k", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=32, help="sentence-transformers' batch size (its default)")
+    parser.add_argument(
+        "--batch", type=int, default=32, help="sentence-transformers' batch size (its default)"
+    )
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="64 texts, one turn")
     given = parser.parse_args()
@@ -113,7 +119,9 @@ def main() -> None:
     step = float(reference.max()) * 1.1 / 255
     base = statistics.median(seconds[CONTESTANTS[0]])
     words = statistics.mean(len(t.split()) for t in texts)
-    print(f"{n} texts of {words:.0f} words, top {given.top_k}, {torch.get_num_threads()} threads, {turns} turns")
+    print(
+        f"{n} texts of {words:.0f} words, top {given.top_k}, {torch.get_num_threads()} threads, {turns} turns"
+    )
     print("| | texts/s | ratio | largest, mean difference (8-bit steps) |")
     print("|---|---|---|---|")
     for name, taken in seconds.items():

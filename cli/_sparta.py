@@ -11,7 +11,7 @@ import click
 from cli._args import (
     SpartaGroup,
     Text,
-    count_lines,
+    corpus_bar,
     counted,
     dumps,
     encode_options,
@@ -20,7 +20,6 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
-    progress_bar,
     table,
     unit_options,
     write_options,
@@ -165,7 +164,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     part = _part(shard)
     chosen = encode_options(**given, part=part)
     model = open_model(given["model"], given["bits"], given["device"])
-    with progress_bar(count_lines(corpus), quiet=quiet) as bar:
+    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
         report = encode_corpus(
             corpus,
             output,
@@ -224,8 +223,7 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
 
     options = encode_options(**given)
     model = open_model(given["model"], given["bits"], given["device"])
-    total = count_lines(corpus) if given["unit"] == "passage" else None
-    with progress_bar(total, quiet=given["quiet"], unit=given["unit"]) as bar:
+    with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
         source = corpus_source(
             corpus,
             model,

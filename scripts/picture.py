@@ -24,7 +24,12 @@ def output_of(arguments: list[str], index: str) -> str:
     """Run a command in the examples folder; what a terminal would show of it."""
     environment = {**os.environ, "SPARTA_INDEX": index, "COLUMNS": "120"}
     done = subprocess.run(
-        ["sparta", *arguments], cwd=ROOT / "examples", env=environment, capture_output=True, text=True, check=True
+        ["sparta", *arguments],
+        cwd=ROOT / "examples",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.replace(index, "sparta-index")
 

@@ -19,6 +19,7 @@ from cli._args import table
 from cli._sparta import main
 from sparta.base.trec import read_run
 from sparta.explain import explain, term_shares, top_terms
+from sparta.load import default_model_folder
 from sparta.search import Searcher
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("_own_logger")]
@@ -928,6 +929,22 @@ def test_an_interrupt(built, corpus, monkeypatch):
     result = sparta("index", "--corpus", corpus)
     assert result.exit_code == 130
     assert "the same command with --resume goes on" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_first_five_minutes(tmp_path):
+    """In a folder with a corpus, with no option at all: the example's question finds who founded Google."""
+    if not default_model_folder().is_dir():
+        pytest.skip("no model ships with this checkout")
+    shutil.copy(ROOT / "examples" / "wiki.jsonl", tmp_path)
+    assert "221 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
+    first, text, terms = done(sparta("search", "who founded google")).stdout.splitlines()[:3]
+    assert first.startswith("  1  Google  [google]  ")
+    assert "Larry Page and Sergey Brin" in text
+    assert {word.split()[0] for word in terms.split(" + ")} >= {"google", "founded"}
+    assert "rank 1 of 221" in done(sparta("explain", "who founded google", "google")).stdout
+    assert "google" in dict(top_rows(done(sparta("terms", "google", "-n", 10)).stdout))
+    assert hits_of("who founded google", "--channel", "bm25", "-k", 1)[0]["id"] == "google"
 
 
 def test_help_tells_every_command_in_one_line():
