@@ -56,8 +56,9 @@ def main() -> None:
     "--vectors",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Shards of sparta encode (the option may be repeated), or JSON vectors.",
+    help="Folders of shards that sparta encode wrote, or JSON vectors.",
 )
+@click.argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
 @click.option(
     "--tokenizer", metavar="FOLDER|ID", help="With JSON vectors: the model whose wordpieces their terms are."
 )
@@ -75,6 +76,7 @@ def main() -> None:
 def index(
     corpus: str | None,
     vectors: tuple[Path, ...],
+    more: tuple[Path, ...],
     tokenizer: str | None,
     append: bool,
     overwrite: bool,
@@ -84,6 +86,11 @@ def index(
 
     A corpus is encoded on the way. An existing index is never changed without --append or --overwrite.
     """
+    if more and not vectors:
+        raise InputError(
+            f"expected options only, found {' '.join(map(str, more))}",
+            remedy=f"sparta index --corpus {corpus or more[0]}",
+        )
     if bool(corpus) == bool(vectors):
         raise InputError(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
@@ -102,7 +109,7 @@ def index(
     _check_runtime()
     from sparta.sources import vectors_source
 
-    _write(folder, vectors_source(vectors, tokenizer), mode, {**given, "language": language})
+    _write(folder, vectors_source((*vectors, *more), tokenizer), mode, {**given, "language": language})
 
 
 @main.command()

@@ -320,6 +320,8 @@ WRONG = {
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "json with queries": (["search", "--queries", "q", "--output", "r", "--json"], ["--json", "--queries"]),
+    "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
+    "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),
     "append and overwrite": (
         ["index", "--corpus", "c", "--append", "--overwrite"],
         ["expected --append or --overwrite, found both"],
@@ -863,6 +865,22 @@ def test_encode_then_index_is_index(corpus, model, built):
     assert "nothing to do" in done(sparta("index", "--vectors", "shards")).stdout
     for passage in ("google", "3"):
         assert sparta("terms", passage).stdout == sparta("terms", passage, "--index", built).stdout
+
+
+def test_shards_of_two_machines(corpus, model, built):
+    for part in ("0/2", "1/2"):
+        output = done(
+            sparta(
+                *("encode", "--corpus", corpus, "--output", f"s{part[0]}", *model),
+                *("--shard", part, "--shard-size", 2),
+            )
+        ).stdout
+        assert f"left to other machines {2 if part == '0/2' else 3}" in output
+    assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
+    assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
+    again = ["--vectors", "s0", "--vectors", "s1"]
+    assert "nothing to do" in done(sparta("index", *again)).stdout
+    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
 
 
 @pytest.mark.parametrize("form", ["pyserini-json", "ciff"])
