@@ -379,6 +379,21 @@ def test_overwrite_swaps_at_the_end(builder, docs):
     reader.close()
 
 
+def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch):
+    """It has read the manifest when the generation that stands there is removed."""
+    builder.write(builder.source([Doc("old", {"moon": 1})]))
+    choose = Searcher._choose
+    swaps = iter([lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")])
+
+    def slowly(self: Searcher) -> Any:
+        chosen = choose(self)
+        next(swaps, lambda: None)()
+        return chosen
+
+    monkeypatch.setattr(Searcher, "_choose", slowly)
+    assert builder.ranking("moon") == [("new", 2.0)]
+
+
 def test_overwrite_takes_another_model(builder, docs, tiny_tokenizer):
     builder.write(builder.source(docs("a", 4)))
     weights = np.full(tiny_tokenizer.get_vocab_size(), 0.5, np.float32)
