@@ -143,6 +143,9 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
         with ImpactWriter(index.lucene_path(live), language=live.language) as writer:
             deleted = writer.delete(passage_ids)
             writer.commit(progress)
+        if deleted and live.complete:  # the index no longer holds what its last job wrote
+            changed = replace(live, job={**live.job, "deleted": live.job.get("deleted", 0) + deleted})
+            index.write_state(replace(index.state(), live=changed))
     return deleted, missing
 
 

@@ -341,6 +341,19 @@ def test_delete(builder, docs):
     assert builder.ranking("moon") == []
 
 
+def test_what_was_deleted_is_not_up_to_date(builder, docs):
+    a, b = docs("a", 4), docs("b", 3)
+    builder.write(builder.source(a))
+    delete_passages(builder.folder, ["a1"])
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(builder.source(a))
+    builder.write(builder.source(b, name="b"), "append")
+    assert builder.write(builder.source(b, name="b"), "append").unchanged
+    delete_passages(builder.folder, ["b0", "b1"])
+    builder.write(builder.source(b, name="b"), "update")
+    assert sorted(d.passage_id for d in builder.contents()) == ["a0", "a2", "a3", "b0", "b1", "b2"]
+
+
 def test_delete_needs_a_finished_index(builder, docs):
     with pytest.raises(IndexStateError, match="there is no index here"):
         delete_passages(builder.folder, ["a"])
