@@ -6,9 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## Say what one can do
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## Make the environment in .venv (locked versions)
+	@$(BIN)/python -I -c 'import cli' 2>/dev/null || { rm $<; $(MAKE) --no-print-directory $<; }
 
 $(VENV)/.installed: requirements.lock setup.cfg pyproject.toml scripts/install.sh
 	@bash scripts/install.sh $(VENV)

@@ -2,10 +2,10 @@
 
     python benchmarks/index_rate.py [--documents 20000] [--terms 500] [--vectors FILE] [--quick]
 
-Without --vectors the vectors are made: `terms` distinct wordpieces a document, drawn with a Zipf-like distribution,
-impacts 1 to 255 with the mean (176) of real unpruned vectors. Pyserini repeats every term `impact` times, so its rate
-falls as impacts grow. Pyserini runs in a process of its own, with its own Java; its start-up is measured apart and
-taken off. Prints a Markdown table.
+Without --vectors the vectors are made: `terms` distinct wordpieces a document, drawn with a Zipf-like
+distribution, impacts 1 to 255 with the mean (176) of real unpruned vectors. Pyserini repeats every term
+`impact` times, so its rate falls as impacts grow. Pyserini runs in a process of its own, with its own Java;
+its start-up is measured apart and taken off. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def count_postings(path: Path) -> int:
 
 def seconds_of(command: list[str], **environment: str) -> float:
     started = time.monotonic()
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:4])} … failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return time.monotonic() - started
@@ -71,7 +73,14 @@ def pyserini_seconds(folder: Path, index: Path, threads: int) -> float:
         [
             *(str(java), "-cp", str(anserini), "io.anserini.index.IndexCollection"),
             *("-collection", "JsonVectorCollection", "-input", str(folder), "-index", str(index)),
-            *("-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads), "-impact", "-pretokenized"),
+            *(
+                "-generator",
+                "DefaultLuceneDocumentGenerator",
+                "-threads",
+                str(threads),
+                "-impact",
+                "-pretokenized",
+            ),
         ]
     )
 
@@ -96,7 +105,9 @@ def main() -> None:
             postings = make_vectors(path, documents, terms)
         empty = Path(work) / "empty"
         empty.mkdir()
-        (empty / "one.jsonl").write_text('{"id": "x", "contents": "", "vector": {"t1": 1}}\n', encoding="utf-8")
+        (empty / "one.jsonl").write_text(
+            '{"id": "x", "contents": "", "vector": {"t1": 1}}\n', encoding="utf-8"
+        )
         start_sparta = sparta_seconds(empty / "one.jsonl", Path(work) / "s0", given.threads)
         start_pyserini = pyserini_seconds(empty, Path(work) / "p0", given.threads)
         ours = sparta_seconds(path, Path(work) / "s", given.threads) - start_sparta

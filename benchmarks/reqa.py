@@ -2,8 +2,8 @@
 
     python benchmarks/reqa.py FOLDER... [--model M] [--unit passage] [--quick]
 
-Each folder holds corpus.jsonl, queries.jsonl and qrels/test.tsv. Everything runs through the command line, as a user
-would do it; measures come from ir_measures. Prints a Markdown table.
+Each folder holds corpus.jsonl, queries.jsonl and qrels/test.tsv. Everything runs through the command line, as
+a user would do it; measures come from ir_measures. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def evaluate(folder: Path, extra: list[str], quick: bool, work: Path) -> list[st
         kept = {line.split('"')[3] for line in lines[:QUICK_QUERIES]}
         qrels = {q: judged for q, judged in qrels.items() if q in kept}
     index = str(work / "index")
-    seconds = sparta("index", "--corpus", str(folder / "corpus.jsonl"), "--index", index, "--overwrite", *extra)
+    seconds = sparta(
+        "index", "--corpus", str(folder / "corpus.jsonl"), "--index", index, "--overwrite", *extra
+    )
     rows = []
     for channel in ("sparta", "bm25"):
         run = work / f"{channel}.trec"

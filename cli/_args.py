@@ -195,10 +195,11 @@ def count_lines(source: str) -> int | None:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 22), b""))
 
 
-def progress_bar(total: int | None, *, quiet: bool, unit: str = "passage") -> Any:
-    """Open a bar with rate and ETA on a terminal, nothing elsewhere."""
+def corpus_bar(corpus: str, unit: str, *, quiet: bool) -> Any:
+    """Open a bar with rate and, where the number of units is cheap to know, ETA; only on a terminal."""
     from tqdm import tqdm
 
+    total = count_lines(corpus) if unit == "passage" else None
     return tqdm(total=total, unit=unit, disable=True if quiet else None, smoothing=0.1, file=sys.stderr)
 
 

@@ -11,7 +11,7 @@ import click
 from cli._args import (
     SpartaGroup,
     Text,
-    count_lines,
+    corpus_bar,
     counted,
     dumps,
     encode_options,
@@ -20,7 +20,6 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
-    progress_bar,
     table,
     unit_options,
     write_options,
@@ -57,8 +56,9 @@ def main() -> None:
     "--vectors",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Shards of sparta encode (the option may be repeated), or JSON vectors.",
+    help="Folders of shards that sparta encode wrote, or JSON vectors.",
 )
+@click.argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
 @click.option(
     "--tokenizer", metavar="FOLDER|ID", help="With JSON vectors: the model whose wordpieces their terms are."
 )
@@ -76,6 +76,7 @@ def main() -> None:
 def index(
     corpus: str | None,
     vectors: tuple[Path, ...],
+    more: tuple[Path, ...],
     tokenizer: str | None,
     append: bool,
     overwrite: bool,
@@ -85,6 +86,11 @@ def index(
 
     A corpus is encoded on the way. An existing index is never changed without --append or --overwrite.
     """
+    if more and not vectors:
+        raise InputError(
+            f"expected options only, found {' '.join(map(str, more))}",
+            remedy=f"sparta index --corpus {corpus or more[0]}",
+        )
     if bool(corpus) == bool(vectors):
         raise InputError(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
@@ -103,7 +109,7 @@ def index(
     _check_runtime()
     from sparta.sources import vectors_source
 
-    _write(folder, vectors_source(vectors, tokenizer), mode, {**given, "language": language})
+    _write(folder, vectors_source((*vectors, *more), tokenizer), mode, {**given, "language": language})
 
 
 @main.command()
@@ -165,7 +171,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     part = _part(shard)
     chosen = encode_options(**given, part=part)
     model = open_model(given["model"], given["bits"], given["device"])
-    with progress_bar(count_lines(corpus), quiet=quiet) as bar:
+    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
         report = encode_corpus(
             corpus,
             output,
@@ -224,8 +230,7 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
 
     options = encode_options(**given)
     model = open_model(given["model"], given["bits"], given["device"])
-    total = count_lines(corpus) if given["unit"] == "passage" else None
-    with progress_bar(total, quiet=given["quiet"], unit=given["unit"]) as bar:
+    with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
         source = corpus_source(
             corpus,
             model,
@@ -555,9 +560,8 @@ def doctor(index: Path | None, as_json: bool) -> None:
     Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
     """
     from sparta.doctor import examine
-    from sparta.layout import default_index
 
-    findings = examine(index or default_index())
+    findings = examine(index)
     if as_json:
         click.echo(dumps([f._asdict() for f in findings]))
     else:

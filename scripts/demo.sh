@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Index the example corpus, ask it a question, explain the answer.
+# Usage: demo.sh FOLDER   (the one that holds the command sparta)
 set -euo pipefail
-bin=$(cd "$1" && pwd)
+unset CDPATH SPARTA_INDEX # the demo's index is in examples/, whatever else there is
+bin=$(cd "${1:-.venv/bin}" && pwd)
 cd "$(dirname "$0")/../examples"
-export PATH="$bin:$PATH"
 
 run() {
+  local word shown=sparta
+  for word in "$@"; do
+    case $word in *[!A-Za-z0-9._/=-]*) shown+=" \"$word\"" ;; *) shown+=" $word" ;; esac
+  done
   echo
-  echo "\$ sparta $(printf '%q ' "$@" | sed -E "s/(([A-Za-z0-9_.-]+\\\\ )+[A-Za-z0-9_.-]+)/'\1'/; s/\\\\ / /g")"
-  sparta "$@"
+  echo "\$ $shown"
+  "$bin/sparta" "$@"
 }
 
-echo "The examples folder holds wiki.jsonl: $(wc -l < wiki.jsonl) short passages about many subjects."
+echo "The examples folder holds wiki.jsonl: $(($(wc -l <wiki.jsonl))) short passages about many subjects."
 echo "A transformer reads each of them once and writes down which words should find it:"
 run index --corpus wiki.jsonl --overwrite
 echo

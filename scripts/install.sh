@@ -1,36 +1,53 @@
 #!/usr/bin/env bash
 # Make the environment: find a Python of at least 3.12, install the locked versions with uv, then sparta itself.
+# Usage: install.sh FOLDER   (relative to the repository, or absolute)
 set -euo pipefail
-venv=$1
+unset CDPATH PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
+venv=${1:-.venv}
 
-fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; }
+fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1; }
 
+# 3.12 first, which the locked versions were tested with; a name on the PATH may be pyenv's and lead nowhere.
 find_python() {
-  local candidate
-  for candidate in ${PYTHON:-} python3.14 python3.13 python3.12 python3 python; do
-    if command -v "$candidate" >/dev/null && fits "$candidate"; then command -v "$candidate"; return; fi
-  done
-  # newest first; 3.12 is what the locked versions were tested with
-  for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python $(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[3-9]*/bin/python 2>/dev/null | sort -V); do
-    if [ -x "$candidate" ] && fits "$candidate"; then echo "$candidate"; return; fi
+  local candidate versions=${PYENV_ROOT:-$HOME/.pyenv}/versions
+  for candidate in "${PYTHON:-}" python3.12 "$versions"/3.12*/bin/python \
+    python3.13 "$versions"/3.13*/bin/python python3.14 "$versions"/3.14*/bin/python \
+    python3 python "$versions"/3*/bin/python; do
+    if [ -n "$candidate" ] && command -v "$candidate" >/dev/null && fits "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
   done
   return 1
 }
 
+if [ -n "${PYTHON:-}" ] && ! fits "$PYTHON"; then
+  echo "PYTHON=$PYTHON is not a Python 3.12 or newer; looking for another" >&2
+fi
 if ! python=$(find_python); then
-  echo "sparta needs Python 3.12 or newer and found none." >&2
-  echo "  → install one, for example: pyenv install 3.12   (or set PYTHON=/path/to/python3.12)" >&2
+  echo "error: sparta needs Python 3.12 or newer and found none" >&2
+  echo "  → install one, for example with pyenv install 3.12, or set PYTHON=/path/to/python3.12" >&2
   exit 1
 fi
 
-if [ ! -x "$venv/bin/python" ] || ! fits "$venv/bin/python"; then
+# Works, has pip, and was made in this place: its scripts name the folder.
+usable() {
+  fits "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1 &&
+    grep -qF "$(cd "$venv" && pwd -P)" "$venv/bin/activate"
+}
+
+if ! usable; then
+  if [ -e "$venv" ] && [ ! -e "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then
+    echo "error: $venv is there and is no environment that python -m venv made" >&2
+    echo "  → move it away, or run: make install VENV=another-folder" >&2
+    exit 1
+  fi
   echo "making $venv with $("$python" --version)"
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
 echo "installing the locked versions (a few minutes of download the first time)"
-export VIRTUAL_ENV="$PWD/$venv"
-"$venv/bin/uv" pip install --quiet --requirement requirements.lock
-"$venv/bin/uv" pip install --quiet --no-deps --editable .
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --requirement requirements.lock
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable .

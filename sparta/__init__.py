@@ -1,6 +1,7 @@
 """sparta: open-domain question answering from a Lucene index that a transformer wrote.
 
-Importing this package starts no Java, loads no torch and touches no network; each name is loaded when it is used.
+Importing this package starts no Java, loads no torch and touches no network; each name is loaded when it
+is used. No name here is also a module's: importing `sparta.explain` would replace a function of that name.
 """
 
 from __future__ import annotations
@@ -9,9 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparta.base.errors import IndexStateError, InputError, JavaError, ModelError, SpartaError, StorageError
+    from sparta.base.errors import (
+        IndexStateError,
+        InputError,
+        JavaError,
+        ModelError,
+        SpartaError,
+        StorageError,
+    )
     from sparta.base.records import Passage, Query, ScoredPassage
-    from sparta.explain import Explanation, TermShare, explain, top_terms
+    from sparta.explain import Explanation, TermShare, top_terms
     from sparta.load import load_model
     from sparta.model import SpartaModel
     from sparta.quantize import Quantizer
@@ -29,7 +37,6 @@ _HOMES = {
     "ScoredPassage": "sparta.base.records",
     "Explanation": "sparta.explain",
     "TermShare": "sparta.explain",
-    "explain": "sparta.explain",
     "top_terms": "sparta.explain",
     "load_model": "sparta.load",
     "SpartaModel": "sparta.model",
@@ -54,7 +61,6 @@ __all__ = [
     "SpartaModel",
     "StorageError",
     "TermShare",
-    "explain",
     "load_model",
     "top_terms",
 ]

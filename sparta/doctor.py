@@ -14,10 +14,19 @@ from typing import NamedTuple
 
 from sparta.base.errors import SpartaError
 from sparta.jvm import find_runtime, jar_paths
-from sparta.layout import IndexFolder
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
+PACKAGES = {
+    "filelock": "everything",
+    "numpy": "everything",
+    "safetensors": "everything",
+    "tokenizers": "everything",
+    "jnius": "everything (its package is pyjnius)",
+    "torch": "encoding",
+    "transformers": "encoding",
+}
+MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
 class Finding(NamedTuple):
@@ -29,8 +38,11 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def examine(index: Path) -> list[Finding]:
-    """Look at everything; nothing is started and nothing is loaded from the network."""
+def examine(index: Path | None = None) -> list[Finding]:
+    """Look at everything; nothing is started and nothing is loaded from the network.
+
+    :param index: the index folder to look at; None is `$SPARTA_INDEX` or `./sparta-index`
+    """
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
         _packages,
@@ -53,7 +65,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, needed_for in (("torch", "encoding"), ("transformers", "encoding"), ("jnius", "searching")):
+    for name, needed_for in PACKAGES.items():
         if find_spec(name) is None:
             yield Finding(name, "bad", f"not installed, needed for {needed_for}", "pip install sparta-search")
     try:
@@ -81,12 +93,17 @@ def _jars() -> Iterator[Finding]:
 
 def _model() -> Iterator[Finding]:
     folder = Path(str(files("sparta.resources") / "models"))
-    models = sorted(p.parent for p in folder.glob("*/config.json")) if folder.is_dir() else []
-    if models:
-        size = sum(f.stat().st_size for f in models[0].iterdir()) / 1e6
-        yield Finding("model", "ok", f"{models[0].name} ({size:.0f} MB)")
-    else:
-        yield Finding("model", "bad", "no default model in this installation", "install sparta again, or give --model")
+    models = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    remedy = "install sparta again, or give --model a folder or a hub id"
+    if not models:
+        yield Finding("model", "bad", "no default model in this installation", remedy)
+    for model in models:
+        missing = [name for name in MODEL_FILES if not (model / name).is_file()]
+        if missing:
+            yield Finding("model", "bad", f"{model} lacks {', '.join(missing)}", remedy)
+        else:
+            size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
+            yield Finding("model", "ok", f"{model.name} ({size:.0f} MB)")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -108,12 +125,20 @@ def _gpu() -> Iterator[Finding]:
 def _memory() -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     if total < LITTLE_MEMORY_GB:
-        yield Finding("memory", "note", f"{total:.1f} GiB", "set SPARTA_JVM_HEAP=1g and encode with --dtype bf16")
+        yield Finding(
+            "memory", "note", f"{total:.1f} GiB", "set SPARTA_JVM_HEAP=1g and encode with --dtype bf16"
+        )
     else:
         yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
 
 
-def _index(path: Path) -> Iterator[Finding]:
+def _index(path: Path | None) -> Iterator[Finding]:
+    try:
+        from sparta.layout import IndexFolder, default_index
+    except ImportError as error:
+        yield Finding("index", "bad", f"cannot be looked at: {error}", "pip install sparta-search")
+        return
+    path = path or default_index()
     folder = IndexFolder(path)
     if not folder.exists():
         yield Finding("index", "note", f"none at {path}", "sparta index --corpus FILE")
@@ -125,7 +150,9 @@ def _index(path: Path) -> Iterator[Finding]:
         return
     generation = state.searchable
     if generation is None or not (folder.lucene_path(generation)).is_dir():
-        yield Finding("index", "bad", f"{path} names no index that is there", "sparta index … --overwrite")
+        yield Finding(
+            "index", "bad", f"{path} lacks the folder of its index", "sparta index --corpus FILE --overwrite"
+        )
     elif state.live is None or not state.live.complete:
         yield Finding("index", "note", f"{path} is incomplete", "repeat its command with --resume")
     else:

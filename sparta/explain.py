@@ -11,7 +11,7 @@ from sparta.search import Searcher
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
 _SNIPPET_WORDS = 40
-_LEAD_WORDS = 5
+_LEAD = 8  # of the words shown, one in so many stands before the first match
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +103,4 @@ def _best_window(matched: list[bool], words: int) -> int:
     last = len(matched) - words
     best = max(range(last + 1), key=lambda s: (running[s + words] - running[s], -s))
     first_match = next((i for i in range(best, best + words) if matched[i]), best)
-    return max(best, min(first_match - _LEAD_WORDS, last))
+    return max(best, min(first_match - words // _LEAD, last))

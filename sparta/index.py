@@ -6,13 +6,14 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.layout import Generation, IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher, ImpactWriter
@@ -119,7 +120,9 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
             return IndexReport(index.path, _documents(index), unchanged=True)
         try:
             progress = _write(index, generation, source, options)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, StorageError):
+                _free_space(index, generation)
             if options.mode in GROWING and not _has_written(index, generation):
                 index.write_state(before)
             raise
@@ -140,6 +143,9 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
         with ImpactWriter(index.lucene_path(live), language=live.language) as writer:
             deleted = writer.delete(passage_ids)
             writer.commit(progress)
+        if deleted and live.complete:  # the index no longer holds what its last job wrote
+            changed = replace(live, job={**live.job, "deleted": live.job.get("deleted", 0) + deleted})
+            index.write_state(replace(index.state(), live=changed))
     return deleted, missing
 
 
@@ -299,6 +305,12 @@ def _write(index: IndexFolder, generation: Generation, source: Source, options: 
         if existing:
             existing.close()
     return progress
+
+
+def _free_space(index: IndexFolder, generation: Generation) -> None:
+    """Have Lucene remove what a writer left behind that met a full disk; it does so as it opens."""
+    with suppress(SpartaError), ImpactWriter(index.lucene_path(generation), language=generation.language):
+        pass
 
 
 def _start(path: Path, generation: Generation, job: str) -> tuple[Progress, ImpactSearcher | None]:

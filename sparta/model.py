@@ -31,6 +31,7 @@ from sparta.tokenize import QuerySide, QueryTokenizer, load_tokenizer
 
 CONFIG_VERSION = 1
 TERM_CHUNK = 4096
+VECTOR = 16
 DEFAULT_TOKEN_BUDGET = 4096
 _WITH_POOLER = ("albert", "bert", "camembert", "mpnet", "roberta", "xlm-roberta")
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -311,9 +312,14 @@ def _blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     return encoder
 
 
-def pad_inputs(inputs: Sequence[EncoderInput], *, pool_special: bool) -> tuple[torch.Tensor, ...]:
-    """Return padded `(n, length)` ids, mask and segments, and which positions take part in the maximum."""
-    length = max(len(i.ids) for i in inputs)
+def pad_inputs(
+    inputs: Sequence[EncoderInput], *, pool_special: bool, length: int | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Return padded `(n, length)` ids, mask and segments, and which positions take part in the maximum.
+
+    `length` is that of the longest input unless it is given.
+    """
+    length = length or max(len(i.ids) for i in inputs)
     ids = torch.zeros(len(inputs), length, dtype=torch.long)
     mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
     pooled = torch.zeros(len(inputs), length, dtype=torch.bool)
@@ -393,7 +399,7 @@ class DocumentEncoder:
         first = np.diff(owner, prepend=-1) > 0
         order: list[int] = []
         parts: list[SparseRows] = []
-        lengths = [len(w.ids) for w in windows]
+        lengths = [self._padded(len(w.ids)) for w in windows]
         for batch in length_sorted_batches(lengths, self.token_budget, self.max_batch):
             whole = bool((per_passage[owner[batch]] > 1).any())
             encode = partial(self._encode_batch, whole=whole)
@@ -404,11 +410,21 @@ class DocumentEncoder:
         everything = SparseRows.concatenate(parts)
         return everything.take(np.argsort(np.array(order, dtype=np.int64), kind="stable"))
 
+    def _padded(self, length: int) -> int:
+        """Return the length that a text is padded to when it is the longest of its batch.
+
+        In 16 bits, attention over a whole number of vectors gives the same bits whatever the padding; over
+        any other length, its sums are rounded in another order. The longest window stays the limit.
+        """
+        if self.dtype == torch.float32:
+            return length
+        return max(length, min(-(-length // VECTOR) * VECTOR, self.model.config.layout.max_length))
+
     @torch.inference_mode()
     def _encode_batch(self, inputs: Sequence[EncoderInput], whole: bool) -> list[SparseRows]:
-        ids, mask, segments, pooled = (
-            t.to(self.device) for t in pad_inputs(inputs, pool_special=self.model.config.pool_special)
-        )
+        length = self._padded(max(len(i.ids) for i in inputs))
+        padded = pad_inputs(inputs, pool_special=self.model.config.pool_special, length=length)
+        ids, mask, segments, pooled = (t.to(self.device) for t in padded)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.model.hidden_states(ids, mask, segments).to(self.dtype)
         return [self._sparse(self._weights(hidden, pooled), None if whole else self.top_k)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import Generation, IndexFolder, default_index
 from sparta.lucene import Hits, ImpactSearcher
 from sparta.quantize import Quantizer
@@ -55,15 +55,24 @@ class Searcher:
             raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {channel!r}")
         self.folder = IndexFolder(index if index is not None else default_index())
         self.channel = channel
-        self.generation = self._open()
-        side = self.folder.query_side(self.generation)
-        self.tokenizer: QueryTokenizer = side.query_tokenizer()
-        self.quantizer: Quantizer = side.quantizer
+        self.generation = self._choose()
+        try:
+            self._open()
+        except SpartaError:
+            if self.folder.state().searchable == self.generation:
+                raise
+            self.generation = self._choose()  # an overwrite ended just now and removed what was chosen
+            self._open()
+
+    def _open(self) -> None:
         self.lucene = ImpactSearcher(
             self.folder.lucene_path(self.generation), language=self.generation.language
         )
+        side = self.folder.query_side(self.generation)
+        self.tokenizer: QueryTokenizer = side.query_tokenizer()
+        self.quantizer: Quantizer = side.quantizer
 
-    def _open(self) -> Generation:
+    def _choose(self) -> Generation:
         state = self.folder.state()
         generation = state.searchable
         committed = generation and any(self.folder.lucene_path(generation).glob("segments_*"))

@@ -170,7 +170,7 @@ def _check_whole(paths: Sequence[Path], passages: int, where: str) -> None:
         position += facts["count"]
     if position != passages:
         raise InputError(
-            f"expected all {passages} passages of the corpus, found those to position {position} and a gap",
+            f"expected all {passages} passages of the corpus, found a gap after the first {position}",
             where=where,
             remedy="name the folders of all the machines that shared the corpus",
         )

@@ -267,6 +267,7 @@ class SpartaTraining:
         terms = self.model.term_matrix()[columns]
         products = (hidden @ terms.T.to(hidden.dtype)).float()
         products = products.masked_fill(~pooled[:, :, None], float("-inf")).amax(dim=1)
+        products = products.clamp_min(-1e6)  # a text without tokens: infinity would make gradients NaN
         return torch.log1p(torch.relu(products * self.model.scale + self.model.bias))
 
     def _counts(self, bags: Sequence[dict[int, float]], asked: Sequence[int]) -> torch.Tensor:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +102,9 @@ class JsonVectors:
 
     def _batch(self, records: Sequence[tuple[str, dict[str, Any]]], seen: SeenIds) -> ImpactBatch:
         ids, raws, texts = [], [], []
-        lengths, terms, impacts = [0], [], []
+        terms: list[int] = []
+        impacts: list[int] = []
+        lengths = [0]
         known = len(self._ids)
         zeros = 0
         for where, record in records:
@@ -114,8 +116,8 @@ class JsonVectors:
                 pairs = [(n, v) for n, v in zip(names, values, strict=True) if v]
                 zeros += len(names) - len(pairs)
                 names, values = [n for n, _ in pairs], [v for _, v in pairs]
-            terms.append(np.fromiter((self._term(n, where) for n in names), np.int32, len(names)))
-            impacts.append(np.array(values, dtype=np.int32))
+            terms += self._term_ids(names, where)
+            impacts += values
             lengths.append(len(names))
             raws.append(_stored(record, ids[-1], texts[-1]))
         _refuse_repeated(list(zip(ids, (where for where, _ in records), strict=True)), seen)
@@ -124,12 +126,19 @@ class JsonVectors:
             raws,
             texts,
             np.cumsum(lengths, dtype=np.int32),
-            np.concatenate(terms),
-            np.concatenate(impacts),
+            np.array(terms, dtype=np.int32),
+            np.array(impacts, dtype=np.int32),
             new_terms=list(itertools.islice(self._ids, known, None)),
             quantization=QuantizationCounts(sum(lengths)),
             zeros=zeros,
         )
+
+    def _term_ids(self, names: Sequence[str], where: str) -> list[int]:
+        """Ids of terms; a term is checked once, when it is new."""
+        found = list(map(self._ids.get, names))  # no Python code a posting: this is the hot path
+        if None not in found:
+            return cast("list[int]", found)
+        return [self._term(name, where) if i is None else i for name, i in zip(names, found, strict=True)]
 
     def _term(self, term: str, where: str) -> int:
         known = self._ids.get(term)

@@ -19,6 +19,7 @@ from cli._args import table
 from cli._sparta import main
 from sparta.base.trec import read_run
 from sparta.explain import explain, term_shares, top_terms
+from sparta.load import default_model_folder
 from sparta.search import Searcher
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("_own_logger")]
@@ -319,6 +320,8 @@ WRONG = {
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "json with queries": (["search", "--queries", "q", "--output", "r", "--json"], ["--json", "--queries"]),
+    "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
+    "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),
     "append and overwrite": (
         ["index", "--corpus", "c", "--append", "--overwrite"],
         ["expected --append or --overwrite, found both"],
@@ -864,6 +867,22 @@ def test_encode_then_index_is_index(corpus, model, built):
         assert sparta("terms", passage).stdout == sparta("terms", passage, "--index", built).stdout
 
 
+def test_shards_of_two_machines(corpus, model, built):
+    for part in ("0/2", "1/2"):
+        output = done(
+            sparta(
+                *("encode", "--corpus", corpus, "--output", f"s{part[0]}", *model),
+                *("--shard", part, "--shard-size", 2),
+            )
+        ).stdout
+        assert f"left to other machines {2 if part == '0/2' else 3}" in output
+    assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
+    assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
+    again = ["--vectors", "s0", "--vectors", "s1"]
+    assert "nothing to do" in done(sparta("index", *again)).stdout
+    refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
+
+
 @pytest.mark.parametrize("form", ["pyserini-json", "ciff"])
 def test_export(form, built):
     result = done(sparta("export", "--format", form, "--output", "out", "--index", built))
@@ -928,6 +947,22 @@ def test_an_interrupt(built, corpus, monkeypatch):
     result = sparta("index", "--corpus", corpus)
     assert result.exit_code == 130
     assert "the same command with --resume goes on" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_first_five_minutes(tmp_path):
+    """In a folder with a corpus, with no option at all: the example's question finds who founded Google."""
+    if not default_model_folder().is_dir():
+        pytest.skip("no model ships with this checkout")
+    shutil.copy(ROOT / "examples" / "wiki.jsonl", tmp_path)
+    assert "221 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
+    first, text, terms = done(sparta("search", "who founded google")).stdout.splitlines()[:3]
+    assert first.startswith("  1  Google  [google]  ")
+    assert "Larry Page and Sergey Brin" in text
+    assert {word.split()[0] for word in terms.split(" + ")} >= {"google", "founded"}
+    assert "rank 1 of 221" in done(sparta("explain", "who founded google", "google")).stdout
+    assert "google" in dict(top_rows(done(sparta("terms", "google", "-n", 10)).stdout))
+    assert hits_of("who founded google", "--channel", "bm25", "-k", 1)[0]["id"] == "google"
 
 
 def test_help_tells_every_command_in_one_line():

@@ -324,7 +324,7 @@ def test_the_last_share_cannot_be_forgotten(encode):
     """Two shards on two machines: the first alone looks like a whole corpus."""
     first, _ = encode("first", part=(0, 2), shard_size=30)
     with pytest.raises(
-        InputError, match=f"expected all {N} passages of the corpus, found those to position 30"
+        InputError, match=f"expected all {N} passages of the corpus, found a gap after the first 30"
     ):
         list(read_shards([first]))
 

@@ -17,7 +17,7 @@ import sparta.model
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.inputs import ANSWER, CONTEXT, InputLayout, equal_windows
-from sparta.load import calibration_passages, load_model
+from sparta.load import calibration_passages, default_model_folder, load_model
 from sparta.model import (
     DocumentEncoder,
     SpartaConfig,
@@ -149,13 +149,37 @@ def test_scores_do_not_depend_on_the_batch_in_fp32(tiny_model: SpartaModel) -> N
     np.testing.assert_allclose(dense(tiny_model, TEXTS[::-1])[::-1], alone, atol=1e-5)
 
 
+def check_bf16(model: SpartaModel, texts: Sequence[str | Passage]) -> None:
+    """Two steps of 8 bits at most between a text alone and the same text in batches of all kinds."""
+    assert model.config.quantizer is not None
+    step = model.config.quantizer.step
+    alone = np.concatenate([dense(model, [text], dtype="bf16") for text in texts])
+    for batch_size in (3, 256):
+        together = dense(model, texts, dtype="bf16", batch_size=batch_size)
+        assert np.abs(alone - together).max() <= 2 * step
+    for text, row in zip(texts, alone, strict=True):
+        assert np.abs(dense(model, [text, "the moon " * 20], dtype="bf16")[0] - row).max() <= 2 * step
+
+
 def test_scores_do_not_depend_on_the_batch_in_bf16(tiny_model: SpartaModel) -> None:
-    """Two steps of 8 bits at most, alone or in a batch, and against fp32."""
-    assert tiny_model.config.quantizer is not None
-    step = tiny_model.config.quantizer.step
-    alone = np.concatenate([dense(tiny_model, [text], dtype="bf16") for text in TEXTS])
-    together = dense(tiny_model, TEXTS, dtype="bf16")
-    assert np.abs(alone - together).max() <= 2 * step
+    check_bf16(tiny_model, TEXTS)
+
+
+@pytest.mark.skipif(not default_model_folder().is_dir(), reason="the default model is not here")
+def test_scores_of_the_default_model_do_not_depend_on_the_batch() -> None:
+    model = load_model()
+    assert isinstance(model, SpartaModel)
+    texts = calibration_passages()[::4]
+    check_bf16(model, texts)
+    alone = np.concatenate([dense(model, [text]) for text in texts])
+    np.testing.assert_allclose(dense(model, texts), alone, atol=1e-5)
+
+
+def test_padding_in_16_bits_stays_within_the_longest_input(make_tiny_model: Make) -> None:
+    model = make_tiny_model(SpartaConfig(layout=InputLayout(max_length=20, overlap=2)))
+    encoder = DocumentEncoder(model, dtype="bf16")
+    assert [encoder._padded(n) for n in (1, 16, 17, 20)] == [16, 16, 20, 20]
+    assert [DocumentEncoder(model, dtype="fp32")._padded(n) for n in (1, 17)] == [1, 17]
 
 
 def test_batches_stay_under_the_token_budget() -> None:

@@ -65,8 +65,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """
     target = Path(path).resolve()
     with storage_errors(path):
-        if target.exists() and not target.is_file() and not target.is_dir():
-            yield target
+        given = Path(path)  # /dev/stdout resolves to a pipe that has no name in the file system
+        if given.exists() and not given.is_file() and not given.is_dir():
+            yield given
             return
         temporary = target.with_name(f".sparta-{secrets.token_hex(8)}.tmp")
         temporary.touch(exist_ok=False)

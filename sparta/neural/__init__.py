@@ -1,1 +1,1 @@
-"""What model families share: training loop, checkpoints, batched encoding. The only shared code that needs torch."""
+"""What model families share and needs torch: training loop, checkpoints, batched encoding."""
