@@ -16,7 +16,13 @@ public final class WarmUp {
 
   /** Writes into and reads from the folder that is the only argument. */
   public static void main(String[] arguments) throws IOException {
-    try (ImpactWriter writer = new ImpactWriter(arguments[0], "en", 2, 16)) {
+    write(arguments[0], "sparta");
+    write(arguments[0], "lucene");
+    search(arguments[0]);
+  }
+
+  private static void write(String folder, String codec) throws IOException {
+    try (ImpactWriter writer = new ImpactWriter(folder, "en", 2, 16, codec)) {
       writer.addTerms(StringTable.of("one", "two"));
       add(writer, false);
       writer.commit("first");
@@ -25,8 +31,13 @@ public final class WarmUp {
       writer.commit("second");
       writer.forceMerge(1);
       writer.commit("third");
+      add(writer, false); // stays a segment of this codec when the next writes its own
+      writer.commit("fourth");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(arguments[0], "en")) {
+  }
+
+  private static void search(String folder) throws IOException {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder, "en")) {
       ByteBuffer head = Packed.writer(5 * Integer.BYTES);
       head.putInt(1).putInt(0).putInt(2).putFloat(1).putFloat(1);
       byte[] query = StringTable.pack(head.array(), List.of(new BytesRef("one"), new BytesRef("two")));
