@@ -1,21 +1,45 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.Arrays;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
 
 /** Sums for weights that are no integers, and for sums of any size: float32 products, added in double precision. */
 final class DoubleSums implements RangeSums {
-  /** The bounds are added in another order than the contributions, and may be lower by rounding. */
-  private static final double SLACK = 1 + 1e-9;
+  /** Bounds are added in another order than contributions, sums rounded before: they may be lower by rounding. */
+  private static final double SLACK = 1 + 1e-6;
+
+  /** Sums that are compared with each other before the threshold is. */
+  private static final int FOLD = 128;
+
+  /** Documents that are left out together. */
+  private static final int CHUNK = 1024;
 
   private final double[] sums = new double[Ranges.SIZE];
-  private final double[] products = new double[Ranges.HIGHEST_BYTE + 1];
+  private final float[] highest = new float[FOLD];
+  private final long[] column = new long[Ranges.STRIDE];
   private final byte[] data = new byte[Ranges.MOST_BYTES];
+
+  private static final ThreadLocal<DoubleSums> SPARE = new ThreadLocal<>();
+
+  private DoubleSums() {}
+
+  /** Takes sums that this thread has given back, else new ones. */
+  static DoubleSums take() {
+    DoubleSums spare = SPARE.get();
+    SPARE.remove();
+    return spare == null ? new DoubleSums() : spare;
+  }
+
+  @Override
+  public void giveBack() {
+    SPARE.set(this);
+  }
 
   @Override
   public void clear() {
-    java.util.Arrays.fill(sums, 0);
+    Arrays.fill(sums, 0);
   }
 
   @Override
@@ -25,7 +49,27 @@ final class DoubleSums implements RangeSums {
 
   @Override
   public boolean reach(double more, float threshold) {
-    return true;
+    return possible(highest(0, Ranges.SIZE) + more, threshold);
+  }
+
+  /** The highest of the sums in [from, to), rounded as scores are. */
+  private float highest(int from, int to) {
+    Arrays.fill(highest, 0);
+    for (int i = from; i < to; i += FOLD) {
+      foldHighest(sums, highest, i);
+    }
+    float most = 0;
+    for (float sum : highest) {
+      most = sum > most ? sum : most;
+    }
+    return most;
+  }
+
+  /** As floats, to which scores are rounded anyway: two arrays of one type are taken for one, and not vectorized. */
+  private static void foldHighest(double[] sums, float[] highest, int from) {
+    for (int i = 0; i < FOLD; i++) {
+      highest[i] = Math.max(highest[i], (float) sums[from + i]);
+    }
   }
 
   @Override
@@ -55,18 +99,23 @@ final class DoubleSums implements RangeSums {
   @Override
   public void addColumn(ScoredTerm term, int range) throws IOException {
     TermRanges postings = term.postings();
-    postings.read(range, data);
-    for (int impact = 0; impact < products.length; impact++) {
-      products[impact] = term.weight() * impact;
-    }
     if (postings.length(range) == Ranges.SIZE) {
-      for (int d = 0; d < Ranges.SIZE; d++) {
-        sums[d] += products[data[Ranges.columnByte(d)] & 0xFF];
+      postings.readColumn(range, column);
+      for (int part = 0; part < Long.BYTES; part++) {
+        addPart(sums, part * Ranges.STRIDE, column, part * Byte.SIZE, term.weight());
       }
     } else {
+      postings.read(range, data);
       for (int d = 0; d < postings.length(range); d++) {
-        sums[d] += products[data[d] & 0xFF];
+        sums[d] += term.weight() * (data[d] & 0xFF);
       }
+    }
+  }
+
+  /** Adds one byte of every word. The loop stands alone so that it is vectorized, conversions and all. */
+  private static void addPart(double[] sums, int from, long[] column, int shift, float weight) {
+    for (int i = 0; i < Ranges.STRIDE; i++) {
+      sums[from + i] += weight * (float) (column[i] >>> shift & 0xFF);
     }
   }
 
@@ -74,11 +123,25 @@ final class DoubleSums implements RangeSums {
   public void collect(
       ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException {
-    for (int d = from - base; d < to - base; d++) {
+    for (int chunk = 0; chunk < Ranges.SIZE; chunk += CHUNK) {
+      int first = Math.max(from - base, chunk);
+      int end = Math.min(to - base, chunk + CHUNK);
+      if (first < end && highest(chunk, chunk + CHUNK) >= current.threshold) {
+        collectChunk(current, collector, accepted, base, first, end);
+      }
+    }
+  }
+
+  private void collectChunk(
+      ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
+      throws IOException {
+    float threshold = current.threshold;
+    for (int d = from; d < to; d++) {
       float score = (float) sums[d];
-      if (score >= current.threshold && (accepted == null || accepted.get(base + d))) {
+      if (score >= threshold && (accepted == null || accepted.get(base + d))) {
         current.score = score;
         collector.collect(base + d);
+        threshold = current.threshold;
       }
     }
   }

@@ -63,7 +63,7 @@ final class ImpactScorer extends BulkScorer {
   @Override
   public int score(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
     collector.setScorer(current);
-    sums = counted ? LaneSums.take() : new DoubleSums();
+    sums = counted ? LaneSums.take() : DoubleSums.take();
     try {
       return scoreRanges(collector, acceptDocs, min, max);
     } finally {

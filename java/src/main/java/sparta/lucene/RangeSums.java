@@ -29,5 +29,5 @@ interface RangeSums {
       throws IOException;
 
   /** Ends the use of these sums, which are large, so that the thread's next query may take them. */
-  default void giveBack() {}
+  void giveBack();
 }
