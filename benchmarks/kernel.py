@@ -2,14 +2,14 @@
 
     python benchmarks/kernel.py [--documents 200000] [--shards FOLDER] [--questions FILE] [--quick]
 
-With --shards the vectors are those of `sparta encode`, and --questions has one question a line (anything after a tab
-is ignored). When there are fewer passages than --documents, the rest are mixtures: half the terms of one real vector,
-half of another. Without --shards the vectors are made: 500 of 30,000 terms a document, Zipf-like, mean impact 176, and
-questions of 11.75 terms on average that have 1.35 postings per document.
+With --shards the vectors are those of `sparta encode`, and --questions has one question a line (what follows a
+tab is ignored). When there are fewer passages than --documents, the rest are mixtures: half the terms of one
+real vector, half of another. Without --shards the vectors are made: 500 of 30,000 terms a document, Zipf-like,
+mean impact 176, and questions of 11.75 terms on average that have 1.35 postings per document.
 
 One thread, warm. The mean is of the best of five calls with all questions; percentiles are over calls with one
-question each, best of three, and include crossing from Python to Java and back. Every answer of the one format is compared with that of the other.
-Prints a Markdown table.
+question each, best of three, and include crossing from Python to Java and back. Every answer of the one format
+is compared with that of the other. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ class MadeVectors:
         self.terms = [f"t{i}" for i in ranks]
 
     def rows(self, documents: int) -> Iterator[Rows]:
+        """Vectors, in chunks."""
         rng = np.random.default_rng(7)
         for first in range(0, documents, CHUNK):
             n = min(CHUNK, documents - first)
             columns = [
-                np.flatnonzero(rng.random(n) < p) if p > 0.05 else np.unique(rng.integers(0, n, rng.poisson(n * p)))
+                np.flatnonzero(rng.random(n) < p)
+                if p > 0.05
+                else np.unique(rng.integers(0, n, rng.poisson(n * p)))
                 for p in self.density
             ]
             docs = np.concatenate(columns)
@@ -105,6 +108,7 @@ class RealVectors:
         self._questions = questions
 
     def rows(self, documents: int) -> Iterator[Rows]:
+        """Vectors, in chunks."""
         rng = np.random.default_rng(7)
         real = min(documents, len(self.real))
         yield _taken(self.real, np.arange(real))
@@ -113,11 +117,18 @@ class RealVectors:
             yield _mixed(self.real, rng.integers(0, len(self.real), (2, n)), rng)
 
     def questions(self, number: int) -> list[dict[str, float]]:
+        """Questions of the file, in a fixed random order."""
         if self._questions is None:
             raise SystemExit("--shards needs --questions")
         lines = self._questions.read_text(encoding="utf-8").splitlines()
         random.Random(8).shuffle(lines)
         return [self._query.terms(line.split("\t")[0]) for line in lines[:number]]
+
+
+def _documents_of_a_term(rng: np.random.Generator, n: int, density: float) -> np.ndarray:
+    if density > 0.05:
+        return np.flatnonzero(rng.random(n) < density)
+    return np.unique(rng.integers(0, n, rng.poisson(n * density)))
 
 
 def _scaled_to(shape: np.ndarray, total: float) -> np.ndarray:
@@ -163,7 +174,9 @@ def _mixed(rows: Rows, parents: np.ndarray, rng: np.random.Generator) -> Rows:
     return Rows(indptr, terms[order], impacts[order])
 
 
-def build(path: Path, codec: str, vectors: MadeVectors | RealVectors, documents: int, threads: int) -> tuple[int, float]:
+def build(
+    path: Path, codec: str, vectors: MadeVectors | RealVectors, documents: int, threads: int
+) -> tuple[int, float]:
     """Write and merge to one segment; postings, and seconds without those spent on making the vectors."""
     postings, position, seconds = 0, 0, 0.0
     with ImpactWriter(path, codec=codec, threads=threads) as writer:
@@ -197,7 +210,11 @@ def build(path: Path, codec: str, vectors: MadeVectors | RealVectors, documents:
 
 
 def timed(
-    searcher: ImpactSearcher, questions: list[dict[str, float]], k: int, seconds: float, clock: Callable[[], float]
+    searcher: ImpactSearcher,
+    questions: list[dict[str, float]],
+    k: int,
+    seconds: float,
+    clock: Callable[[], float],
 ) -> tuple[float, list[float]]:
     """Mean of one batch, and the times of single calls, all in milliseconds."""
     ends = time.perf_counter() + seconds
@@ -207,7 +224,9 @@ def timed(
     return mean, [min(_milliseconds(searcher, [q], k, clock) for _ in range(3)) for q in questions]
 
 
-def _milliseconds(searcher: ImpactSearcher, questions: list[dict[str, float]], k: int, clock: Callable[[], float]) -> float:
+def _milliseconds(
+    searcher: ImpactSearcher, questions: list[dict[str, float]], k: int, clock: Callable[[], float]
+) -> float:
     started = clock()
     searcher.search_impacts(questions, k)
     return (clock() - started) * 1000
@@ -222,7 +241,9 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, help="a folder of sparta encode")
     parser.add_argument("--questions", type=Path, help="a file of questions, one a line")
     parser.add_argument("--work", type=Path, help="where the indexes go, and are found again by the next run")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: this thread's, for a busy machine")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: this thread's, for a busy machine"
+    )
     parser.add_argument("--codecs", nargs="+", default=list(CODECS))
     parser.add_argument("--quick", action="store_true", help="20,000 documents, 100 questions")
     given = parser.parse_args()
@@ -235,7 +256,12 @@ def main() -> None:
         run(work, vectors, questions, given)
 
 
-def run(work: Path, vectors: MadeVectors | RealVectors, questions: list[dict[str, float]], given: argparse.Namespace) -> None:
+def run(
+    work: Path,
+    vectors: MadeVectors | RealVectors,
+    questions: list[dict[str, float]],
+    given: argparse.Namespace,
+) -> None:
     built = {}
     for codec in given.codecs:
         if not (work / codec).exists():
@@ -251,11 +277,16 @@ def run(work: Path, vectors: MadeVectors | RealVectors, questions: list[dict[str
             p50, p95, p99 = np.percentile(singles, [50, 95, 99])
             size = sum(f.stat().st_size for f in (work / codec).iterdir()) / 1e6
             rate = f"{built[codec][0] / built[codec][1]:,.0f}" if codec in built else ""
-            print(f"| {codec} | {k} | {mean:.3f} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {size:.0f} | {rate} |", flush=True)
+            print(
+                f"| {codec} | {k} | {mean:.3f} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {size:.0f} | {rate} |",
+                flush=True,
+            )
             answers.append(searcher.search_impacts(questions, k))
         for other in answers[1:]:
             same = np.array_equal(answers[0].scores, other.scores)
-            same &= np.array_equal(*(_positions(s, a) for s, a in zip(with_indexes.values(), answers, strict=True)))
+            same &= np.array_equal(
+                *(_positions(s, a) for s, a in zip(with_indexes.values(), answers, strict=True))
+            )
             if not same:
                 raise SystemExit("the answers differ")
 

@@ -73,8 +73,8 @@ class ImpactWriter:
     :param language: analysis of the texts, as a two-letter code
     :param threads: indexing threads
     :param ram_buffer_mb: memory for postings that are not flushed yet
-    :param codec: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`, which every Lucene reads;
-        for new segments, whatever older ones have
+    :param codec: of new segments: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`,
+        which every Lucene reads
     :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
     :raises StorageError: the folder may not be written.
     :raises InputError: the language or the codec is unknown.

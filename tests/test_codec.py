@@ -41,7 +41,9 @@ def queries(rng: np.random.Generator, weighted: bool) -> list[dict[str, float]]:
     return found
 
 
-def by_hand(matrix: np.ndarray, positions: np.ndarray, query: dict[str, float], k: int) -> tuple[list[int], np.ndarray]:
+def by_hand(
+    matrix: np.ndarray, positions: np.ndarray, query: dict[str, float], k: int
+) -> tuple[list[int], np.ndarray]:
     """Rows and scores: float32 products, added in float64, rounded once to float32."""
     scores = np.zeros(len(matrix))
     for term, weight in query.items():
