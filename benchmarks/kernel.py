@@ -2,14 +2,15 @@
 
     python benchmarks/kernel.py [--documents 200000] [--shards FOLDER] [--questions FILE] [--quick]
 
-With --shards the vectors are those of `sparta encode`, and --questions has one question a line (what follows a
-tab is ignored). When there are fewer passages than --documents, the rest are mixtures: half the terms of one
-real vector, half of another. Without --shards the vectors are made: 500 of 30,000 terms a document, Zipf-like,
-mean impact 176, and questions of 11.75 terms on average that have 1.35 postings per document.
+With --shards the vectors are those of `sparta encode`, and --questions has one question a line (what
+follows a tab is ignored). When there are fewer passages than --documents, the rest are mixtures: half the
+terms of one real vector, half of another. Without --shards the vectors are made: 500 of 30,000 terms a
+document, Zipf-like, mean impact 176, and questions of 11.75 terms on average that have 1.35 postings per
+document.
 
-One thread, warm. The mean is of the best of five calls with all questions; percentiles are over calls with one
-question each, best of three, and include crossing from Python to Java and back. Every answer of the one format
-is compared with that of the other. Prints a Markdown table.
+One thread, warm. The mean is of the best of five calls with all questions; percentiles are over calls with
+one question each, best of three, and include crossing from Python to Java and back. Every answer of the one
+format is compared with that of the other. Prints a Markdown table.
 """
 
 from __future__ import annotations

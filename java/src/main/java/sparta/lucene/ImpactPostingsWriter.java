@@ -1,6 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.Arrays;
 import org.apache.lucene.codecs.BlockTermState;
 import org.apache.lucene.codecs.CodecUtil;
 import org.apache.lucene.codecs.PushPostingsWriterBase;
@@ -87,7 +88,7 @@ final class ImpactPostingsWriter extends PushPostingsWriterBase {
       shortImpacts[docFreq] = impact;
     } else {
       if (docFreq == shortDocs.length) {
-        java.util.Arrays.fill(directory, 0);
+        Arrays.fill(directory, 0);
         for (int i = 0; i < docFreq; i++) {
           add(shortDocs[i], shortImpacts[i]);
         }

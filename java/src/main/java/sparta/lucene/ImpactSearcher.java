@@ -27,7 +27,8 @@ import org.apache.lucene.util.BytesRef;
  *
  * <p>Hits come by score, the highest first, and among equal scores by corpus position, the earliest first; this holds
  * for the k-th hit too. A term contributes weight × impact as a float32, contributions are added in double precision
- * and the sum is rounded once to float32.
+ * and the sum is rounded once to float32. This holds for segments of {@link ImpactPostingsFormat}, which are searched
+ * faster, and for those of Lucene's own format alike.
  *
  * <p>All methods may be called by several threads at once.
  */
@@ -209,7 +210,10 @@ public final class ImpactSearcher implements Closeable {
       throw new IllegalArgumentException("k must be 1 or more, found " + k);
     }
     HitList[] hits = new HitList[queries.length];
-    Parallel.run(queries.length, threads, i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
+    Parallel.run(
+        queries.length,
+        threads,
+        i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
     return HitList.pack(hits);
   }
 

@@ -108,7 +108,7 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  static void addList(long[] sums, byte[] data, int entries, int weight) {
+  private static void addList(long[] sums, byte[] data, int entries, int weight) {
     int doc = -1;
     int mask = sums.length - 1;
     for (int i = 0; i < entries; i++) {
@@ -136,7 +136,7 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  static void addColumn(long[] sums, long[] column) {
+  private static void addColumn(long[] sums, long[] column) {
     for (int i = 0; i < Ranges.STRIDE; i++) {
       sums[i] += column[i] & LOW_BYTES;
     }
@@ -145,7 +145,7 @@ final class LaneSums implements RangeSums {
     }
   }
 
-  static void addColumn(long[] sums, long[] column, long weight) {
+  private static void addColumn(long[] sums, long[] column, long weight) {
     for (int i = 0; i < Ranges.STRIDE; i++) {
       sums[i] += (column[i] & LOW_BYTES) * weight;
     }

@@ -44,7 +44,7 @@ final class RangeWriter {
   }
 
   private int list() {
-    int form = highest <= Ranges.HIGHEST_BYTE ? Ranges.LIST_1 : highest < Ranges.WIDE_UNIT ? Ranges.LIST_2 : Ranges.LIST_4;
+    int form = form();
     int entries = size;
     int before = -1;
     for (int i = 0; i < size; i++) {
@@ -61,6 +61,13 @@ final class RangeWriter {
       before = docs[i];
     }
     return Ranges.word(form, entries, highest);
+  }
+
+  private int form() {
+    if (highest <= Ranges.HIGHEST_BYTE) {
+      return Ranges.LIST_1;
+    }
+    return highest < Ranges.WIDE_UNIT ? Ranges.LIST_2 : Ranges.LIST_4;
   }
 
   private void put(int form, int entries, int at, int gap, int impact) {

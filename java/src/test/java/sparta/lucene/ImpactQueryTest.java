@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -28,6 +29,7 @@ import org.apache.lucene.index.NoMergePolicy;
 import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.Term;
 import org.apache.lucene.index.TermsEnum;
+import org.apache.lucene.index.TieredMergePolicy;
 import org.apache.lucene.search.BooleanClause;
 import org.apache.lucene.search.BooleanQuery;
 import org.apache.lucene.search.IndexSearcher;
@@ -120,14 +122,14 @@ class ImpactQueryTest {
       config.setIndexSort(new Sort(new SortField(Fields.POSITION, SortField.Type.LONG, true)));
     }
     if (treatment.equals("merged")) {
-      config.setMergePolicy(new org.apache.lucene.index.TieredMergePolicy());
+      config.setMergePolicy(new TieredMergePolicy());
     }
     List<Integer> order = new ArrayList<>();
     for (int doc = 0; doc < documents; doc++) {
       order.add(doc);
     }
     if (!treatment.equals("plain")) {
-      java.util.Collections.shuffle(order, random);
+      Collections.shuffle(order, random);
     }
     try (IndexWriter writer = new IndexWriter(directory, config)) {
       for (int i = 0; i < documents; i++) {
