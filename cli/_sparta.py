@@ -72,6 +72,11 @@ def main() -> None:
 @click.option("--overwrite", is_flag=True, help="Replace an existing index when this one is done.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted command stopped.")
 @click.option("--optimize", is_flag=True, help="Merge into one segment at the end.")
+@click.option(
+    "--codec",
+    type=click.Choice(["lucene", "sparta"]),
+    help="Form of the postings: lucene opens in any Pyserini, sparta is searched faster [default: lucene].",
+)
 @write_options
 def index(
     corpus: str | None,
@@ -123,7 +128,7 @@ def index(
 @write_options
 def update(corpus: str, **given: Any) -> None:
     """Replace passages by id, and add those that are new."""
-    _index_corpus(corpus, "update", {**given, "optimize": False, "language": None})
+    _index_corpus(corpus, "update", {**given, "optimize": False, "language": None, "codec": None})
 
 
 @main.command()
@@ -259,6 +264,7 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
             mode=mode,
             resume=given["resume"],
             language=given["language"],
+            codec=given["codec"],
             threads=given["threads"],
             optimize=given["optimize"],
             commit_seconds=given["commit_seconds"],

@@ -21,6 +21,7 @@ from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
+DEFAULT_CODEC = "lucene"
 GROWING = ("append", "update")
 MODES = ("create", "overwrite", *GROWING)
 
@@ -34,6 +35,7 @@ class WriteOptions:
     language: str = "en"
     threads: int = 2
     ram_buffer_mb: int = 128
+    codec: str | None = None
     optimize: bool = False
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
 
@@ -140,7 +142,7 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
             found = searcher.docids(passage_ids)
             progress = searcher.user_data or ""
         missing = [i for i, docid in zip(passage_ids, found, strict=True) if docid < 0]
-        with ImpactWriter(index.lucene_path(live), language=live.language) as writer:
+        with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
             deleted = writer.delete(passage_ids)
             writer.commit(progress)
         if deleted and live.complete:  # the index no longer holds what its last job wrote
@@ -171,8 +173,9 @@ def _open_generation(
     """The generation to write into; None when it already holds this input."""
     job = {**source.job, "mode": options.mode}
     if options.mode in GROWING:
-        return _grow(index, state, source, job)
+        return _grow(index, state, source, job, options.codec)
     job["language"] = options.language
+    job["codec"] = options.codec or DEFAULT_CODEC
     if options.resume and state.building:
         _must_match(index, state.building, source, job)
         return state.building
@@ -181,7 +184,7 @@ def _open_generation(
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
-    return index.begin(source.side, options.language, job)
+    return index.begin(source.side, options.language, job, options.codec or DEFAULT_CODEC)
 
 
 def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -191,10 +194,18 @@ def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
     return whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
 
 
-def _grow(index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any]) -> Generation | None:
+def _grow(
+    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], codec: str | None
+) -> Generation | None:
     """Append to, or update, the live generation; the manifest names the job before anything is written."""
     live = _require_live(index)
     _must_fit(index, live, source)
+    if codec not in (None, live.codec):
+        raise InputError(
+            f"expected the index's own codec {live.codec!r}, found --codec {codec}",
+            where=str(index.path),
+            remedy="leave --codec out, or rebuild with --overwrite",
+        )
     if live.job == job:
         if live.complete and job.get("sha256") is not None:
             return None
@@ -296,7 +307,11 @@ def _write(index: IndexFolder, generation: Generation, source: Source, options: 
         if progress.done:
             return progress
         with ImpactWriter(
-            path, language=generation.language, threads=options.threads, ram_buffer_mb=options.ram_buffer_mb
+            path,
+            language=generation.language,
+            threads=options.threads,
+            ram_buffer_mb=options.ram_buffer_mb,
+            codec=generation.codec,
         ) as writer:
             if source.fixed_vocabulary:
                 writer.add_terms(source.side.vocabulary())

@@ -40,6 +40,7 @@ class Generation:
     number: int
     model: dict[str, Any]
     language: str = "en"
+    codec: str = "lucene"
     complete: bool = False
     job: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
@@ -121,12 +122,12 @@ class IndexFolder:
         """Its tokenizer, query weights and quantizer."""
         return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
 
-    def begin(self, side: QuerySide, language: str, job: dict[str, Any]) -> Generation:
+    def begin(self, side: QuerySide, language: str, job: dict[str, Any], codec: str = "lucene") -> Generation:
         """Start a new generation beside the live one; an unfinished older attempt is dropped."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             state = self.state() if self.exists() else IndexState()
-            generation = Generation(state.next_number, side.identity(), language, job=job)
+            generation = Generation(state.next_number, side.identity(), language, codec, job=job)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             self.sweep()

@@ -998,3 +998,23 @@ def test_a_read_only_folder_can_be_searched_and_not_written(mounted, builder, do
     with pytest.raises(SpartaError):
         fresh.write(fresh.source(a))
     assert builder.contents() == a
+
+
+# ---------------------------------------------------------------- codec
+
+
+@pytest.mark.parametrize("codec", ["lucene", "sparta"])
+def test_codec_stays_with_the_index(builder, docs, codec):
+    a, b = docs("a", 6), docs("b", 4)
+    builder.write(builder.source(a), codec=codec)
+    before = builder.ranking("moon")
+    builder.write(builder.source(b, name="b"), "append")
+    delete_passages(builder.folder, ["a1"])
+    assert builder.folder.state().live.codec == codec
+    assert builder.contents() == [a[0], *a[2:], *b]
+    assert [hit for hit in builder.ranking("moon") if hit[0].startswith("a")] == [
+        hit for hit in before if hit[0] != "a1"
+    ]
+    other = {"lucene": "sparta", "sparta": "lucene"}[codec]
+    with pytest.raises(InputError, match="own codec"):
+        builder.write(builder.source(docs("c", 2), name="c"), "append", codec=other)
