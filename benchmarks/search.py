@@ -1,14 +1,16 @@
-"""Impact search: sparta beside Pyserini/Anserini, PISA, Seismic and NumPy; same vectors and questions, in one run.
+"""Impact search: sparta beside Pyserini/Anserini, PISA, Seismic and NumPy; same vectors and questions, in one
+run.
 
     pip install pyterrier-pisa pyseismic-lsr
     python benchmarks/search.py --shards FOLDER --questions FILE [--documents 200000] [--engines …] [--quick]
 
-Vectors and questions are those of benchmarks/kernel.py: shards of `sparta encode` (continued by mixtures), or made
-ones. One thread, warm. `mean` is the best of three rounds over all questions, in the fastest way an engine offers
-(its batch call where it has one); percentiles are over calls with one question each and include crossing into the
-engine and back. PISA's figure is that of the fastest of its algorithms; its single calls carry a pandas frame each, so
-only its mean is shown. Exact engines must return sparta's scores; Seismic's recall against them is shown. Engines
-that are not installed are left out, and named. Prints a Markdown table.
+Vectors and questions are those of benchmarks/kernel.py: shards of `sparta encode` (continued by mixtures),
+or made ones. One thread, warm. `mean` is the best of three rounds over all questions, in the fastest way an
+engine offers (its batch call where it has one); percentiles are over calls with one question each and
+include crossing into the engine and back. PISA's figure is that of the fastest of its algorithms; its
+single calls carry a pandas frame each, so only its mean is shown. Exact engines must return sparta's
+scores; Seismic's recall against them is shown. Engines that are not installed are left out, and named.
+Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Collection:
 
     @property
     def rows(self) -> Rows:
+        """All documents."""
         if self._rows is None:
             self._rows = _joined(list(self.vectors.rows(self.documents)))
         return self._rows
@@ -274,7 +277,7 @@ def main() -> None:
         engines = open_engines(collection, given.engines)
         postings = len(collection.rows.terms)
         print(
-            f"\n{given.documents:,} documents, {postings:,} postings, {len(questions)} questions, one thread\n"
+            f"\n{given.documents:,} documents, {postings:,} postings, {len(questions)} questions, 1 thread\n"
         )
         print("| engine | k | mean ms | p50 | p95 | p99 | scores found | index MB | build s |")
         print("|---|---|---|---|---|---|---|---|---|")
