@@ -114,7 +114,7 @@ model_options = options(
         help="Model folder or hub id [default: the model that ships with sparta].",
     ),
     click.option(
-        "--bits", type=click.IntRange(1, 16), default=8, show_default=True, help="Bits of an impact."
+        "--bits", type=click.IntRange(1, 16), help="Bits of an impact [default: the model's own, usually 8]."
     ),
     click.option(
         "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
@@ -177,7 +177,7 @@ def encode_options(**given: Any) -> Any:
     )
 
 
-def open_model(name: str | None, bits: int, device: str | None) -> Any:
+def open_model(name: str | None, bits: int | None, device: str | None) -> Any:
     """Open the model on its first device."""
     from sparta.load import load_model
     from sparta.neural.encoding import pick_device

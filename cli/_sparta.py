@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
     from sparta.layout import IndexFolder
+
+_QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
 
 
 @click.group(
@@ -376,6 +380,8 @@ def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool)
 
     record = hit.doc()
     shares = [s for s in term_shares(searcher, query, hit.lucene_docid) if s.impact]
+    by_impact = searcher.channel == "sparta"
+    matched = {s.term for s in shares} if by_impact else set(searcher.terms(query))
     if as_json:
         terms = [
             {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)}
@@ -386,12 +392,11 @@ def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool)
             "score": hit.score,
             "id": hit.docid,
             "title": record.get("title", ""),
-            "terms": terms,
+            "snippet": snippet(searcher, record["contents"], matched, "*{}*".format),
+            **({"terms": terms} if by_impact else {}),
         }
         click.echo(dumps({**found, "record": record}))
         return
-    by_impact = searcher.channel == "sparta"
-    matched = {s.term for s in shares} if by_impact else set(searcher.terms(query))
     text = snippet(searcher, record["contents"], matched, _mark)
     score = f"{hit.score:g}" if by_impact else f"{hit.score:.4g}"
     title = record.get("title")
@@ -415,14 +420,20 @@ def _search_many(index: Path | None, channel: str, queries: str, output: Path, k
     from sparta.search import Searcher
 
     asked = list(read_queries(queries))
+    counts = {"lines": 0, "empty": 0}
+
+    def runs() -> Iterator[tuple[str, list[ScoredPassage]]]:
+        for block in itertools.batched(asked, _QUESTIONS_AT_ONCE):
+            texts, qids = [q.text for q in block], [q.query_id for q in block]
+            for qid, hits in searcher.batch_search(texts, qids, k, threads).items():
+                counts["lines"] += len(hits)
+                counts["empty"] += not hits
+                yield qid, [ScoredPassage(h.docid, h.score) for h in hits]
+
     with Searcher(index, channel=channel) as searcher:
-        found = searcher.batch_search([q.text for q in asked], [q.query_id for q in asked], k, threads)
-    runs = ((qid, [ScoredPassage(h.docid, h.score) for h in hits]) for qid, hits in found.items())
-    write_run(output, runs, tag=f"sparta-{channel}")
-    empty = sum(not hits for hits in found.values())
-    none = f", {empty:,} without any hit" if empty else ""
-    lines = counted(sum(map(len, found.values())), "line")
-    click.echo(f"{output}: {lines} for {counted(len(found), 'question')}{none}")
+        write_run(output, runs(), tag=f"sparta-{channel}")
+    none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
+    click.echo(f"{output}: {counted(counts['lines'], 'line')} for {counted(len(asked), 'question')}{none}")
 
 
 @main.command()

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.model import DEFAULT_TOKEN_BUDGET, DocumentEncoder, EncodeCounts, SparseEncoder
+from sparta.neural.encoding import pick_dtype
 from sparta.prune import prune
 from sparta.sentences import split_units
 from sparta.shards import (
@@ -37,6 +38,7 @@ from sparta.shards import (
 from sparta.tokenize import QuerySide
 
 logger = logging.getLogger(__name__)
+_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 Advance = Callable[[int], object]
 
@@ -188,6 +190,8 @@ def encode_corpus(
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     passages = split_units(reader, options.unit)
     side = model.query_side()
+    resolved = str(pick_dtype(options.dtype, model.device)).removeprefix("torch.")
+    options = replace(options, dtype=_SHORT[resolved])  # machines that share a corpus must agree on it
     done = _open_output(output, side, options, str(source), resume=resume)
     report = EncodeReport()
 

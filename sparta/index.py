@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -23,6 +25,8 @@ from sparta.vectors import ImpactBatch
 DEFAULT_COMMIT_SECONDS = 30.0
 DEFAULT_CODEC = "lucene"
 GROWING = ("append", "update")
+_SENTENCE_BLOCK = 64
+_FIRST_SENTENCE = "#0"
 MODES = ("create", "overwrite", *GROWING)
 
 
@@ -34,7 +38,7 @@ class WriteOptions:
     resume: bool = False
     language: str = "en"
     threads: int = 2
-    ram_buffer_mb: int = 128
+    ram_buffer_mb: int = 64
     codec: str | None = None
     optimize: bool = False
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
@@ -52,6 +56,7 @@ class Source:
     side: QuerySide
     batches: Callable[[int], Iterator[ImpactBatch]]
     describe: Callable[[], dict[str, Any]] = dict
+    expect_last: Callable[[str], object] = str
     fixed_vocabulary: bool = True
 
 
@@ -139,16 +144,41 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
     with index.lock(), storage_errors(index.path):
         live = _require_live(index)
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
-            found = searcher.docids(passage_ids)
+            named = {i: _with_sentences(searcher, i, live.unit) for i in passage_ids}
             progress = searcher.user_data or ""
-        missing = [i for i, docid in zip(passage_ids, found, strict=True) if docid < 0]
+        missing = [i for i, found in named.items() if not found]
         with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
-            deleted = writer.delete(passage_ids)
+            deleted = writer.delete([i for found in named.values() for i in found])
             writer.commit(progress)
         if deleted and live.complete:  # the index no longer holds what its last job wrote
             changed = replace(live, job={**live.job, "deleted": live.job.get("deleted", 0) + deleted})
             index.write_state(replace(index.state(), live=changed))
     return deleted, missing
+
+
+def _with_sentences(searcher: ImpactSearcher, passage_id: str, unit: str) -> list[str]:
+    """The ids that go with a passage id: itself and, in an index of sentences, its sentences."""
+    found = [passage_id] if searcher.docids([passage_id])[0] >= 0 else []
+    return found + (_sentences_of(searcher, passage_id) if unit == "sentence" else [])
+
+
+def _sentences_of(searcher: ImpactSearcher, passage_id: str) -> list[str]:
+    """The sentences p#0, p#1, … of a passage that the index holds; some may have been deleted."""
+    found: list[str] = []
+    for start in itertools.count(0, _SENTENCE_BLOCK):
+        names = [f"{passage_id}#{n}" for n in range(start, start + _SENTENCE_BLOCK)]
+        there = [name for name, docid in zip(names, searcher.docids(names), strict=True) if docid >= 0]
+        if not there:
+            return found
+        found += there
+    raise AssertionError("unreachable: the count does not end")
+
+
+def _stale_sentences(existing: ImpactSearcher, passage_ids: Sequence[str]) -> list[str]:
+    """Old sentences of the passages whose first sentence is in a batch, but for those the batch replaces."""
+    parents = [i[: -len(_FIRST_SENTENCE)] for i in passage_ids if i.endswith(_FIRST_SENTENCE)]
+    written = set(passage_ids)
+    return [name for parent in parents for name in _sentences_of(existing, parent) if name not in written]
 
 
 def _documents(index: IndexFolder) -> int:
@@ -162,6 +192,16 @@ def _documents(index: IndexFolder) -> int:
 # ---------------------------------------------------------------- which generation to write
 
 
+def _begun(job: dict[str, Any]) -> dict[str, Any]:
+    """A job as it is begun: another one each time, also with the same input."""
+    return {**job, "run": secrets.token_hex(8)}
+
+
+def _input_of(job: dict[str, Any]) -> dict[str, Any]:
+    """What a job reads and how: all but when it was begun."""
+    return {k: v for k, v in job.items() if k != "run"}
+
+
 def job_id(job: dict[str, Any]) -> str:
     """A fingerprint of a job."""
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
@@ -173,7 +213,7 @@ def _open_generation(
     """The generation to write into; None when it already holds this input."""
     job = {**source.job, "mode": options.mode}
     if options.mode in GROWING:
-        return _grow(index, state, source, job, options.codec)
+        return _grow(index, state, source, job, options)
     job["language"] = options.language
     job["codec"] = options.codec or DEFAULT_CODEC
     if options.resume and state.building:
@@ -184,42 +224,50 @@ def _open_generation(
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
-    return index.begin(source.side, options.language, job, options.codec or DEFAULT_CODEC)
+    return index.begin(source.side, options.language, _begun(job), options.codec or DEFAULT_CODEC)
 
 
 def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
     """Whether a generation was made from just this input; what cannot be compared is never the same."""
-    old, new = ({k: v for k, v in one.items() if k != "mode"} for one in (live.job, job))
+    old, new = ({k: v for k, v in _input_of(one).items() if k != "mode"} for one in (live.job, job))
     whole = live.complete and live.job["mode"] not in GROWING
     return whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
 
 
 def _grow(
-    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], codec: str | None
+    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
 ) -> Generation | None:
     """Append to, or update, the live generation; the manifest names the job before anything is written."""
     live = _require_live(index)
     _must_fit(index, live, source)
-    if codec not in (None, live.codec):
-        raise InputError(
-            f"expected the index's own codec {live.codec!r}, found --codec {codec}",
-            where=str(index.path),
-            remedy="leave --codec out, or rebuild with --overwrite",
-        )
-    if live.job == job:
-        if live.complete and job.get("sha256") is not None:
-            return None
-        return live
+    _must_be_alike(index, live, source, options)
+    comparable = job.get("sha256") is not None
+    if _input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
+        return None if live.complete else live
     if not live.complete and _has_written(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
             " found it interrupted",
             where=str(index.path),
-            remedy="repeat that command with --resume",
+            remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
         )
-    grown = replace(live, job=job, complete=False)
+    grown = replace(live, job=_begun(job), complete=False)
     index.write_state(replace(state, live=grown))
     return grown
+
+
+def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
+    """Refuse to add to an index in another form than its own."""
+    for name, own, found in (
+        ("codec", live.codec, options.codec or live.codec),
+        ("unit", live.unit, source.job.get("unit", live.unit)),
+    ):
+        if own != found:
+            raise InputError(
+                f"expected the index's own {name} {own!r}, found {found!r}",
+                where=str(index.path),
+                remedy=f"give --{name} {own}, or rebuild with --overwrite",
+            )
 
 
 def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
@@ -349,9 +397,14 @@ def _write_batches(
     last_commit = time.monotonic()
     counted = True  # whether all that the writer has is in progress
     try:
+        source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
             positions = _positions(batch, progress, options, existing)
             counted = False
+            if options.mode == "update" and existing is not None and source.job.get("unit") == "sentence":
+                stale = _stale_sentences(existing, batch.passage_ids)
+                if stale:
+                    writer.delete(stale)
             _hand_over(writer, batch, positions, update=options.mode == "update")
             progress.add(batch)
             counted = True

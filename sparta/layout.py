@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ FORMAT_VERSION = 1
 LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
+_OURS = re.compile(rf"({CHANNEL}|tokenizer)-\d{{6}}")
 
 
 def default_index() -> Path:
@@ -41,6 +43,7 @@ class Generation:
     model: dict[str, Any]
     language: str = "en"
     codec: str = "lucene"
+    unit: str = "passage"
     complete: bool = False
     job: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
@@ -126,8 +129,11 @@ class IndexFolder:
         """Start a new generation beside the live one; an unfinished older attempt is dropped."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            if not self.exists():
+                self._refuse_foreign()
             state = self.state() if self.exists() else IndexState()
-            generation = Generation(state.next_number, side.identity(), language, codec, job=job)
+            unit = job.get("unit", "passage")
+            generation = Generation(state.next_number, side.identity(), language, codec, unit, job=job)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             self.sweep()
@@ -141,12 +147,24 @@ class IndexFolder:
         self.write_state(IndexState(replace(generation, complete=True), building))
         self.sweep()
 
+    def _refuse_foreign(self) -> None:
+        """A first index goes into an empty folder: nothing of somebody else's may be swept away."""
+        ours = (f"{CHANNEL}-", "tokenizer-", "lock", ".")
+        foreign = [child.name for child in self.path.iterdir() if not child.name.startswith(ours)]
+        foreign += [c.name for c in self.path.iterdir() if c.is_dir() and not _OURS.fullmatch(c.name)]
+        if foreign:
+            raise IndexStateError(
+                f"expected an index, an empty or a new folder, found one that holds {min(foreign)}",
+                where=str(self.path),
+                remedy="name another folder with --index",
+            )
+
     def sweep(self) -> None:
         """Remove folders of generations that the manifest does not name."""
         state = self.state()
         named = {n for g in (state.live, state.building) if g for n in (g.name, g.tokenizer_name)}
         for child in self.path.iterdir():
-            ours = child.name.startswith((f"{CHANNEL}-", "tokenizer-")) and child.name[-6:].isdigit()
+            ours = _OURS.fullmatch(child.name)
             if child.is_dir() and ours and child.name not in named:
                 shutil.rmtree(child, ignore_errors=True)
             elif child.match(".sparta-*.tmp"):  # of a process that was killed while it wrote

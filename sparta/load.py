@@ -24,7 +24,7 @@ def default_model_folder() -> Path:
     return Path(str(files("sparta.resources") / "models" / DEFAULT_MODEL))
 
 
-def load_model(name: str | Path | None = None, *, bits: int = 8) -> SparseEncoder:
+def load_model(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
     """Open a model folder or hub id; None is the model that ships with sparta.
 
     Three layouts are known: sparta's own (config.json with a `sparta` object), sentence-transformers
@@ -38,7 +38,7 @@ def load_model(name: str | Path | None = None, *, bits: int = 8) -> SparseEncode
     model.name = str(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
-    return with_quantizer(model.eval(), Quantizer(quantizer.max_weight, bits))
+    return with_quantizer(model.eval(), Quantizer(quantizer.max_weight, bits or quantizer.bits))
 
 
 def calibration_passages() -> list[Passage]:

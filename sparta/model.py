@@ -159,11 +159,25 @@ class SparseEncoder(nn.Module):
         )
         return matrix[:1] if single else matrix
 
-    def encode_query(self, inputs: str | Sequence[str]) -> scipy.sparse.csr_matrix:
-        """Questions to `(n, vocabulary) float32`: how much each term counts."""
+    def encode_query(
+        self,
+        inputs: str | Sequence[str],
+        *,
+        batch_size: int = 256,
+        show_progress_bar: bool = False,
+        device: str | None = None,
+        max_active_dims: int | None = None,
+    ) -> scipy.sparse.csr_matrix:
+        """Questions to `(n, vocabulary) float32`: how much each term counts.
+
+        With `max_active_dims` only the terms that count most are kept. The other options are those of
+        `encode_document`, so that both can be called alike; a lookup has no use for them.
+        """
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         tokenizer = self.query_tokenizer()
         bags = [tokenizer.bag(text) for text in texts]
+        if max_active_dims is not None:
+            bags = [dict(sorted(bag.items(), key=lambda t: (-t[1], t[0]))[:max_active_dims]) for bag in bags]
         indptr = np.cumsum([0, *(len(bag) for bag in bags)])
         ids = np.array([i for bag in bags for i in bag], dtype=np.int32)
         weights = np.array([w for bag in bags for w in bag.values()], dtype=np.float32)
@@ -448,7 +462,8 @@ class DocumentEncoder:
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)
-        return weights * self._allowed * pooled.any(dim=1)[:, None]
+        kept = self._allowed & pooled.any(dim=1)[:, None]
+        return torch.where(kept, weights, torch.zeros_like(weights))
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """`left @ right.T`, in float32 where the device can give it for 16-bit factors."""
@@ -464,6 +479,11 @@ class DocumentEncoder:
             weights = torch.where(weights >= least, weights, torch.zeros_like(weights))
         row, column = torch.nonzero(weights, as_tuple=True)
         values = weights[row, column].cpu().numpy().astype(np.float32)
+        if not np.isfinite(values).all():
+            raise ModelError(
+                "expected finite weights, found infinite ones: the arithmetic overflowed",
+                remedy="encode with --dtype bf16 or --dtype fp32",
+            )
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return SparseRows(indptr, column.cpu().numpy().astype(np.int32), values)

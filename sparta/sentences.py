@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 
+_SENTENCE_ID = re.compile(r"#\d+$")
 UNITS = ("passage", "sentence")
 
 
@@ -23,6 +25,12 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         return
     spans = sentence_splitter(language)
     for passage in passages:
+        if _SENTENCE_ID.search(passage.passage_id):
+            raise InputError(
+                f"expected ids that do not end like a sentence's, found {passage.passage_id!r}",
+                where=passage.where,
+                remedy="give the record another id, or index passages",
+            )
         if passage.context:
             yield passage
             continue

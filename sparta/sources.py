@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,19 @@ def corpus_source(
     side = model.query_side()
     report = EncodeReport()
 
+    expected: list[str] = []
+
     def batches(done: int) -> Iterator[ImpactBatch]:
         units = split_units(reader, options.unit, language)
-        blocks = blocks_of(itertools.islice(units, done, None), options.shard_size)
+        skipped = deque(itertools.islice(units, done), maxlen=1)
+        if done and expected and (not skipped or skipped[0].passage_id != expected[-1]):
+            raise InputError(
+                f"expected passage {done:,} of the input to be {expected[-1]!r}, which was written last,"
+                f" found {skipped[0].passage_id if skipped else 'the end'!r}",
+                where=str(corpus),
+                remedy="resume with the input that was begun with, or start again with --overwrite",
+            )
+        blocks = blocks_of(units, options.shard_size)
         for shard, counts in ShardEncoder(model, options).encode(blocks, advance):
             report.add(shard, counts)
             yield quantized_batch(shard, side.quantizer)
@@ -50,7 +61,8 @@ def corpus_source(
         return {**reader.counts.as_dict(), "windowed": report.windowed, "first_skips": skips}
 
     cut = {"unit": options.unit, "top_k": options.top_k, "min_weight": options.min_weight}
-    return Source({"from": "corpus", **_fingerprint(corpus), **cut}, side, batches, describe)
+    job = {"from": "corpus", **_fingerprint(corpus), **cut}
+    return Source(job, side, batches, describe, expect_last=lambda last: expected.append(last))
 
 
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
@@ -141,5 +153,9 @@ def _default_tokenizer() -> Path:
 
 def _fingerprint(source: str | Path) -> dict[str, Any]:
     """What identifies an input: absolute path, size and hash."""
-    shown = str(source) if str(source) == STANDARD_INPUT else str(Path(source).resolve())
-    return {**source_fingerprint(source), "source": shown}
+    path = Path(source)
+    if str(source) == STANDARD_INPUT:
+        return {**source_fingerprint(source), "source": str(source)}
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe can be read once only
+        return {"source": str(source), "bytes": None, "sha256": None}
+    return {**source_fingerprint(source), "source": str(path.resolve())}

@@ -56,7 +56,7 @@ class TrainConfig:
     trainer: TrainerConfig
     term_rate: float = 5.0
     scale_rate: float = 100.0
-    pressure: float = 0.003
+    pressure: float = 0.001
     sampled_terms: int = 700
     max_tokens: int = 192
     held_out: int = 300

@@ -982,3 +982,86 @@ def test_version():
 
 def test_table():
     assert table(["a", "bb"], [["xyz", "1"], ["", "22"]]) == "a    bb\nxyz   1\n     22"
+
+
+# ---------------------------------------------------------------- what a strict reader found
+
+
+def _lines(*ids, text="the moon of earth"):
+    return "".join(json.dumps({"id": i, "text": f"{text} {i}"}) + "\n" for i in ids)
+
+
+@pytest.mark.jvm
+def test_standard_input_twice_is_written_twice(tiny_model_folder, tmp_path):
+    base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
+    run = CliRunner()
+    assert run.invoke(main, ["index", "--corpus", "-", *base], input=_lines("a", "b")).exit_code == 0
+    for ids in (("c", "d"), ("e",)):
+        done = run.invoke(main, ["index", "--append", "--corpus", "-", *base], input=_lines(*ids))
+        assert done.exit_code == 0, done.output
+    for text in ("sun", "star"):
+        done = run.invoke(main, ["update", "--corpus", "-", *base], input=_lines("a", text=text))
+        assert done.exit_code == 0, done.output
+    with Searcher(tmp_path / "ix") as searcher:
+        assert searcher.num_docs == 5
+        assert searcher.doc(searcher.lookup("a"))["contents"] == "star a"
+        assert all(searcher.lookup(i) >= 0 for i in "bcde")
+
+
+@pytest.mark.jvm
+def test_update_restores_what_was_deleted(tiny_model_folder, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(_lines("a", "b"))
+    base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
+    run = CliRunner()
+    assert run.invoke(main, ["index", "--corpus", str(corpus), *base]).exit_code == 0
+    for _ in range(2):
+        assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0
+        assert run.invoke(main, ["delete", "a", "--index", str(tmp_path / "ix")]).exit_code == 0
+    assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0
+    with Searcher(tmp_path / "ix") as searcher:
+        assert searcher.num_docs == 2
+
+
+@pytest.mark.jvm
+def test_a_folder_of_somebody_elses_is_not_written_to(tiny_model_folder, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(_lines("a"))
+    notes = tmp_path / "mine" / "sparta-notes-202501"
+    notes.mkdir(parents=True)
+    base = ["--index", str(notes.parent), "--model", str(tiny_model_folder), "--quiet"]
+    done = CliRunner().invoke(main, ["index", "--corpus", str(corpus), *base])
+    assert done.exit_code == 2
+    assert "sparta-notes-202501" in done.output
+    assert notes.is_dir()
+
+
+@pytest.mark.jvm
+def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    base = ["--index", str(tmp_path / "ix"), "--model", str(tiny_model_folder), "--quiet"]
+    sentences = ["--unit", "sentence"]
+    run = CliRunner()
+
+    def write(*records):
+        corpus.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in records))
+
+    def ids():
+        with Searcher(tmp_path / "ix") as searcher:
+            return sorted(searcher.lucene.ids(searcher.lucene.live()))
+
+    write(("p", "The moon is old. The sun is large. The sea is blue."), ("q", "The year is long. It is new."))
+    assert run.invoke(main, ["index", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
+    assert ids() == ["p#0", "p#1", "p#2", "q#0", "q#1"]
+    write(("p", "The moon is new. The earth is old."))
+    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base])
+    assert refused.exit_code == 2
+    assert "--unit sentence" in refused.output
+    assert run.invoke(main, ["update", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
+    assert ids() == ["p#0", "p#1", "q#0", "q#1"]
+    assert run.invoke(main, ["delete", "q", "--index", str(tmp_path / "ix")]).exit_code == 0
+    assert ids() == ["p#0", "p#1"]
+    write(("r#7", "The river is wide."))
+    refused = run.invoke(main, ["index", "--append", "--corpus", str(corpus), *base, *sentences])
+    assert refused.exit_code == 2
+    assert "r#7" in refused.output

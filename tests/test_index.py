@@ -1018,3 +1018,23 @@ def test_codec_stays_with_the_index(builder, docs, codec):
     other = {"lucene": "sparta", "sparta": "lucene"}[codec]
     with pytest.raises(InputError, match="own codec"):
         builder.write(builder.source(docs("c", 2), name="c"), "append", codec=other)
+
+
+def test_resuming_checks_where_the_input_was_left(tiny_model, tmp_path):
+    from sparta.encode import EncodeOptions
+    from sparta.sources import corpus_source
+
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text("".join(json.dumps({"id": f"p{i}", "text": "the moon"}) + "\n" for i in range(10)))
+
+    def source():
+        return corpus_source(corpus, tiny_model, EncodeOptions(shard_size=4))
+
+    good = source()
+    good.expect_last("p3")
+    assert [i for batch in good.batches(4) for i in batch.passage_ids] == [f"p{i}" for i in range(4, 10)]
+    for done, last in ((4, "other"), (11, "p9")):
+        bad = source()
+        bad.expect_last(last)
+        with pytest.raises(InputError, match="written last"):
+            list(bad.batches(done))

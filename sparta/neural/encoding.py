@@ -11,7 +11,7 @@ from sparta.base.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory")
+_MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
 
 
 def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: int) -> Iterator[list[int]]:
@@ -57,7 +57,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name in named:
         return named[name]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     fast = device.type == "cpu" and (
         torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     )
