@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,11 +42,13 @@ def corpus_source(
 
     def batches(done: int) -> Iterator[ImpactBatch]:
         units = split_units(reader, options.unit, language)
-        skipped = deque(itertools.islice(units, done), maxlen=1)
-        if done and expected and (not skipped or skipped[0].passage_id != expected[-1]):
+        skipped, last = 0, "the end"
+        for unit in itertools.islice(units, done):
+            skipped, last = skipped + 1, unit.passage_id
+        if done and expected and (skipped < done or last != expected[-1]):
             raise InputError(
                 f"expected passage {done:,} of the input to be {expected[-1]!r}, which was written last,"
-                f" found {skipped[0].passage_id if skipped else 'the end'!r}",
+                f" found {last!r} as number {skipped:,}",
                 where=str(corpus),
                 remedy="resume with the input that was begun with, or start again with --overwrite",
             )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from sparta.base.corpus import SeenIds, decoded, identifier, no_records, parse_object, placed, string_field
 from sparta.base.errors import InputError
@@ -73,8 +75,9 @@ class JsonVectors:
 
     def __iter__(self) -> Iterator[ImpactBatch]:
         with SeenIds() as seen:
-            for records in itertools.batched(self._records(), JSON_BATCH):
-                yield self._batch(records, seen)
+            records = self._records()
+            while batch := self._batch(itertools.islice(records, JSON_BATCH), seen):
+                yield batch
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for path in self.files():
@@ -82,7 +85,7 @@ class JsonVectors:
             for number, line in numbered_lines(path):
                 where = f"{shown_name(path)}:{number}"
                 with placed(where):
-                    record = parse_object(decoded(line))
+                    record = _parsed(line)
                 yield where, record
             if not number:
                 raise no_records(path)
@@ -100,8 +103,9 @@ class JsonVectors:
             )
         return found
 
-    def _batch(self, records: Sequence[tuple[str, dict[str, Any]]], seen: SeenIds) -> ImpactBatch:
-        ids, raws, texts = [], [], []
+    def _batch(self, records: Iterable[tuple[str, dict[str, Any]]], seen: SeenIds) -> ImpactBatch:
+        """Take records one at a time, so that a parsed vector is let go before the next is parsed."""
+        ids, raws, texts, places = [], [], [], []
         terms: list[int] = []
         impacts: list[int] = []
         lengths = [0]
@@ -120,7 +124,8 @@ class JsonVectors:
             impacts += values
             lengths.append(len(names))
             raws.append(_stored(record, ids[-1], texts[-1]))
-        _refuse_repeated(list(zip(ids, (where for where, _ in records), strict=True)), seen)
+            places.append(where)
+        _refuse_repeated(list(zip(ids, places, strict=True)), seen)
         return ImpactBatch(
             ids,
             raws,
@@ -133,12 +138,14 @@ class JsonVectors:
             zeros=zeros,
         )
 
-    def _term_ids(self, names: Sequence[str], where: str) -> list[int]:
+    def _term_ids(self, names: Sequence[str], where: str) -> Sequence[int]:
         """Ids of terms; a term is checked once, when it is new."""
-        found = list(map(self._ids.get, names))  # no Python code a posting: this is the hot path
-        if None not in found:
-            return cast("list[int]", found)
-        return [self._term(name, where) if i is None else i for name, i in zip(names, found, strict=True)]
+        if len(names) > 1:
+            try:
+                return itemgetter(*names)(self._ids)  # no Python code a posting: this is the hot path
+            except KeyError:
+                pass
+        return [self._term(name, where) for name in names]
 
     def _term(self, term: str, where: str) -> int:
         known = self._ids.get(term)
@@ -152,6 +159,15 @@ class JsonVectors:
             )
         self._ids[term] = len(self._ids)
         return self._ids[term]
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """One JSON object; the quick decoder gives way to the reader that says what is wrong."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return parse_object(decoded(line))
+    return record if isinstance(record, dict) else parse_object(decoded(line))
 
 
 def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
