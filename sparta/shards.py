@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,22 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
     atomic_write(shard_path(folder, shard.number), save(tensors, metadata={"shard": json.dumps(facts)}))
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what a damaged file makes of reading it into an InputError."""
+    try:
+        yield
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected an encoded shard, could not read it: {error}",
+            where=str(path),
+            remedy="delete this file and run sparta encode again with --resume",
+        ) from error
+
+
 def read_shard(path: Path) -> EncodedShard:
     """Read one shard."""
-    try:
+    with _reading(path):
         with safe_open(str(path), framework="np") as stored:
             facts = json.loads(stored.metadata()["shard"])
             indptr, term_ids, weights, raw = (
@@ -96,27 +110,15 @@ def read_shard(path: Path) -> EncodedShard:
             )
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected an encoded shard, could not read it: {error}",
-            where=str(path),
-            remedy="delete this file and run sparta encode again with --resume",
-        ) from error
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
     return EncodedShard(facts["number"], facts["first"], ids, records, rows)
 
 
 def shard_facts(path: Path) -> dict[str, Any]:
     """Number, first position, count and hash of passages of a shard, without reading its vectors."""
-    try:
-        with safe_open(str(path), framework="np") as stored:
-            return json.loads(stored.metadata()["shard"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected an encoded shard, could not read it: {error}",
-            where=str(path),
-            remedy="delete this file and run sparta encode again with --resume",
-        ) from error
+    with _reading(path), safe_open(str(path), framework="np") as stored:
+        facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
+    return facts
 
 
 def shard_files(folder: Path) -> dict[int, Path]:
