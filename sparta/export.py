@@ -17,7 +17,8 @@ import numpy.typing as npt
 from sparta import ciff
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.lucene import ImpactSearcher, TermPostings
+from sparta.lucene import ImpactSearcher
+from sparta.packed import TermPostings
 from sparta.search import Searcher
 from sparta.shards import searched_text
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import Generation, IndexFolder, default_index
-from sparta.lucene import Hits, ImpactSearcher
+from sparta.lucene import ImpactSearcher
+from sparta.packed import Hits
 from sparta.quantize import Quantizer
 from sparta.tokenize import QueryTokenizer
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,16 @@ import numpy.typing as npt
 import orjson
 
 from sparta.base.corpus import SeenIds, decoded, identifier, no_records, parse_object, placed, string_field
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
+from sparta.lucene import VectorReader
 from sparta.quantize import QuantizationCounts, Quantizer
 from sparta.shards import EncodedShard, searched_text
 
 LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
 JSON_BATCH = 1000
+JSON_BATCH_BYTES = 2**24
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
@@ -67,26 +68,26 @@ class JsonVectors:
     `path` is a file or a folder of *.jsonl and *.json, each possibly gzipped. Impacts must be integers from 0
     to 65,535 (0 is the same as absent and is counted) and terms at most 255 characters: nothing is rounded or
     cut in silence.
+
+    Java reads the vectors. Python reads the rest of each line, and the whole of a line that Java does not
+    understand: to say what is wrong with it, or to write its vector down in plainer words.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._ids: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[ImpactBatch]:
+        reader = VectorReader()
         with SeenIds() as seen:
-            records = self._records()
-            while batch := self._batch(itertools.islice(records, JSON_BATCH), seen):
-                yield batch
+            lines = self._lines()
+            while batch := list(_block(lines)):
+                yield _batch(batch, reader, seen)
 
-    def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _lines(self) -> Iterator[tuple[str, bytes]]:
         for path in self.files():
             number = 0
             for number, line in numbered_lines(path):
-                where = f"{shown_name(path)}:{number}"
-                with placed(where):
-                    record = _parsed(line)
-                yield where, record
+                yield f"{shown_name(path)}:{number}", line
             if not number:
                 raise no_records(path)
 
@@ -103,62 +104,57 @@ class JsonVectors:
             )
         return found
 
-    def _batch(self, records: Iterable[tuple[str, dict[str, Any]]], seen: SeenIds) -> ImpactBatch:
-        """Take records one at a time, so that a parsed vector is let go before the next is parsed."""
-        ids, raws, texts, places = [], [], [], []
-        terms: list[int] = []
-        impacts: list[int] = []
-        lengths = [0]
-        known = len(self._ids)
-        zeros = 0
-        for where, record in records:
-            with placed(where):
-                names, values = _vector(record)
-                ids.append(identifier(record))
-                texts.append(string_field(record, "contents", "text", of="the text"))
-            if not all(values):
-                pairs = [(n, v) for n, v in zip(names, values, strict=True) if v]
-                zeros += len(names) - len(pairs)
-                names, values = [n for n, _ in pairs], [v for _, v in pairs]
-            terms += self._term_ids(names, where)
-            impacts += values
-            lengths.append(len(names))
-            raws.append(_stored(record, ids[-1], texts[-1]))
-            places.append(where)
-        _refuse_repeated(list(zip(ids, places, strict=True)), seen)
-        return ImpactBatch(
-            ids,
-            raws,
-            texts,
-            np.cumsum(lengths, dtype=np.int32),
-            np.array(terms, dtype=np.int32),
-            np.array(impacts, dtype=np.int32),
-            new_terms=list(itertools.islice(self._ids, known, None)),
-            quantization=QuantizationCounts(sum(lengths)),
-            zeros=zeros,
-        )
 
-    def _term_ids(self, names: Sequence[str], where: str) -> Sequence[int]:
-        """Ids of terms; a term is checked once, when it is new."""
-        if len(names) > 1:
-            try:
-                return itemgetter(*names)(self._ids)  # no Python code a posting: this is the hot path
-            except KeyError:
-                pass
-        return [self._term(name, where) for name in names]
+def _block(lines: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The next lines, so many as make a batch; the cut depends on the lines alone."""
+    size = 0
+    for where, line in itertools.islice(lines, JSON_BATCH):
+        yield where, line
+        size += len(line)
+        if size >= JSON_BATCH_BYTES:
+            return
 
-    def _term(self, term: str, where: str) -> int:
-        known = self._ids.get(term)
-        if known is not None:
-            return known
-        if not term or len(term) > LONGEST_TERM:
-            raise InputError(
-                f"expected terms of 1 to {LONGEST_TERM} characters, found one of {len(term)}: {term[:40]!r}",
-                where=where,
-                remedy="shorten the term; sparta does not cut it for you",
-            )
-        self._ids[term] = len(self._ids)
-        return self._ids[term]
+
+def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenIds) -> ImpactBatch:
+    read = reader.read([line for _, line in lines])
+    new_terms = read.new_terms
+    plainer: dict[int, bytes] = {}
+    ids, raws, texts = [], [], []
+    for number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
+        with placed(where):
+            if begin < 0:
+                record = _parsed(line)
+                plainer[number] = _plainer(_vector(record))
+            else:
+                record = _parsed_without_vector(line, begin, end)
+            ids.append(identifier(record))
+            texts.append(string_field(record, "contents", "text", of="the text"))
+        raws.append(_stored(record, ids[-1], texts[-1]))
+    _refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
+    if plainer:
+        read = reader.read([plainer.get(number, line) for number, (_, line) in enumerate(lines)])
+        new_terms += read.new_terms
+        if (read.spans < 0).any():
+            raise JavaError("Java does not understand a vector that Python wrote", where=lines[0][0])
+    return ImpactBatch(
+        ids,
+        raws,
+        texts,
+        read.indptr,
+        read.term_ids,
+        read.impacts,
+        new_terms=new_terms,
+        quantization=QuantizationCounts(len(read.impacts)),
+        zeros=read.zeros,
+    )
+
+
+def _parsed_without_vector(line: bytes, begin: int, end: int) -> dict[str, Any]:
+    """A line whose vector, valid JSON itself, is cut out; one that is broken elsewhere is read as a whole."""
+    try:
+        return orjson.loads(line[:begin] + b"{}" + line[end:])
+    except orjson.JSONDecodeError:
+        return parse_object(decoded(line))
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -168,6 +164,17 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return parse_object(decoded(line))
     return record if isinstance(record, dict) else parse_object(decoded(line))
+
+
+def _plainer(vector: dict[str, int]) -> bytes:
+    """A line with a checked vector as Java understands it."""
+    try:
+        return json.dumps({"vector": vector}, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"a term that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
+            remedy="repair the encoding of the input",
+        ) from error
 
 
 def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
@@ -181,8 +188,8 @@ def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> No
             )
 
 
-def _vector(record: dict[str, Any]) -> tuple[list[str], list[int]]:
-    """The terms and impacts of one record, checked."""
+def _vector(record: dict[str, Any]) -> dict[str, int]:
+    """The impacts of one record, checked."""
     vector = record.get("vector")
     if not isinstance(vector, dict):
         raise InputError(
@@ -198,7 +205,13 @@ def _vector(record: dict[str, Any]) -> tuple[list[str], list[int]]:
             f"expected an integer impact from 0 to {LARGEST_IMPACT}, found {impact!r} for the term {term!r}",
             remedy="quantize the weights first; sparta neither rounds nor drops them in silence",
         )
-    return list(vector), values
+    for term in vector:
+        if not 1 <= len(term) <= LONGEST_TERM:
+            raise InputError(
+                f"expected terms of 1 to {LONGEST_TERM} characters, found one of {len(term)}: {term[:40]!r}",
+                remedy="shorten the term; sparta does not cut it for you",
+            )
+    return vector
 
 
 def _stored(record: dict[str, Any], passage_id: str, text: str) -> str:
