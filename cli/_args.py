@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sparta.base.errors import InputError, SpartaError
+from sparta.base.files import unreadable
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -38,17 +39,20 @@ class SpartaGroup(click.Group):
         except SpartaError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            click.echo(_interrupted(self.commands.get(ctx.invoked_subcommand or "")), err=True)
+        except KeyboardInterrupt as interrupt:
+            click.echo(
+                _interrupted(self.commands.get(ctx.invoked_subcommand or ""), str(interrupt)), err=True
+            )
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
 
 
-def _interrupted(command: click.Command | None) -> str:
+def _interrupted(command: click.Command | None, kept: str) -> str:
+    """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
     if command is not None and any(option.name == "resume" for option in command.params):
-        return "interrupted: what was finished is kept; the same command with --resume goes on"
+        return f"interrupted: {kept or 'what was finished is'} kept; the same command with --resume goes on"
     return "interrupted"
 
 
@@ -172,6 +176,7 @@ def encode_options(**given: Any) -> Any:
         top_k=given["top_k"],
         min_weight=given["min_weight"],
         dtype=given["dtype"],
+        language=given["language"],
         devices=devices_of(given["device"]),
         **{k: given[k] for k in ("part", "shard_size") if k in given},
     )
@@ -191,8 +196,11 @@ def count_lines(source: str) -> int | None:
     path = Path(source)
     if not path.is_file() or path.suffix == ".gz":
         return None
-    with path.open("rb") as stream:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 22), b""))
+    try:
+        with path.open("rb") as stream:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 22), b""))
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def corpus_bar(corpus: str, unit: str, *, quiet: bool) -> Any:

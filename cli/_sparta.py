@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparta.layout import IndexFolder
 
 _QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
+_INDEX_BLOCK = 512  # passages that Ctrl-C may cost
 
 
 @click.group(
@@ -118,7 +119,10 @@ def index(
     _check_runtime()
     from sparta.sources import vectors_source
 
-    _write(folder, vectors_source((*vectors, *more), tokenizer), mode, {**given, "language": language})
+    source = vectors_source((*vectors, *more), tokenizer)
+    if given["language"] is None and mode != "append":
+        language = source.language or language
+    _write(folder, source, mode, {**given, "language": language})
 
 
 @main.command()
@@ -166,6 +170,7 @@ def delete(ids: tuple[str, ...], index: Path | None) -> None:
 @click.option(
     "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard."
 )
+@click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
@@ -237,7 +242,7 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     _check_runtime()
     from sparta.sources import corpus_source
 
-    options = encode_options(**given)
+    options = encode_options(**{**given, "language": language, "shard_size": _INDEX_BLOCK})
     model = open_model(given["model"], given["bits"], given["device"])
     with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
         source = corpus_source(
@@ -245,7 +250,6 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
             model,
             options,
             skip_invalid=given["skip_invalid"],
-            language=language,
             advance=bar.update,
         )
         _write(folder, source, mode, {**given, "language": language}, bar)

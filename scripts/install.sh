@@ -50,4 +50,5 @@ fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
 echo "installing the locked versions (a few minutes of download the first time)"
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --requirement requirements.lock
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable .
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps \
+  --config-settings editable_mode=compat --editable .  # found from any folder, also one that holds a "sparta"

@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sparta.base.corpus import CorpusReader
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
-from sparta.model import DEFAULT_TOKEN_BUDGET, DocumentEncoder, EncodeCounts, SparseEncoder
+from sparta.model import DEFAULT_TOKEN_BUDGET, DocumentEncoder, SparseEncoder
 from sparta.neural.encoding import pick_dtype
 from sparta.prune import prune
 from sparta.sentences import split_units
@@ -47,10 +46,12 @@ Advance = Callable[[int], object]
 class EncodeOptions:
     """How a corpus is encoded. Two encodings with the same options, model and corpus give the same shards.
 
-    `part` is (i, n): this machine takes the shards with number ≡ i modulo n.
+    `language` decides where sentences end. `part` is (i, n): this machine takes the shards with number ≡ i
+    modulo n.
     """
 
     unit: str = "passage"
+    language: str = "en"
     top_k: int | None = None
     min_weight: float = 0.0
     dtype: str = "auto"
@@ -79,7 +80,7 @@ class EncodeOptions:
 @dataclass
 class EncodeReport:
     """Counts of one encoding; they add up: `read = used + skipped`, and what was used was cut into
-    `encoded + kept + elsewhere` units.
+    `encoded + kept + elsewhere` units. `windowed`, `without_terms` and `terms` are of those encoded and kept.
     """
 
     encoded: int = 0
@@ -90,17 +91,25 @@ class EncodeReport:
     terms: int = 0
     corpus: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, shard: EncodedShard, counts: EncodeCounts) -> None:
+    def add(self, shard: EncodedShard) -> None:
         """Count one shard that was encoded now."""
         self.encoded += len(shard)
-        self.windowed += counts.windowed
-        self.without_terms += int((np.diff(shard.rows.indptr) == 0).sum())
-        self.terms += len(shard.rows.term_ids)
+        self._add_facts(shard.facts())
+
+    def keep(self, facts: dict[str, Any]) -> None:
+        """Count one shard that was there."""
+        self.kept += facts["count"]
+        self._add_facts(facts)
+
+    def _add_facts(self, facts: dict[str, Any]) -> None:
+        self.windowed += facts["windowed"]
+        self.without_terms += facts["without_terms"]
+        self.terms += facts["terms"]
 
     @property
     def mean_terms(self) -> float:
-        """Mean number of terms of a passage encoded now."""
-        return self.terms / self.encoded if self.encoded else 0.0
+        """Mean number of terms of a passage that is in these shards."""
+        return self.terms / max(1, self.encoded + self.kept)
 
     def as_dict(self) -> dict[str, Any]:
         """For a manifest."""
@@ -129,10 +138,10 @@ class ShardEncoder:
 
     def encode(
         self, blocks: Iterable[tuple[int, int, Sequence[Passage]]], advance: Advance | None = None
-    ) -> Iterator[tuple[EncodedShard, EncodeCounts]]:
+    ) -> Iterator[EncodedShard]:
         """`(number, first position, passages)` to shards. Work runs one block ahead on every device."""
         pools = [ThreadPoolExecutor(1) for _ in self._encoders]
-        waiting: deque[Future[tuple[EncodedShard, EncodeCounts]]] = deque()
+        waiting: deque[Future[EncodedShard]] = deque()
         stop = threading.Event()
 
         def beat(n: int) -> None:
@@ -156,18 +165,18 @@ class ShardEncoder:
 
     def _one(
         self, encoder: DocumentEncoder, block: tuple[int, int, Sequence[Passage]], advance: Advance
-    ) -> tuple[EncodedShard, EncodeCounts]:
+    ) -> EncodedShard:
         number, first, passages = block
         rows, counts = encoder.encode(passages, advance)
         rows = prune(rows, min_weight=self.options.min_weight)
-        shard = EncodedShard(
+        return EncodedShard(
             number,
             first,
             tuple(p.passage_id for p in passages),
             tuple(stored_record(p) for p in passages),
             rows,
+            counts.windowed,
         )
-        return shard, counts
 
 
 def blocks_of(passages: Iterable[Passage], size: int) -> Iterator[tuple[int, int, tuple[Passage, ...]]]:
@@ -188,7 +197,7 @@ def encode_corpus(
 ) -> EncodeReport:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing."""
     reader = CorpusReader(source, skip_invalid=skip_invalid)
-    passages = split_units(reader, options.unit)
+    passages = split_units(reader, options.unit, options.language)
     side = model.query_side()
     resolved = str(pick_dtype(options.dtype, model.device)).removeprefix("torch.")
     options = replace(options, dtype=_SHORT[resolved])  # machines that share a corpus must agree on it
@@ -201,16 +210,19 @@ def encode_corpus(
             if number % n != i:
                 report.elsewhere += len(block)
             elif number in done:
-                _check_same(done[number], [stored_record(p) for p in block])
-                report.kept += len(block)
+                report.keep(_checked_facts(done[number], [stored_record(p) for p in block]))
                 if advance:
                     advance(len(block))
             else:
                 yield number, first, block
 
-    for shard, counts in ShardEncoder(model, options).encode(missing(), advance):
-        write_shard(output, shard)
-        report.add(shard, counts)
+    try:
+        for shard in ShardEncoder(model, options).encode(missing(), advance):
+            write_shard(output, shard)
+            report.add(shard)
+    except KeyboardInterrupt:
+        there = sum(shard_facts(path)["count"] for path in shard_files(output).values())
+        raise KeyboardInterrupt(f"{there:,} passages are") from None
     report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": reader.fingerprint()}
     write_manifest(
         output, {**_manifest(side, options, str(source)), "complete": True, "counts": report.as_dict()}
@@ -264,7 +276,8 @@ def _barely_begun(output: Path) -> bool:
     return all(p.name == "tokenizer" or p.match(".sparta-*.tmp") for p in output.iterdir())
 
 
-def _check_same(path: Path, records: list[str]) -> None:
+def _checked_facts(path: Path, records: list[str]) -> dict[str, Any]:
+    """Return what a shard says of itself, if it holds these passages."""
     facts = shard_facts(path)
     if facts["passages"] != passages_hash(records):
         raise InputError(
@@ -272,3 +285,4 @@ def _check_same(path: Path, records: list[str]) -> None:
             where=str(path),
             remedy="encode into a new folder: the corpus changed since this one was begun",
         )
+    return facts

@@ -18,6 +18,7 @@ from sparta.base.errors import IndexStateError, InputError, SpartaError, Storage
 from sparta.base.files import storage_errors
 from sparta.layout import Generation, IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher, ImpactWriter
+from sparta.quantize import QuantizationCounts
 from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
@@ -48,7 +49,8 @@ class Source:
     """Where impacts come from.
 
     `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n
-    passages. `describe()` is called at the end for counts of what was read.
+    passages. `describe()` is called at the end for counts of what was read. `language` is that of the texts,
+    where the source knows it.
     """
 
     job: dict[str, Any]
@@ -57,6 +59,7 @@ class Source:
     describe: Callable[[], dict[str, Any]] = dict
     expect_last: Callable[[str], object] = str
     fixed_vocabulary: bool = True
+    language: str | None = None
 
 
 @dataclass
@@ -132,9 +135,19 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
             if options.mode in GROWING and not _has_written(index, generation):
                 index.write_state(before)
             raise
-        index.finish(replace(generation, counts={**progress.counts, **progress.source}))
+        written = _job_counts(progress.counts)
+        index.finish(replace(generation, counts={**written, **progress.source}))
         seconds = time.monotonic() - started
-        return IndexReport(index.path, _documents(index), progress.counts, progress.source, seconds=seconds)
+        return IndexReport(index.path, _documents(index), written, progress.source, seconds=seconds)
+
+
+def _job_counts(counts: dict[str, float]) -> dict[str, float]:
+    """A job's counts for the manifest, with the mean of the quantization error in place of its sum."""
+    lost = QuantizationCounts(
+        int(counts.get("postings", 0)), int(counts.get("clipped", 0)), counts.get("absolute_error", 0.0)
+    )
+    summed = {name: value for name, value in counts.items() if name != "absolute_error"}
+    return {**summed, "clipped": lost.clipped, "mean_error": lost.mean_error}
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
@@ -395,6 +408,7 @@ def _write_batches(
     existing: ImpactSearcher | None,
 ) -> None:
     last_commit = time.monotonic()
+    kept = progress.consumed
     counted = True  # whether all that the writer has is in progress
     try:
         source.expect_last(progress.last_id)
@@ -410,11 +424,12 @@ def _write_batches(
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
-                last_commit = time.monotonic()
+                last_commit, kept = time.monotonic(), progress.consumed
     except KeyboardInterrupt:
         if counted and progress.consumed:
             writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
-        raise
+            kept = progress.consumed
+        raise KeyboardInterrupt(f"{kept:,} passages are") from None
     except InputError:
         if counted and progress.consumed and options.mode not in GROWING:
             writer.commit(progress.dumps())  # with --skip-invalid it goes on from here

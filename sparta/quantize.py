@@ -33,10 +33,6 @@ class QuantizationCounts:
         kept = self.weights - self.clipped
         return self.absolute_error / kept if kept else 0.0
 
-    def as_dict(self) -> dict[str, float]:
-        """For a manifest."""
-        return {"weights": self.weights, "clipped": self.clipped, "mean_error": round(self.mean_error, 6)}
-
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:

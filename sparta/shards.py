@@ -31,7 +31,8 @@ _NAME = re.compile(r"shard-(\d{6})\.safetensors")
 class EncodedShard:
     """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
 
-    `records[i]` is the JSON of passage i as the index stores it: see `stored_record`.
+    `records[i]` is the JSON of passage i as the index stores it: see `stored_record`. `windowed` counts the
+    passages that were longer than the model reads at once.
     """
 
     number: int
@@ -39,9 +40,22 @@ class EncodedShard:
     passage_ids: tuple[str, ...]
     records: tuple[str, ...]
     rows: SparseRows
+    windowed: int = 0
 
     def __len__(self) -> int:
         return len(self.passage_ids)
+
+    def facts(self) -> dict[str, Any]:
+        """What can be known of a shard without reading its vectors."""
+        return {
+            "number": self.number,
+            "first": self.first,
+            "count": len(self),
+            "terms": len(self.rows.term_ids),
+            "without_terms": int((np.diff(self.rows.indptr) == 0).sum()),
+            "windowed": self.windowed,
+            "passages": passages_hash(self.records),
+        }
 
 
 def stored_record(passage: Passage) -> str:
@@ -78,13 +92,8 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
         "weights": shard.rows.weights,
         "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
     }
-    facts = {
-        "number": shard.number,
-        "first": shard.first,
-        "count": len(shard),
-        "passages": passages_hash(shard.records),
-    }
-    atomic_write(shard_path(folder, shard.number), save(tensors, metadata={"shard": json.dumps(facts)}))
+    metadata = {"shard": json.dumps(shard.facts())}
+    atomic_write(shard_path(folder, shard.number), save(tensors, metadata=metadata))
 
 
 @contextmanager
@@ -111,7 +120,7 @@ def read_shard(path: Path) -> EncodedShard:
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
-    return EncodedShard(facts["number"], facts["first"], ids, records, rows)
+    return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts.get("windowed", 0))
 
 
 def shard_facts(path: Path) -> dict[str, Any]:

@@ -27,7 +27,6 @@ def corpus_source(
     options: EncodeOptions,
     *,
     skip_invalid: bool = False,
-    language: str = "en",
     advance: Advance | None = None,
 ) -> Source:
     """A corpus, encoded and handed over block by block."""
@@ -41,7 +40,7 @@ def corpus_source(
     expected: list[str] = []
 
     def batches(done: int) -> Iterator[ImpactBatch]:
-        units = split_units(reader, options.unit, language)
+        units = split_units(reader, options.unit, options.language)
         skipped, last = 0, "the end"
         for unit in itertools.islice(units, done):
             skipped, last = skipped + 1, unit.passage_id
@@ -53,8 +52,8 @@ def corpus_source(
                 remedy="resume with the input that was begun with, or start again with --overwrite",
             )
         blocks = blocks_of(units, options.shard_size)
-        for shard, counts in ShardEncoder(model, options).encode(blocks, advance):
-            report.add(shard, counts)
+        for shard in ShardEncoder(model, options).encode(blocks, advance):
+            report.add(shard)
             yield quantized_batch(shard, side.quantizer)
 
     def describe() -> dict[str, Any]:
@@ -63,7 +62,14 @@ def corpus_source(
 
     cut = {"unit": options.unit, "top_k": options.top_k, "min_weight": options.min_weight}
     job = {"from": "corpus", **_fingerprint(corpus), **cut}
-    return Source(job, side, batches, describe, expect_last=lambda last: expected.append(last))
+    return Source(
+        job,
+        side,
+        batches,
+        describe,
+        expect_last=lambda last: expected.append(last),
+        language=options.language,
+    )
 
 
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
@@ -98,7 +104,11 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     fingerprint = {**facts[0]["fingerprint"], "folders": [str(p.resolve()) for p in paths]}
     options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
     return Source(
-        {"from": "shards", **fingerprint, **options}, side, batches, lambda: dict(facts[0]["counts"])
+        {"from": "shards", **fingerprint, **options},
+        side,
+        batches,
+        lambda: dict(facts[0]["counts"]),
+        language=first.manifest["options"].get("language"),
     )
 
 

@@ -936,6 +936,22 @@ def test_a_terminal_that_knows_no_unicode(variables, built):
     assert "beijing" in result.stdout
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that not even root can read")
+def test_a_corpus_that_cannot_be_read(tmp_path):
+    result = sparta("index", "--corpus", "/proc/self/mem", "--index", tmp_path / "index")
+    refused(result, 2, "cannot be read: Input/output error", "/proc/self/mem")
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_of_ready_vectors_takes_their_language(tmp_path, tiny_model_folder):
+    source = written(tmp_path / "one.jsonl", {"id": "a", "text": "Der Mond. Das war am 3. Mai 1998."})
+    shards, index = tmp_path / "shards", tmp_path / "index"
+    given = ["--unit", "sentence", "--language", "de", "--model", tiny_model_folder]
+    done(sparta("encode", "--corpus", source, "--output", shards, *given))
+    done(sparta("index", "--vectors", shards, "--index", index))
+    assert json.loads((index / "manifest.json").read_text())["live"]["language"] == "de"
+
+
 def test_an_interrupt(built, corpus, monkeypatch):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -129,7 +129,8 @@ def test_two_devices_write_the_shards_of_one(encode):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("done", [0, 1, 4, 6])
 def test_resuming_redoes_nothing_and_gives_the_same_bytes(encode, encoded, monkeypatch, done, error):
-    whole = contents(encode("whole")[0])
+    folder, straight = encode("whole")
+    whole = contents(folder)
     with monkeypatch.context() as patch:
         stop_after(patch, done, error)
         with pytest.raises(error):
@@ -139,6 +140,12 @@ def test_resuming_redoes_nothing_and_gives_the_same_bytes(encode, encoded, monke
     assert contents(folder) == whole
     assert len(encoded) == 7 - done
     assert (report.encoded, report.kept) == (N - done * SIZE, done * SIZE)
+    assert (report.terms, report.windowed, report.without_terms) == (
+        straight.terms,
+        straight.windowed,
+        straight.without_terms,
+    )
+    assert report.mean_terms == straight.mean_terms > 0
     before = {path: path.stat().st_mtime_ns for path in folder.glob("shard-*")}
     del encoded[:]
     assert encode("out", resume=True)[1].kept == N
@@ -281,6 +288,18 @@ def test_top_k_and_min_weight(encode):
     assert vectors(folder) == [{}] * N
     assert report.without_terms == N
     assert report.mean_terms == 0
+
+
+def test_the_language_decides_where_sentences_end(encode, tmp_path, write_jsonl):
+    records = [{"id": "a", "text": "Das war am 3. Mai. Dann kam z. B. der Mond."}]
+    source = write_jsonl(tmp_path / "one.jsonl", records)
+    ids = {}
+    for language in ("en", "de"):
+        folder, _ = encode(language, source=source, unit="sentence", language=language)
+        ids[language] = next(iter(ShardFolder(folder))).passage_ids
+    assert len(ids["de"]) < len(ids["en"])
+    with pytest.raises(IndexStateError, match="language"):
+        encode("de", source=source, unit="sentence", language="en", resume=True)
 
 
 def test_sentences_as_units(encode, tmp_path, write_jsonl, tiny_model):

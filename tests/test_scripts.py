@@ -87,7 +87,8 @@ def test_an_environment_is_made(install, checkout, tmp_path):
         f"made with {python}",
         "pip install --quiet --disable-pip-version-check uv",
         "uv pip install --quiet --python .venv/bin/python --requirement requirements.lock",
-        "uv pip install --quiet --python .venv/bin/python --no-deps --editable .",
+        "uv pip install --quiet --python .venv/bin/python --no-deps"
+        " --config-settings editable_mode=compat --editable .",
     ]
     assert install(".venv").returncode == 0
     assert len([line for line in calls(tmp_path) if line.startswith("made")]) == 1  # the second run keeps it
