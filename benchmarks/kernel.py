@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,15 @@ DEPTHS = (10, 1000)
 CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
 CHUNK = 10_000
 VOCABULARY, TERMS, QUESTION_TERMS, QUESTION_POSTINGS, MEAN_IMPACT = 30_000, 500, 11.75, 1.35, 176
+
+
+class Vectors(Protocol):
+    """Documents as vectors over `terms`."""
+
+    terms: list[str]
+
+    def rows(self, documents: int) -> Iterator[Rows]:
+        """Yield the vectors of the first documents, in chunks."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +106,18 @@ class MadeVectors:
 class RealVectors:
     """Shards of `sparta encode`, continued by mixtures."""
 
-    def __init__(self, folder: Path, questions: Path | None) -> None:
+    def __init__(self, folder: Path, questions: Path | None, top_k: int | None = None) -> None:
+        from sparta.prune import prune
+        from sparta.shards import read_shards
         from sparta.sources import vectors_source
         from sparta.tokenize import QueryTokenizer
 
         source = vectors_source([folder])
-        parts = [Rows(b.indptr, b.term_ids, b.impacts) for b in source.batches(0)]
+        parts = []
+        for shard in read_shards([folder]):
+            rows = prune(shard.rows, top_k=top_k)
+            impacts, _ = source.side.quantizer.quantize(rows.weights)
+            parts.append(Rows(rows.indptr, rows.term_ids, impacts))
         self.real = _joined(parts)
         tokenizer = source.side.tokenizer
         self.terms = [tokenizer.id_to_token(i) or f"[{i}]" for i in range(tokenizer.get_vocab_size())]
@@ -126,12 +142,6 @@ class RealVectors:
         return [self._query.terms(line.split("\t")[0]) for line in lines[:number]]
 
 
-def _documents_of_a_term(rng: np.random.Generator, n: int, density: float) -> np.ndarray:
-    if density > 0.05:
-        return np.flatnonzero(rng.random(n) < density)
-    return np.unique(rng.integers(0, n, rng.poisson(n * density)))
-
-
 def _scaled_to(shape: np.ndarray, total: float) -> np.ndarray:
     """Scale so that the sum, capped at 0.97 each, is `total`."""
     low, high = 0.0, 1e6
@@ -145,7 +155,7 @@ def _joined(parts: list[Rows]) -> Rows:
     ends = np.cumsum([0] + [len(p.terms) for p in parts])
     indptr = np.concatenate([[0], *(p.indptr[1:] + end for p, end in zip(parts, ends, strict=False))])
     return Rows(
-        indptr.astype(np.int32),
+        indptr.astype(np.int64),
         np.concatenate([p.terms for p in parts]).astype(np.int32),
         np.concatenate([p.impacts for p in parts]).astype(np.int32),
     )
@@ -175,9 +185,7 @@ def _mixed(rows: Rows, parents: np.ndarray, rng: np.random.Generator) -> Rows:
     return Rows(indptr, terms[order], impacts[order])
 
 
-def build(
-    path: Path, codec: str, vectors: MadeVectors | RealVectors, documents: int, threads: int
-) -> tuple[int, float]:
+def build(path: Path, codec: str, vectors: Vectors, documents: int, threads: int) -> tuple[int, float]:
     """Write and merge to one segment; postings, and seconds without those spent on making the vectors."""
     postings, position, seconds = 0, 0, 0.0
     with ImpactWriter(path, codec=codec, threads=threads) as writer:
@@ -240,6 +248,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads for writing")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of warming up")
     parser.add_argument("--shards", type=Path, help="a folder of sparta encode")
+    parser.add_argument("--top-k", type=int, help="of the shards: only the strongest terms of a passage")
     parser.add_argument("--questions", type=Path, help="a file of questions, one a line")
     parser.add_argument("--work", type=Path, help="where the indexes go, and are found again by the next run")
     parser.add_argument(
@@ -250,7 +259,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.quick:
         given.documents, given.number, given.warm = 20_000, 100, 1.0
-    vectors = RealVectors(given.shards, given.questions) if given.shards else MadeVectors()
+    vectors = RealVectors(given.shards, given.questions, given.top_k) if given.shards else MadeVectors()
     questions = vectors.questions(given.number)
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)
