@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import string
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -169,3 +172,48 @@ def tiny_model(tiny_model_folder: Path) -> SpartaModel:
     from sparta.load import load_model
 
     return load_model(tiny_model_folder)  # type: ignore[return-value]
+
+
+PYSERINI = """
+import json, sys
+from sparta import jvm
+jvm.start_jvm()
+from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
+
+class Encoder:
+    def encode(self, query):
+        return json.loads(query)
+
+path, bags, texts, passage_id, k = json.load(sys.stdin)
+impacts = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
+plain = LuceneSearcher(path)
+rows = lambda hits: [[hit.docid, hit.score] for hit in hits]
+print(json.dumps({
+    "sparta": [rows(impacts.search(json.dumps(bag), k)) for bag in bags],
+    "bm25": [rows(plain.search(text, k, fields={"text": 1.0})) for text in texts],
+    "raw": plain.doc(passage_id).raw(),
+}))
+"""
+
+
+@pytest.fixture(scope="session")
+def ask_pyserini() -> Callable[..., dict[str, Any]]:
+    """What Pyserini's own searchers find in a Lucene folder, in a process with our jar on the class path."""
+
+    def ask(
+        path: Path, bags: list[dict[str, float]], texts: list[str], passage_id: str, k: int
+    ) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-c", PYSERINI],
+            input=json.dumps([str(path), bags, texts, passage_id, k]),
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "SPARTA_JVM_ARCHIVE": "off"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    return ask

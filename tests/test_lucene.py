@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ class Collection:
         self.matrix = np.where(present, random.integers(1, highest + 1, (n, vocabulary)), 0)
         self.texts = [" ".join(random.choice(WORDS, 12)) for _ in range(n)]
 
-    def write(self, path: Path, *, batch: int = 97, commits: int = 3, **options: int) -> None:
+    def write(self, path: Path, *, batch: int = 97, commits: int = 3, **options: Any) -> None:
         n = len(self.ids)
         with ImpactWriter(path, **options) as writer:
             writer.add_terms(self.terms)
@@ -81,11 +82,11 @@ def random_query(
     return {str(term): float(weight) for term, weight in zip(chosen, weights, strict=True)}
 
 
-@pytest.fixture(scope="module")
-def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Collection, Path]:
+@pytest.fixture(scope="module", params=["lucene", "sparta"])
+def collection(request, tmp_path_factory: pytest.TempPathFactory) -> tuple[Collection, Path]:
     path = tmp_path_factory.mktemp("index")
     made = Collection(seed=7, n=1500, vocabulary=120, highest=40, density=0.15)
-    made.write(path)
+    made.write(path, codec=request.param)
     return made, path
 
 
@@ -372,28 +373,6 @@ def test_analysis_is_anserinis(tmp_path, language):
     assert len(found) > 12
 
 
-PYSERINI = """
-import json, sys
-from sparta import jvm
-jvm.start_jvm()
-from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
-
-class Encoder:
-    def encode(self, query):
-        return json.loads(query)
-
-path, queries, texts, k = json.load(sys.stdin)
-impacts = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
-plain = LuceneSearcher(path)
-rows = lambda hits: [[hit.docid, hit.score] for hit in hits]
-print(json.dumps({
-    "impacts": [rows(impacts.search(json.dumps(query), k)) for query in queries],
-    "text": [rows(plain.search(text, k, fields={"text": 1.0})) for text in texts],
-    "raw": plain.doc("id-3").raw(),
-}))
-"""
-
-
 def same_ranking(ours: list[tuple[str, float]], theirs: list[list], precision: float) -> None:
     """Equal order where scores differ, equal sets where they tie; the last group may be cut off."""
     assert len(ours) == len(theirs)
@@ -407,29 +386,18 @@ def same_ranking(ours: list[tuple[str, float]], theirs: list[list], precision: f
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_pyserinis_searchers_give_our_ranking(collection):
+def test_pyserinis_searchers_give_our_ranking(collection, ask_pyserini):
     made, path = collection
     random = np.random.default_rng(11)
     queries = [random_query(random, made.terms) for _ in range(40)]
     texts = ["who founded google", "city of light", "the king's edge", "unheard-of"]
     k = 50
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"}
-    done = subprocess.run(
-        [sys.executable, "-c", PYSERINI],
-        input=json.dumps([str(path), queries, texts, k]),
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    theirs = json.loads(done.stdout.splitlines()[-1])
+    theirs = ask_pyserini(path, queries, texts, "id-3", k)
     assert json.loads(theirs["raw"]) == {"id": "id-3"}
     with ImpactSearcher(path) as searcher:
         for hits, rankings in (
-            (searcher.search_impacts(queries, k), theirs["impacts"]),
-            (searcher.search_text(texts, k), theirs["text"]),
+            (searcher.search_impacts(queries, k), theirs["sparta"]),
+            (searcher.search_text(texts, k), theirs["bm25"]),
         ):
             ids = searcher.ids(hits.docids)
             for q, ranking in enumerate(rankings):

@@ -1,9 +1,6 @@
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -61,8 +58,8 @@ def words(tiny_vocabulary) -> list[str]:
     return [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 2]
 
 
-@pytest.fixture(scope="module")
-def collection(tiny_model_folder, make_records, write_jsonl, words, tmp_path_factory) -> Collection:
+@pytest.fixture(scope="module", params=["lucene", "sparta"])
+def collection(request, tiny_model_folder, make_records, write_jsonl, words, tmp_path_factory) -> Collection:
     """Encoded by the tiny model to few bits, so that ties are many; written in many segments."""
     import torch
 
@@ -74,7 +71,7 @@ def collection(tiny_model_folder, make_records, write_jsonl, words, tmp_path_fac
     corpus = write_jsonl(folder / "corpus.jsonl", few_words(make_records, words))
     model = load_model(tiny_model_folder, bits=3)
     encode_corpus(corpus, folder / "shards", model, EncodeOptions(shard_size=90, dtype="fp32"))
-    options = WriteOptions(commit_seconds=0, threads=3, ram_buffer_mb=16)
+    options = WriteOptions(commit_seconds=0, threads=3, ram_buffer_mb=16, codec=request.param)
     write_index(IndexFolder(folder / "index"), vectors_source([folder / "shards"]), options)
     terms = [model.tokenizer.id_to_token(i) for i in range(model.tokenizer.get_vocab_size())]
     matrix = np.zeros((N, len(terms)), np.int64)
@@ -293,46 +290,14 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
             assert order == sorted(order)
 
 
-PYSERINI = """
-import json, sys
-from sparta import jvm
-jvm.start_jvm()
-from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
-
-class Encoder:
-    def encode(self, query):
-        return json.loads(query)
-
-path, bags, texts, k = json.load(sys.stdin)
-impacts = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
-plain = LuceneSearcher(path)
-rows = lambda hits: [[hit.docid, hit.score] for hit in hits]
-print(json.dumps({
-    "sparta": [rows(impacts.search(json.dumps(bag), k)) for bag in bags],
-    "bm25": [rows(plain.search(text, k, fields={"text": 1.0})) for text in texts],
-    "raw": plain.doc("p7").raw(),
-}))
-"""
-
-
 @pytest.mark.slow
-def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words):
+def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyserini):
     """It orders equal scores by id, so the scores must agree, and each passage must have its own."""
     asked = [" ".join(q) for q in questions(words, 25, seed=9)]
     with Searcher(collection.index) as searcher:
         bags = [searcher.terms(q) for q in asked]
         lucene = searcher.folder.lucene_path(searcher.generation)
-    done = subprocess.run(
-        [sys.executable, "-c", PYSERINI],
-        input=json.dumps([str(lucene), bags, asked, 100]),
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    theirs = json.loads(done.stdout.splitlines()[-1])
+    theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
     assert json.loads(theirs["raw"])["id"] == "p7"
     for channel in ("sparta", "bm25"):
         with Searcher(collection.index, channel=channel) as searcher:
