@@ -62,21 +62,26 @@ final class DocumentBatch {
   }
 
   /** The document's first posting. */
-  int start(int document) {
+  private int start(int document) {
     return indptr[document];
   }
 
   /** One past the document's last posting. */
-  int end(int document) {
+  private int end(int document) {
     return indptr[document + 1];
   }
 
-  void point(BytesRef term, int posting) {
-    vocabulary.point(term, terms[posting]);
+  boolean hasPostings(int document) {
+    return end(document) > start(document);
   }
 
-  int impact(int posting) {
-    return impacts[posting];
+  /** The document's n term ids, and then its n impacts. */
+  int[] postings(int document) {
+    int n = end(document) - start(document);
+    int[] both = new int[2 * n];
+    System.arraycopy(terms, start(document), both, 0, n);
+    System.arraycopy(impacts, start(document), both, n, n);
+    return both;
   }
 
   private void checkLengths() {

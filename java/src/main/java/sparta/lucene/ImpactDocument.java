@@ -15,18 +15,22 @@ final class ImpactDocument implements Iterable<IndexableField> {
   private final Field id = new StringField(Fields.ID, "", Field.Store.YES);
   private final Field idValue = new BinaryDocValuesField(Fields.ID, new BytesRef());
   private final Field raw = new StoredField(Fields.RAW, "");
-  private final ImpactTokenStream impacts = new ImpactTokenStream();
+  private final OneToken impacts = new OneToken();
   private final Field contents = new Field(Fields.CONTENTS, impacts, Fields.CONTENTS_TYPE);
   private final Field text = new Field(Fields.TEXT, "", Fields.TEXT_TYPE);
   private final Field position = new NumericDocValuesField(Fields.POSITION, 0);
   private final List<IndexableField> fields = List.of(id, idValue, raw, contents, text, position);
 
-  /** Takes on one document of the batch. */
-  ImpactDocument set(DocumentBatch batch, int document) {
+  /**
+   * Takes on one document of the batch.
+   *
+   * @param pending keeps its impacts until they are flushed
+   */
+  ImpactDocument set(DocumentBatch batch, int document, PendingImpacts pending) {
     id.setStringValue(batch.idString(document));
     idValue.setBytesValue(batch.id(document));
     raw.setStringValue(batch.raw(document));
-    impacts.set(batch, document);
+    impacts.set(batch.hasPostings(document) ? pending.add(batch, document) : null);
     text.setStringValue(batch.text(document));
     position.setLongValue(batch.position(document));
     return this;

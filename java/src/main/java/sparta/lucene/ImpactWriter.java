@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.lucene.analysis.Analyzer;
 import org.apache.lucene.index.ConcurrentMergeScheduler;
 import org.apache.lucene.index.DirectoryReader;
@@ -31,6 +32,10 @@ public final class ImpactWriter implements Closeable {
   private final IndexWriter writer;
   private final IndexingPool pool;
   private final Vocabulary vocabulary = new Vocabulary();
+  private final PendingImpacts pending = new PendingImpacts();
+  private final AtomicBoolean flushing = new AtomicBoolean();
+  private final int threads;
+  private final long budget;
 
   private boolean closed;
 
@@ -40,7 +45,7 @@ public final class ImpactWriter implements Closeable {
    * @param dir the index folder
    * @param language decides the analysis of the text, see {@link Analyzers}
    * @param threads indexing threads, at least 1
-   * @param ramBufferMb memory for postings before they are flushed to a segment
+   * @param ramBufferMb memory for impacts before they are flushed to a segment, and as much for everything else
    */
   public ImpactWriter(String dir, String language, int threads, int ramBufferMb) throws IOException {
     this(dir, language, threads, ramBufferMb, "lucene");
@@ -57,7 +62,11 @@ public final class ImpactWriter implements Closeable {
       throw new IllegalArgumentException(
           "threads and ramBufferMb must be 1 or more, found " + threads + " and " + ramBufferMb);
     }
-    IndexWriterConfig config = config(Analyzers.of(language), ramBufferMb).setCodec(ImpactCodec.of(codec));
+    this.threads = threads;
+    budget = (long) ramBufferMb << 20;
+    IndexWriterConfig config =
+        config(Analyzers.of(language), ramBufferMb)
+            .setCodec(new PendingImpactsCodec(ImpactCodec.of(codec), pending));
     directory = FSDirectory.open(Path.of(dir));
     try {
       writer = new IndexWriter(directory, config);
@@ -65,13 +74,14 @@ public final class ImpactWriter implements Closeable {
       directory.close();
       throw e;
     }
-    pool = new IndexingPool(threads, (fields, batch, document) -> writer.addDocument(fields.set(batch, document)));
+    pool = new IndexingPool(threads, this::index);
   }
 
   /** Appends the terms of a string table to the vocabulary; their ids count on from 0. */
   public synchronized void addTerms(byte[] table) throws IOException {
     checkUsable();
     vocabulary.append(StringTable.unpack(table, "terms"));
+    pending.know(vocabulary.view());
   }
 
   /**
@@ -141,6 +151,7 @@ public final class ImpactWriter implements Closeable {
   public synchronized void commit(String userData) throws IOException {
     checkUsable();
     pool.drain();
+    flush();
     writer.setLiveCommitData(Map.of(ImpactSearcher.USER_DATA, userData).entrySet());
     writer.commit();
     pool.check();
@@ -170,6 +181,31 @@ public final class ImpactWriter implements Closeable {
   @Override
   public void close() throws IOException {
     rollback();
+  }
+
+  /** Indexes one document, in a thread of the pool; a full buffer is emptied by one thread while others go on. */
+  private void index(ImpactDocument fields, DocumentBatch batch, int document) throws IOException {
+    writer.addDocument(fields.set(batch, document, pending));
+    long waiting = pending.bytes();
+    if (waiting > 2 * budget) {
+      writer.flushNextBuffer();
+    } else if (waiting > budget && flushing.compareAndSet(false, true)) {
+      try {
+        writer.flushNextBuffer();
+      } finally {
+        flushing.set(false);
+      }
+    }
+  }
+
+  /** Empties the buffers of all threads, one buffer a thread; Lucene's commit does it in the calling thread alone. */
+  private void flush() throws IOException {
+    Parallel.run(
+        threads,
+        threads,
+        i -> {
+          while (writer.flushNextBuffer()) {}
+        });
   }
 
   private IndexWriterConfig config(Analyzer analyzer, int ramBufferMb) {

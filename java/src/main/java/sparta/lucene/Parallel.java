@@ -32,7 +32,7 @@ final class Parallel {
         };
     Thread[] helpers = new Thread[Math.max(0, Math.min(threads, n) - 1)];
     for (int i = 0; i < helpers.length; i++) {
-      helpers[i] = new Thread(work, "sparta-search-" + i);
+      helpers[i] = new Thread(work, "sparta-" + i);
       helpers[i].setDaemon(true);
       helpers[i].start();
     }

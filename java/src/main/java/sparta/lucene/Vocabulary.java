@@ -50,12 +50,16 @@ final class Vocabulary {
 
   /** An unchanging prefix of the vocabulary. */
   record View(byte[] bytes, int[] ends, int size) {
+    /** Where the bytes of {@code id} begin; they end at {@code ends[id]}. */
+    int start(int id) {
+      return id == 0 ? 0 : ends[id - 1];
+    }
+
     /** Points {@code term} at the bytes of {@code id}, copying nothing. */
     void point(BytesRef term, int id) {
-      int start = id == 0 ? 0 : ends[id - 1];
       term.bytes = bytes;
-      term.offset = start;
-      term.length = ends[id] - start;
+      term.offset = start(id);
+      term.length = ends[id] - term.offset;
     }
   }
 }

@@ -155,7 +155,6 @@ class ImpactQueryTest {
   }
 
   private Document document(int doc) {
-    ImpactTokenStream tokens = new ImpactTokenStream();
     List<String> terms = new ArrayList<>();
     IntSequence impacts = new IntSequence();
     for (int term = 0; term < matrix.length; term++) {
@@ -164,15 +163,7 @@ class ImpactQueryTest {
         impacts.add(matrix[term][doc]);
       }
     }
-    int[] ids = new int[terms.size()];
-    Arrays.setAll(ids, i -> i);
-    Vocabulary vocabulary = new Vocabulary();
-    vocabulary.append(StringTable.unpack(StringTable.of(terms.toArray(String[]::new)), "terms"));
-    StringTable one = StringTable.unpack(StringTable.of("d" + doc), "one");
-    tokens.set(
-        new DocumentBatch(
-            one, one, one, new long[] {doc}, new int[] {0, ids.length}, ids, impacts.toArray(), vocabulary.view()),
-        0);
+    ImpactTokenStream tokens = new ImpactTokenStream(terms.toArray(String[]::new), impacts.toArray());
     Document document = new Document();
     document.add(new StringField(Fields.ID, "d" + doc, Field.Store.NO));
     document.add(new NumericDocValuesField(Fields.POSITION, doc));
