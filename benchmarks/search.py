@@ -11,18 +11,24 @@ from disk to search, so that the memory shown is what searching takes. Warm, one
 
 `mean` is the best of three rounds over all questions in the fastest way an engine offers (its batch call);
 percentiles are over calls with one question each, best of three, and include crossing into the engine and
-back. PISA is called below its pandas layer, with the fastest of its algorithms at each depth. Exact engines
-must return sparta's scores; Seismic is approximate, and `found` is its share of the exact answers. Engines
-that are not installed are left out, and named. Pyserini searches the index in Lucene's format that sparta
-wrote; the rate of its own indexer is that of the first 10,000 documents. With --plot, sparta, Pyserini and
-NumPy search 10,000 to 1,000,000 documents instead. sparta's two rates of building are to the commit, which
-is where Pyserini's indexer ends, and with a merge into one segment. Prints Markdown tables.
+back. sparta gives arrays of document numbers and scores, as NumPy does; a row of its own has the passage ids
+too, which the others always give, Pyserini with an object for each hit. PISA is called below its pandas
+layer, with the fastest of its algorithms at each depth. Exact engines must return sparta's scores; Seismic is
+approximate, and `found` is its share of the exact answers. Engines that are not installed are left out, and
+named.
+
+Pyserini searches the index in Lucene's format that sparta wrote; the rate of its own indexer is that of the
+first 10,000 documents, as JSON on disk, its start-up taken off. PISA and Seismic are built through their
+Python packages, from dictionaries. sparta's two rates are to the commit, which is where Pyserini's indexer
+ends, and with a merge into one segment. With --plot, sparta and Pyserini search 10,000 to 1,000,000 documents
+instead. Prints Markdown tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -45,7 +51,7 @@ DEPTHS = (10, 1000)
 PISA_ALGORITHMS = ("maxscore", "wand", "block_max_wand", "block_max_maxscore", "ranked_or")
 ROUNDS = 3
 SAMPLE = 10_000
-GROWTH = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+GROWTH = (10_000, 50_000, 200_000, 1_000_000)
 HERE = Path(__file__)
 
 
@@ -171,14 +177,17 @@ def build_numpy(collection: Collection) -> float:
 # ---------------------------------------------------------------- searching
 
 
-def open_sparta(collection: Collection, codec: str = "sparta") -> Engine:
+def open_sparta(collection: Collection, codec: str = "sparta", ids: bool = False) -> Engine:
     searcher = ImpactSearcher(collection.work / codec)
 
     def everything(questions: list[Question], k: int, threads: int) -> list[np.ndarray]:
         hits = searcher.search_impacts(questions, k, threads)
+        if ids:
+            searcher.ids(hits.docids)
         return [hits.query(q)[1] for q in range(len(hits))]
 
-    return Engine(f"sparta ({codec} codec)", everything, lambda q, k: searcher.search_impacts([q], k))
+    name = f"sparta ({codec} codec{', with passage ids' if ids else ''})"
+    return Engine(name, everything, lambda q, k: everything([q], k, 1))
 
 
 def open_anserini(collection: Collection) -> Engine:
@@ -298,18 +307,26 @@ def open_numpy(collection: Collection) -> Engine:
 
 
 Build = Callable[[Collection], float | tuple[float, float]]
+
+
+def nothing(collection: Collection) -> float:
+    """Another engine's index is there."""
+    return math.nan
+
+
 ENGINES: dict[str, tuple[Build, Callable[[Collection], Engine | list[Engine]]]] = {
     "sparta": (build_sparta, open_sparta),
     "lucene": (
         lambda collection: build_sparta(collection, "lucene"),
         lambda collection: open_sparta(collection, "lucene"),
     ),
+    "sparta-ids": (nothing, lambda collection: open_sparta(collection, ids=True)),
     "anserini": (build_anserini, open_anserini),
     "pisa": (build_pisa, open_pisa),
     "seismic": (build_seismic, open_seismic),
     "numpy": (build_numpy, open_numpy),
 }
-FOLDER = {"anserini": "lucene"}
+FOLDER = {"anserini": "lucene", "sparta-ids": "sparta"}
 
 
 # ---------------------------------------------------------------- measuring, in a process for each engine
@@ -436,7 +453,7 @@ def compare(work: Path, wanted: list[str], warm: float) -> None:
 
 def grow(work: Path, vectors: MadeVectors | RealVectors, questions: int, warm: float, plot: Path) -> None:
     """Cost against the number of documents, as a table and a plot."""
-    engines = ("sparta", "lucene", "anserini", "numpy")
+    engines = ("sparta", "lucene", "anserini")
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
     print("\n| documents | engine | k | mean ms |\n|---|---|---|---|")
     for documents in GROWTH:

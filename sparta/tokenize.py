@@ -146,5 +146,5 @@ class QuerySide:
         return QueryTokenizer(self.tokenizer, self.weights)
 
     def vocabulary(self) -> list[str]:
-        """Return the wordpieces, by term id."""
-        return [self.tokenizer.id_to_token(i) or "" for i in range(self.tokenizer.get_vocab_size())]
+        """Return the wordpieces, by term id; a number that stands for none gets a name of its own."""
+        return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(self.tokenizer.get_vocab_size())]

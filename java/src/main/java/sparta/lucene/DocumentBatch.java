@@ -62,26 +62,18 @@ final class DocumentBatch {
   }
 
   /** The document's first posting. */
-  private int start(int document) {
+  int start(int document) {
     return indptr[document];
   }
 
   /** One past the document's last posting. */
-  private int end(int document) {
+  int end(int document) {
     return indptr[document + 1];
   }
 
-  boolean hasPostings(int document) {
-    return end(document) > start(document);
-  }
-
-  /** The document's n term ids, and then its n impacts. */
-  int[] postings(int document) {
-    int n = end(document) - start(document);
-    int[] both = new int[2 * n];
-    System.arraycopy(terms, start(document), both, 0, n);
-    System.arraycopy(impacts, start(document), both, n, n);
-    return both;
+  /** The document's postings, which keep the arrays of the batch and nothing else of it. */
+  InvertedImpacts.Document postings(int document) {
+    return new InvertedImpacts.Document(terms, impacts, start(document), end(document));
   }
 
   private void checkLengths() {

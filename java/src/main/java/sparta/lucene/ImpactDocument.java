@@ -30,7 +30,7 @@ final class ImpactDocument implements Iterable<IndexableField> {
     id.setStringValue(batch.idString(document));
     idValue.setBytesValue(batch.id(document));
     raw.setStringValue(batch.raw(document));
-    impacts.set(batch.hasPostings(document) ? pending.add(batch, document) : null);
+    impacts.set(batch.end(document) > batch.start(document) ? pending.add(batch, document) : null);
     text.setStringValue(batch.text(document));
     position.setLongValue(batch.position(document));
     return this;

@@ -19,6 +19,9 @@ import org.apache.lucene.util.BytesRef;
  * <p>A counting sort by term puts every posting in its place in one pass over the documents.
  */
 final class InvertedImpacts extends Terms {
+  /** A document's postings: term ids and impacts in [begin, end) of arrays that it shares with others. */
+  record Document(int[] terms, int[] impacts, int begin, int end) {}
+
   private final Vocabulary.View vocabulary;
 
   /** Ids of the terms that occur, in the order of their bytes. */
@@ -34,21 +37,21 @@ final class InvertedImpacts extends Terms {
   /**
    * Inverts.
    *
-   * @param documents for each its n term ids and then their n impacts, or {@code null}; forgotten one by one. A term
-   *     given twice in a document counts with the sum
+   * @param documents may be {@code null} where one has no postings. A term given twice in a
+   *     document counts with the sum
    */
-  InvertedImpacts(int[][] documents, Vocabulary.View vocabulary) {
+  InvertedImpacts(Document[] documents, Vocabulary.View vocabulary) {
     this.vocabulary = vocabulary;
     int[] counts = new int[vocabulary.size()];
     long total = 0;
     int withPostings = 0;
-    for (int[] document : documents) {
+    for (Document document : documents) {
       if (document != null) {
-        int n = document.length / 2;
-        for (int i = 0; i < n; i++) {
-          counts[document[i]]++;
+        int[] ids = document.terms;
+        for (int i = document.begin; i < document.end; i++) {
+          counts[ids[i]]++;
         }
-        total += n;
+        total += document.end - document.begin;
         withPostings++;
       }
     }
@@ -74,19 +77,19 @@ final class InvertedImpacts extends Terms {
   }
 
   /** Puts every posting at the next place of its term. */
-  private void place(int[][] documents, int[] next) {
+  private void place(Document[] documents, int[] next) {
     int[] last = new int[next.length];
     Arrays.fill(last, -1);
     for (int doc = 0; doc < documents.length; doc++) {
-      int[] document = documents[doc];
+      Document document = documents[doc];
       if (document == null) {
         continue;
       }
-      documents[doc] = null;
-      int n = document.length / 2;
-      for (int i = 0; i < n; i++) {
-        int term = document[i];
-        int impact = document[n + i];
+      int[] ids = document.terms;
+      int[] impacts = document.impacts;
+      for (int i = document.begin; i < document.end; i++) {
+        int term = ids[i];
+        int impact = impacts[i];
         if (last[term] == doc) {
           postings[next[term] - 1] += impact;
         } else {
@@ -107,12 +110,20 @@ final class InvertedImpacts extends Terms {
                 vocabulary.bytes(),
                 vocabulary.start(b),
                 vocabulary.ends()[b]);
-    return IntStream.range(0, counts.length)
-        .filter(term -> counts[term] > 0)
-        .boxed()
-        .sorted(byBytes)
-        .mapToInt(Integer::intValue)
-        .toArray();
+    int[] ordered =
+        IntStream.range(0, counts.length)
+            .filter(term -> counts[term] > 0)
+            .boxed()
+            .sorted(byBytes)
+            .mapToInt(Integer::intValue)
+            .toArray();
+    for (int i = 1; i < ordered.length; i++) {
+      if (byBytes.compare(ordered[i - 1], ordered[i]) == 0) {
+        throw new IllegalArgumentException(
+            "term ids " + ordered[i - 1] + " and " + ordered[i] + " stand for the same term");
+      }
+    }
+    return ordered;
   }
 
   @Override

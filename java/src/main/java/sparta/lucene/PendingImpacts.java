@@ -19,7 +19,7 @@ import org.apache.lucene.util.BytesRef;
  * one that names its arrays: a number of eight bytes.
  */
 final class PendingImpacts {
-  private final Map<Long, int[]> documents = new ConcurrentHashMap<>();
+  private final Map<Long, InvertedImpacts.Document> documents = new ConcurrentHashMap<>();
   private final AtomicLong numbers = new AtomicLong();
   private final AtomicLong bytes = new AtomicLong();
   private volatile Vocabulary.View vocabulary = new Vocabulary().view();
@@ -31,16 +31,20 @@ final class PendingImpacts {
 
   /** Keeps a document's impacts; the token that names them. */
   BytesRef add(DocumentBatch batch, int document) {
-    int[] kept = batch.postings(document);
     long number = numbers.getAndIncrement();
+    InvertedImpacts.Document kept = batch.postings(document);
     documents.put(number, kept);
-    bytes.addAndGet((long) kept.length * Integer.BYTES);
+    bytes.addAndGet(size(kept));
     byte[] token = new byte[Long.BYTES];
     BitUtil.VH_BE_LONG.set(token, 0, number);
     return new BytesRef(token);
   }
 
-  /** How much memory the impacts take. */
+  private static long size(InvertedImpacts.Document document) {
+    return 2L * Integer.BYTES * (document.end() - document.begin());
+  }
+
+  /** How much memory the impacts take. The arrays of a batch are let go of with the last of its documents. */
   long bytes() {
     return bytes.get();
   }
@@ -51,13 +55,13 @@ final class PendingImpacts {
    * @param tokens may be {@code null}: no document has impacts
    */
   InvertedImpacts take(Terms tokens, int maxDoc) throws IOException {
-    int[][] taken = new int[maxDoc][];
+    InvertedImpacts.Document[] taken = new InvertedImpacts.Document[maxDoc];
     if (tokens != null) {
       TermsEnum token = tokens.iterator();
       PostingsEnum postings = null;
       for (BytesRef name = token.next(); name != null; name = token.next()) {
-        int[] kept = documents.remove((long) BitUtil.VH_BE_LONG.get(name.bytes, name.offset));
-        bytes.addAndGet(-(long) kept.length * Integer.BYTES);
+        InvertedImpacts.Document kept = documents.remove((long) BitUtil.VH_BE_LONG.get(name.bytes, name.offset));
+        bytes.addAndGet(-size(kept));
         postings = token.postings(postings, PostingsEnum.NONE);
         for (int doc = postings.nextDoc(); doc != DocIdSetIterator.NO_MORE_DOCS; doc = postings.nextDoc()) {
           taken[doc] = kept;

@@ -1,11 +1,13 @@
 package sparta.lucene;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -52,23 +54,63 @@ class InvertedImpactsTest {
     return found;
   }
 
+  /** Documents of one batch, each given as its n term ids and then their n impacts; {@code null} for none. */
+  private static InvertedImpacts inverted(Vocabulary.View vocabulary, int[]... documents) {
+    IntSequence indptr = new IntSequence();
+    IntSequence terms = new IntSequence();
+    IntSequence impacts = new IntSequence();
+    indptr.add(0);
+    for (int[] document : documents) {
+      for (int i = 0; document != null && i < document.length / 2; i++) {
+        terms.add(document[i]);
+        impacts.add(document[document.length / 2 + i]);
+      }
+      indptr.add(terms.size());
+    }
+    String[] names = new String[documents.length];
+    Arrays.fill(names, "");
+    StringTable table = StringTable.unpack(StringTable.of(names), "names");
+    DocumentBatch batch =
+        new DocumentBatch(
+            table,
+            table,
+            table,
+            new long[documents.length],
+            indptr.toArray(),
+            terms.toArray(),
+            impacts.toArray(),
+            vocabulary);
+    InvertedImpacts.Document[] taken = new InvertedImpacts.Document[documents.length];
+    for (int i = 0; i < documents.length; i++) {
+      taken[i] = documents[i] == null ? null : batch.postings(i);
+    }
+    return new InvertedImpacts(taken, vocabulary);
+  }
+
   @Test
   void termsComeInTheOrderOfTheirBytes() throws IOException {
-    int[][] documents = {{2, 0, 7, 9}, null, {1, 5}, {}, {0, 2, 1, Integer.MAX_VALUE, 3, 4}};
-    InvertedImpacts inverted = new InvertedImpacts(documents, vocabulary("ü", "zebra", "a", "never"));
-    assertEquals(List.of("a 0:7 4:3", "zebra 2:5 4:4", "ü 0:9 4:" + Integer.MAX_VALUE), written(inverted));
+    int[][] documents = {{2, 0, 7, 9}, null, {1, 5}, {}, {0, 2, 1, 1_000_000_000, 3, 4}};
+    InvertedImpacts inverted = inverted(vocabulary("ü", "zebra", "a", "never"), documents);
+    assertEquals(List.of("a 0:7 4:3", "zebra 2:5 4:4", "ü 0:9 4:1000000000"), written(inverted));
     assertEquals(3, inverted.size());
+    assertEquals(4, inverted.getDocCount());
   }
 
   @Test
   void aTermGivenTwiceCountsWithTheSum() throws IOException {
     int[][] documents = {{0, 1, 0, 0, 3, 2, 4, 5}, {0, 0, 1, 1}};
-    assertEquals(List.of("a 0:12 1:2", "b 0:2"), written(new InvertedImpacts(documents, vocabulary("a", "b"))));
+    assertEquals(List.of("a 0:12 1:2", "b 0:2"), written(inverted(vocabulary("a", "b"), documents)));
+  }
+
+  @Test
+  void twoNumbersOfOneTermAreRefused() {
+    assertThrows(
+        IllegalArgumentException.class, () -> inverted(vocabulary("a", "b", "a"), new int[] {0, 2, 1, 1}));
   }
 
   @Test
   void nothingAtAll() throws IOException {
-    assertEquals(List.of(), written(new InvertedImpacts(new int[3][], vocabulary())));
+    assertEquals(List.of(), written(inverted(vocabulary(), null, null, null)));
   }
 
   /** Buffers that are full again and again, in several threads: every impact is there once, in its own document. */
