@@ -20,7 +20,7 @@ named.
 Pyserini searches the index in Lucene's format that sparta wrote; the rate of its own indexer is that of the
 first 10,000 documents, as JSON on disk, its start-up taken off. PISA and Seismic are built through their
 Python packages, from dictionaries. sparta's two rates are to the commit, which is where Pyserini's indexer
-ends, and with a merge into one segment. With --plot, sparta and Pyserini search 10,000 to 1,000,000 documents
+ends, and with a merge into one segment. With --plot, the engines search 10,000 to 1,000,000 documents
 instead. Prints Markdown tables.
 """
 
@@ -451,9 +451,15 @@ def compare(work: Path, wanted: list[str], warm: float) -> None:
         )
 
 
-def grow(work: Path, vectors: MadeVectors | RealVectors, questions: int, warm: float, plot: Path) -> None:
+def grow(
+    work: Path,
+    vectors: MadeVectors | RealVectors,
+    questions: int,
+    warm: float,
+    engines: list[str],
+    plot: Path,
+) -> None:
     """Cost against the number of documents, as a table and a plot."""
-    engines = ("sparta", "lucene", "anserini")
     found: dict[tuple[str, int], list[tuple[int, float]]] = {}
     print("\n| documents | engine | k | mean ms |\n|---|---|---|---|")
     for documents in GROWTH:
@@ -461,12 +467,11 @@ def grow(work: Path, vectors: MadeVectors | RealVectors, questions: int, warm: f
         folder.mkdir()
         Collection.write(folder, vectors, documents, questions)
         for name in engines:
-            if name != "anserini":
+            if name != "anserini":  # it searches the index of lucene
                 in_child(name, "build", folder, warm)
             for row in in_child(name, "search", folder, warm):
-                if name != "lucene":
-                    found.setdefault((row["name"], row["k"]), []).append((documents, row["mean"]))
-                    print(f"| {documents:,} | {row['name']} | {row['k']} | {row['mean']:.3f} |", flush=True)
+                found.setdefault((row["name"], row["k"]), []).append((documents, row["mean"]))
+                print(f"| {documents:,} | {row['name']} | {row['k']} | {row['mean']:.3f} |", flush=True)
         for file in sorted(folder.rglob("*"), reverse=True):
             file.rmdir() if file.is_dir() else file.unlink()
     draw(found, plot)
@@ -517,7 +522,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.work) as temporary:
         work = Path(temporary)
         if given.plot:
-            grow(work, vectors, given.number, given.warm, given.plot)
+            grow(work, vectors, given.number, given.warm, given.engines, given.plot)
         else:
             Collection.write(work, vectors, given.documents, given.number)
             compare(work, given.engines, given.warm)

@@ -26,6 +26,7 @@ from cli._args import (
     unit_options,
     write_options,
 )
+from cli._eval import eval_command
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -240,9 +241,15 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     CorpusReader(corpus)  # what can be told at once is told before a model is loaded
     folder, language = _target(given, mode)
     _check_runtime()
+    given = {**given, "language": language}
+    job = _corpus_job(corpus, given)
+    settled = _settled(folder, job, mode, given)
+    if settled:
+        _say(folder, settled)
+        return
     from sparta.sources import corpus_source
 
-    options = encode_options(**{**given, "language": language, "shard_size": _INDEX_BLOCK})
+    options = encode_options(**given, shard_size=_INDEX_BLOCK)
     model = open_model(given["model"], given["bits"], given["device"])
     with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
         source = corpus_source(
@@ -251,8 +258,26 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
             options,
             skip_invalid=given["skip_invalid"],
             advance=bar.update,
+            job=job,
         )
-        _write(folder, source, mode, {**given, "language": language}, bar)
+        _write(folder, source, mode, given, bar)
+
+
+def _corpus_job(corpus: str, given: dict[str, Any]) -> dict[str, Any]:
+    from sparta.sources import corpus_job
+
+    return corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
+
+
+def _settled(folder: IndexFolder, job: dict[str, Any], mode: str, given: dict[str, Any]) -> Any:
+    """What can be said before torch and a model are loaded: that there is nothing to do, or what is wrong."""
+    from sparta.index import Source, up_to_date
+    from sparta.locate import known_query_side
+
+    side = known_query_side(given["model"], given["bits"])
+    if side is None or not folder.exists():
+        return None
+    return up_to_date(folder, Source(job, side, lambda _: iter(())), _write_options(mode, given))
 
 
 def _check_runtime() -> None:
@@ -263,23 +288,30 @@ def _check_runtime() -> None:
 
 
 def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> None:
-    from sparta.index import WriteOptions, write_index
+    from sparta.index import write_index
 
-    report = write_index(
-        folder,
-        source,
-        WriteOptions(
-            mode=mode,
-            resume=given["resume"],
-            language=given["language"],
-            codec=given["codec"],
-            threads=given["threads"],
-            optimize=given["optimize"],
-            commit_seconds=given["commit_seconds"],
-        ),
-    )
+    report = write_index(folder, source, _write_options(mode, given))
     if bar is not None:
         bar.close()
+    _say(folder, report)
+
+
+def _write_options(mode: str, given: dict[str, Any]) -> Any:
+    from sparta.index import WriteOptions
+
+    return WriteOptions(
+        mode=mode,
+        resume=given["resume"],
+        language=given["language"],
+        codec=given["codec"],
+        threads=given["threads"],
+        optimize=given["optimize"],
+        commit_seconds=given["commit_seconds"],
+    )
+
+
+def _say(folder: IndexFolder, report: Any) -> None:
+    """Print what was written."""
     if report.unchanged:
         click.echo(f"{folder.path}: up to date, {counted(report.documents, 'passage')}; nothing to do")
         return
@@ -288,7 +320,7 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
     click.echo(
         f"{folder.path}: {counted(report.documents, 'passage')}, {counted(postings, 'posting')} written "
         f"({postings / max(1, passages):,.0f} a passage) in {report.seconds:.1f} s"
-        f"{_windowed(report.source.get('windowed', 0))}{_read_counts(report.source)}"
+        f"{int(written.get('windowed', 0))}{_read_counts(report.source)}"
     )
     for skip in report.source.get("first_skips", []):
         click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
@@ -597,6 +629,8 @@ def doctor(index: Path | None, as_json: bool) -> None:
     if any(f.state == "bad" for f in findings):
         click.get_current_context().exit(1)
 
+
+main.add_command(eval_command)
 
 if __name__ == "__main__":
     main()

@@ -276,6 +276,11 @@ def _weights_from_json(
         raise ModelError(f"expected the query weights in {name}, found no such file", where=str(folder))
     weights = np.zeros(tokenizer.get_vocab_size(), dtype=np.float32)
     for token, weight in read_json(found).items():
+        if not isinstance(weight, int | float):
+            raise ModelError(
+                f"expected a number as the weight of {token!r}, found {type(weight).__name__}",
+                where=str(found),
+            )
         term = tokenizer.token_to_id(token)
         if term is not None:
             weights[term] = weight

@@ -90,6 +90,7 @@ class Progress:
             ("clipped", lost.clipped),
             ("absolute_error", lost.absolute_error),
             ("zeros", batch.zeros),
+            ("windowed", batch.windowed),
         ):
             self.counts[name] = self.counts.get(name, 0) + value
 
@@ -124,9 +125,10 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
         before = index.state() if index.exists() else IndexState()
-        generation = _open_generation(index, before, source, options)
-        if generation is None:
+        open_generation = _plan(index, before, source, options)
+        if open_generation is None:
             return IndexReport(index.path, _documents(index), unchanged=True)
+        generation = open_generation()
         try:
             progress = _write(index, generation, source, options)
         except BaseException as error:
@@ -148,6 +150,18 @@ def _job_counts(counts: dict[str, float]) -> dict[str, float]:
     )
     summed = {name: value for name, value in counts.items() if name != "absolute_error"}
     return {**summed, "clipped": lost.clipped, "mean_error": lost.mean_error}
+
+
+def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport | None:
+    """Say whether `write_index` would have nothing to do, or would refuse; changes nothing.
+
+    Of the source only `job` and `side` are looked at, so that neither a model nor a corpus has to be opened.
+    """
+    if options.mode in GROWING:
+        _require_live(index)
+    if not index.exists() or _plan(index, index.state(), source, options):
+        return None
+    return IndexReport(index.path, _documents(index), unchanged=True)
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
@@ -220,24 +234,25 @@ def job_id(job: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _open_generation(
+def _plan(
     index: IndexFolder, state: IndexState, source: Source, options: WriteOptions
-) -> Generation | None:
-    """The generation to write into; None when it already holds this input."""
+) -> Callable[[], Generation] | None:
+    """What opens the generation to write into; None when the index holds this input. Writes nothing."""
     job = {**source.job, "mode": options.mode}
     if options.mode in GROWING:
         return _grow(index, state, source, job, options)
     job["language"] = options.language
     job["codec"] = options.codec or DEFAULT_CODEC
-    if options.resume and state.building:
-        _must_match(index, state.building, source, job)
-        return state.building
+    building = state.building
+    if options.resume and building:
+        _must_match(index, building, source, job)
+        return lambda: building
     live = state.live
     if live and _holds(live, source, job) and (options.mode == "create" or options.resume):
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
-    return index.begin(source.side, options.language, _begun(job), options.codec or DEFAULT_CODEC)
+    return lambda: index.begin(source.side, options.language, _begun(job), options.codec or DEFAULT_CODEC)
 
 
 def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -249,14 +264,14 @@ def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
 
 def _grow(
     index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
-) -> Generation | None:
+) -> Callable[[], Generation] | None:
     """Append to, or update, the live generation; the manifest names the job before anything is written."""
     live = _require_live(index)
     _must_fit(index, live, source)
     _must_be_alike(index, live, source, options)
     comparable = job.get("sha256") is not None
     if _input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
-        return None if live.complete else live
+        return None if live.complete else lambda: live
     if not live.complete and _has_written(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
@@ -265,8 +280,12 @@ def _grow(
             remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
         )
     grown = replace(live, job=_begun(job), complete=False)
-    index.write_state(replace(state, live=grown))
-    return grown
+
+    def begin() -> Generation:
+        index.write_state(replace(state, live=grown))
+        return grown
+
+    return begin
 
 
 def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
@@ -274,6 +293,7 @@ def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options
     for name, own, found in (
         ("codec", live.codec, options.codec or live.codec),
         ("unit", live.unit, source.job.get("unit", live.unit)),
+        ("language", live.language, _language_that_counts(source) or live.language),
     ):
         if own != found:
             raise InputError(
@@ -281,6 +301,11 @@ def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options
                 where=str(index.path),
                 remedy=f"give --{name} {own}, or rebuild with --overwrite",
             )
+
+
+def _language_that_counts(source: Source) -> str | None:
+    """The language that a source's sentences were cut in; vectors of whole passages know of none."""
+    return source.language if source.job.get("unit") == "sentence" else None
 
 
 def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
@@ -435,6 +460,7 @@ def _write_batches(
             writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
         raise
     if options.optimize:
+        writer.commit(progress.dumps())  # a merge takes long: what was handed over is safe before it begins
         writer.force_merge(1)
     progress.done = True
     progress.source = source.describe()

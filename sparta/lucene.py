@@ -45,7 +45,7 @@ class ImpactWriter:
     :param path: index folder, made when it is not there
     :param language: analysis of the texts, as a two-letter code
     :param threads: indexing threads
-    :param ram_buffer_mb: memory for postings that are not flushed yet
+    :param ram_buffer_mb: memory for impacts that are not flushed yet, and as much for everything else
     :param codec: of new segments: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`,
         which every Lucene reads
     :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
@@ -59,7 +59,7 @@ class ImpactWriter:
         *,
         language: str = "en",
         threads: int = 2,
-        ram_buffer_mb: int = 256,
+        ram_buffer_mb: int = 64,
         codec: str = "lucene",
     ) -> None:
         self.path = Path(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -518,14 +517,3 @@ def with_quantizer(model: SparseEncoder, quantizer: Quantizer) -> SparseEncoder:
     """Return the same model; its configuration carries this quantizer."""
     model.config = replace(model.config, quantizer=quantizer)
     return model
-
-
-def hash_folder(folder: Path) -> str:
-    """SHA-256 over the files that make a model: weights, configuration, tokenizer; names and contents."""
-    digest = hashlib.sha256()
-    wanted = (".safetensors", ".bin", ".json", ".txt")
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in wanted):
-        digest.update(path.relative_to(folder).as_posix().encode())
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()

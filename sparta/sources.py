@@ -11,6 +11,7 @@ from sparta.base.corpus import CorpusReader, source_fingerprint
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
 from sparta.index import Source, skip_passages
+from sparta.locate import default_model_folder
 from sparta.quantize import Quantizer
 from sparta.shards import ShardFolder, read_shards
 from sparta.tokenize import QuerySide, load_tokenizer
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from sparta.model import SparseEncoder
 
 
+def corpus_job(corpus: str | Path, unit: str, top_k: int | None, min_weight: float) -> dict[str, Any]:
+    """What identifies the indexing of a corpus: the input, and how it is cut."""
+    cut = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+    return {"from": "corpus", **_fingerprint(corpus), **cut}
+
+
 def corpus_source(
     corpus: str | Path,
     model: SparseEncoder,
@@ -28,14 +35,14 @@ def corpus_source(
     *,
     skip_invalid: bool = False,
     advance: Advance | None = None,
+    job: dict[str, Any] | None = None,
 ) -> Source:
-    """A corpus, encoded and handed over block by block."""
-    from sparta.encode import EncodeReport, ShardEncoder, blocks_of
+    """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
+    from sparta.encode import ShardEncoder, blocks_of
     from sparta.sentences import split_units
 
     reader = CorpusReader(corpus, skip_invalid=skip_invalid)
     side = model.query_side()
-    report = EncodeReport()
 
     expected: list[str] = []
 
@@ -53,17 +60,14 @@ def corpus_source(
             )
         blocks = blocks_of(units, options.shard_size)
         for shard in ShardEncoder(model, options).encode(blocks, advance):
-            report.add(shard)
             yield quantized_batch(shard, side.quantizer)
 
     def describe() -> dict[str, Any]:
         skips = [skip._asdict() for skip in reader.counts.first_skips]
-        return {**reader.counts.as_dict(), "windowed": report.windowed, "first_skips": skips}
+        return {**reader.counts.as_dict(), "first_skips": skips}
 
-    cut = {"unit": options.unit, "top_k": options.top_k, "min_weight": options.min_weight}
-    job = {"from": "corpus", **_fingerprint(corpus), **cut}
     return Source(
-        job,
+        job or corpus_job(corpus, options.unit, options.top_k, options.min_weight),
         side,
         batches,
         describe,
@@ -118,7 +122,7 @@ def _must_belong(first: ShardFolder, other: ShardFolder) -> None:
     def facts(folder: ShardFolder) -> dict[str, Any]:
         options = {**folder.manifest["options"], "part": None}
         corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
-        return {"model": folder.manifest["model"], "corpus": corpus["sha256"], **options}
+        return {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en", **options}
 
     old, new = facts(first), facts(other)
     differing = [name for name in old if old[name] != new.get(name)]
@@ -139,7 +143,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
             remedy="check the path given to --vectors",
         )
     side = QuerySide(
-        load_tokenizer(tokenizer or _default_tokenizer()),
+        load_tokenizer(tokenizer or default_model_folder()),
         None,
         f"JSON vectors of {path.name}",
         "",
@@ -154,12 +158,6 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         tally.add(sha256_file(file).encode())
     job = {"from": "json", "source": str(path.resolve()), "sha256": tally.sha256()}
     return Source(job, side, batches, fixed_vocabulary=False)
-
-
-def _default_tokenizer() -> Path:
-    from importlib.resources import files
-
-    return Path(str(files("sparta.resources") / "models" / "sparta-minilm-en"))
 
 
 def _fingerprint(source: str | Path) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from tokenizers import Tokenizer
 
-from sparta.base.errors import IndexStateError, ModelError
+from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
 from sparta.quantize import Quantizer
 
@@ -121,7 +122,21 @@ class QuerySide:
 
     @staticmethod
     def load(folder: Path, identity: dict[str, Any]) -> QuerySide:
-        """Read what `save` wrote; `identity` is the manifest's."""
+        """Read what `save` wrote; `identity` is the manifest's.
+
+        :raises IndexStateError: something is missing or damaged.
+        """
+        try:
+            return QuerySide._load(folder, identity)
+        except (KeyError, TypeError, ValueError, SafetensorError, InputError) as error:
+            raise IndexStateError(
+                f"expected what describes a model, found it damaged ({type(error).__name__}: {error})",
+                where=str(folder),
+                remedy="build the folder again, or restore it from a copy",
+            ) from error
+
+    @staticmethod
+    def _load(folder: Path, identity: dict[str, Any]) -> QuerySide:
         weights = None
         weighted = ["query_weights.safetensors"] if identity["weighted_queries"] else []
         for name in ["tokenizer.json", *weighted]:

@@ -43,6 +43,7 @@ class ImpactBatch:
     new_terms: Sequence[str] = ()
     quantization: QuantizationCounts = field(default_factory=QuantizationCounts)
     zeros: int = 0
+    windowed: int = 0
 
     def __len__(self) -> int:
         return len(self.passage_ids)
@@ -59,6 +60,7 @@ def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
         shard.rows.term_ids,
         impacts,
         quantization=counts,
+        windowed=shard.windowed,
     )
 
 

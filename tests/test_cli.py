@@ -19,7 +19,7 @@ from cli._args import table
 from cli._sparta import main
 from sparta.base.trec import read_run
 from sparta.explain import explain, term_shares, top_terms
-from sparta.load import default_model_folder
+from sparta.locate import default_model_folder
 from sparta.search import Searcher
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("_own_logger")]
@@ -369,7 +369,7 @@ def test_a_model_that_is_not_there(corpus, tmp_path):
 
 
 def test_the_model_that_ships_is_told_when_it_is_missing(corpus, monkeypatch, tmp_path):
-    monkeypatch.setattr("sparta.load.default_model_folder", lambda: tmp_path / "none")
+    monkeypatch.setattr("sparta.locate.default_model_folder", lambda: tmp_path / "none")
     refused(sparta("index", "--corpus", corpus), 2, "default model is not in this installation", "--model")
 
 

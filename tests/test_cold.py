@@ -135,6 +135,21 @@ def test_answering_loads_no_neural_network(arguments, python, index, tmp_path):
     assert ended.network == []
 
 
+def test_nothing_to_do_and_a_conflict_are_told_without_a_neural_network(
+    python, index, tmp_path, tiny_model_folder
+):
+    main = "from cli._sparta import main; main()"
+    given = ["--index", index, "--model", tiny_model_folder]
+    ended = python(main, "index", "--corpus", index.parent / "corpus.jsonl", *given)
+    assert (ended.code, "up to date, 2 passages" in ended.stdout) == (0, True), ended.stderr
+    assert ended.modules & NEURAL == set()
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "x", "text": "another"}\n')
+    ended = python(main, "index", "--corpus", other, *given)
+    assert (ended.code != 0, "an index of other input" in ended.stderr) == (True, True)
+    assert ended.modules & NEURAL == set()
+
+
 def test_the_api_answers_without_a_neural_network(python, index):
     code = "import sys, sparta; print(sparta.Searcher(sys.argv[1]).search('who founded google')[0].docid)"
     ended = python(code, index)

@@ -258,6 +258,15 @@ def test_negative_query_weights_count_as_zero(
     assert "1 query terms have negative weights" in caplog.text
 
 
+def test_query_weights_that_are_no_numbers(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    query = tmp_path / "model" / "query_0_SparseStaticEmbedding"
+    edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
+    (query / "idf.json").write_text('{"moon": "much"}')
+    with pytest.raises(ModelError, match="expected a number as the weight of 'moon', found str"):
+        load_sparse_encoder(tmp_path / "model")
+
+
 def test_a_title_is_joined_by_a_space(make_sparse: Maker, tmp_path: Path) -> None:
     make_sparse()
     ours = load_sparse_encoder(tmp_path / "model")

@@ -677,6 +677,22 @@ def test_a_newer_format_is_refused(builder, docs):
     assert builder.contents() == docs("a", 5)
 
 
+@pytest.mark.parametrize("lost", ["weighted_queries", "quantizer", "weights"])
+def test_a_damaged_description_of_the_model_is_told(builder, docs, tiny_tokenizer, lost):
+    weights = np.ones(tiny_tokenizer.get_vocab_size(), np.float32)
+    builder.write(builder.source(docs("a", 5), side=replace(builder.side, weights=weights)))
+    path = builder.folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    if lost == "weights":
+        (builder.folder.path / "tokenizer-000001" / "query_weights.safetensors").write_bytes(b"no weights")
+    else:
+        del manifest["live"]["model"][lost]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(IndexStateError, match="found it damaged") as caught:
+        Searcher(builder.folder.path)
+    assert caught.value.remedy
+
+
 def test_a_second_writer_is_refused(builder, docs):
     a = docs("a", 5)
 

@@ -17,13 +17,13 @@ import sparta.model
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.inputs import ANSWER, CONTEXT, InputLayout, equal_windows
-from sparta.load import calibration_passages, default_model_folder, load_model
+from sparta.load import calibration_passages, load_model
+from sparta.locate import default_model_folder, hash_folder, known_query_side
 from sparta.model import (
     DocumentEncoder,
     SpartaConfig,
     SpartaModel,
     fit_quantizer,
-    hash_folder,
     pad_inputs,
 )
 from sparta.neural.checkpoint import load_state, quantize_rows, save_state
@@ -685,6 +685,21 @@ def test_load_model_names_and_hashes(tiny_model_folder: Path) -> None:
     assert model.config.quantizer is not None
     other = load_model(tiny_model_folder, bits=4)
     assert other.config.quantizer == Quantizer(model.config.quantizer.max_weight, 4)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_what_a_model_is_can_be_known_without_loading_it(tiny_model_folder: Path, bits: int | None) -> None:
+    known = known_query_side(tiny_model_folder, bits)
+    assert known is not None
+    assert known.identity() == load_model(tiny_model_folder, bits=bits).query_side().identity()
+
+
+def test_what_is_no_model_is_not_known(tmp_path: Path, tiny_model_folder: Path) -> None:
+    assert known_query_side("an/id", None) is None
+    assert known_query_side(tmp_path, None) is None
+    for change in (lambda c: c["sparta"].update(quantizer=None), lambda c: c.pop("sparta")):
+        folder = broken_copy(tiny_model_folder, tmp_path / str(id(change)), change)
+        assert known_query_side(folder, None) is None
 
 
 def test_a_changed_folder_has_another_hash(tiny_model_folder: Path, tmp_path: Path) -> None:

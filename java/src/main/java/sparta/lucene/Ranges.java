@@ -34,8 +34,11 @@ final class Ranges {
   /** A term with at most this many documents is short, if it does not have more than the segment has ranges. */
   static final int SHORT_TERM = 64;
 
-  /** A column is taken for a range when at least one in this many of its documents has the term. */
-  static final int COLUMN_SHARE = 4;
+  /**
+   * A column is taken for a range when at least one in this many of its documents has the term. A list would be smaller
+   * down to one in two, but a posting of it takes far more time than a byte of a column.
+   */
+  static final int COLUMN_SHARE = 8;
 
   static final int COLUMN = 0;
   static final int LIST_1 = 1;

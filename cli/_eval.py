@@ -1,0 +1,110 @@
+"""`sparta eval`: rankings measured on test sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._args import (
+    corpus_bar,
+    encode_options,
+    file_type,
+    folder_type,
+    model_options,
+    open_model,
+    unit_options,
+)
+from sparta.base.errors import InputError
+
+
+@click.command(name="eval")
+@click.argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
+@click.option(
+    "--run", "runs", multiple=True, type=file_type, help="A TREC run, with --qrels; several may be given."
+)
+@click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
+@model_options
+@unit_options
+@click.option(
+    "--channel",
+    "channels",
+    multiple=True,
+    type=click.Choice(["sparta", "bm25"]),
+    help="What is ranked by [default: both].",
+)
+@click.option(
+    "--measures",
+    default="RR,Success@1,R@20,nDCG@10",
+    show_default=True,
+    help="Measures, as ir_measures names them.",
+)
+@click.option(
+    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "csv", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the table.",
+)
+@click.option("--per-query", type=file_type, help="Also write the measures of every question here, as JSONL.")
+@click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
+    """Measure rankings, with paired significance (t-test, Holm) against the best.
+
+    A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; it is indexed in a temporary folder. Of the last two,
+    each sentence becomes a candidate answer (ReQA). Or measure runs: --run A.trec --run B.trec --qrels Q.
+
+    \b
+    sparta eval beir/nfcorpus
+    sparta eval dev-v1.1.json --channel sparta --top-k 500
+    """  # noqa: D301 (click looks for the backspace)
+    if bool(sets) == bool(runs) or bool(runs) != bool(qrels):
+        raise InputError(
+            "expected test sets, or --run and --qrels together",
+            remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
+        )
+    from hybrid.evaluate import evaluate_runs, evaluate_set, per_query_lines, table_of
+    from hybrid.measures import parse_measures
+
+    measures = parse_measures(given["measures"].split(","))
+    if qrels:
+        found = [evaluate_runs(runs, qrels, measures)]
+    else:
+        for path in sets:
+            if not path.exists():
+                raise InputError("no such test set", where=str(path), remedy="check the path")
+        options = encode_options(**{**given, "language": "en"})
+        model = open_model(given["model"], given["bits"], given["device"])
+        found = []
+        for path in sets:
+            with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
+                found.append(
+                    evaluate_set(
+                        path,
+                        model,
+                        options,
+                        channels=given["channels"] or ("sparta", "bm25"),
+                        measures=measures,
+                        depth=given["depth"],
+                        threads=given["threads"],
+                        runs=given["output_runs"],
+                        skip_invalid=given["skip_invalid"],
+                        advance=bar.update,
+                    )
+                )
+    if given["per_query"]:
+        from sparta.base.files import atomic_write
+
+        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
+        atomic_write(given["per_query"], lines.encode())
+    click.echo(table_of(found, measures).write(given["form"]))

@@ -1,0 +1,1 @@
+"""Evaluation of rankings: test sets, measures, significance. Channels and their fusion will stand on it."""

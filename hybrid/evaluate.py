@@ -1,0 +1,143 @@
+"""Index a test set, search it in every channel, and measure; or measure runs that are there."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.measures import DEFAULT_MEASURES, Evaluation, evaluate, p_values
+from hybrid.tables import Cell, Table
+from hybrid.testsets import TestSet, open_test_set
+from sparta.base.errors import InputError
+from sparta.base.records import ScoredPassage
+from sparta.base.trec import read_qrels, read_run, write_run
+
+if TYPE_CHECKING:
+    from sparta.encode import EncodeOptions
+    from sparta.model import SparseEncoder
+
+CHANNELS = ("sparta", "bm25")
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What was measured on one set: an evaluation and some facts (latency, size) for each ranking."""
+
+    name: str
+    evaluations: Sequence[Evaluation]
+    facts: Sequence[dict[str, float]] = field(default_factory=list)
+
+
+def evaluate_runs(
+    paths: Sequence[Path], qrels: Path, measures: Sequence[str] = DEFAULT_MEASURES
+) -> Evaluated:
+    """Measure TREC runs against judgments in TREC's or BEIR's form."""
+    judged = read_qrels(qrels)
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    found = []
+    for name, path in zip(names, paths, strict=True):
+        run = read_run(path)
+        if not run.keys() & judged.keys():
+            raise InputError(
+                "expected a run for the judged questions, found none of their ids in it",
+                where=str(path),
+                remedy=f"check that it belongs to {qrels}",
+            )
+        found.append(evaluate(name, run, judged, measures))
+    return Evaluated(qrels.stem, found)
+
+
+def evaluate_set(
+    path: Path,
+    model: SparseEncoder,
+    options: EncodeOptions,
+    *,
+    channels: Sequence[str] = CHANNELS,
+    measures: Sequence[str] = DEFAULT_MEASURES,
+    depth: int = 100,
+    threads: int = 2,
+    runs: Path | None = None,
+    skip_invalid: bool = False,
+    advance: Callable[[int], object] | None = None,
+) -> Evaluated:
+    """Encode and index a test set in a temporary folder, search it, measure.
+
+    :param depth: how many passages are ranked for each question.
+    :param runs: a folder in which to leave the TREC runs.
+    """
+    from sparta.index import WriteOptions, write_index
+    from sparta.layout import IndexFolder
+    from sparta.sources import corpus_source
+
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        tested = open_test_set(path, work)
+        if path.is_dir() and options.unit == "sentence":
+            raise InputError(
+                "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
+                where=str(path),
+                remedy="leave --unit out",
+            )
+        index = IndexFolder(work / "index")
+        started = time.monotonic()
+        source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
+        write_index(index, source, WriteOptions())
+        indexing = time.monotonic() - started
+        evaluations, facts = [], []
+        for channel in channels:
+            run, seconds = _search(index.path, channel, tested, depth, threads)
+            evaluations.append(evaluate(channel, run, tested.qrels, measures))
+            facts.append({"ms": 1000 * seconds / len(tested.queries), "indexing": indexing})
+            if runs:
+                runs.mkdir(parents=True, exist_ok=True)
+                write_run(runs / f"{tested.name}-{channel}.trec", run.items(), f"sparta-{channel}")
+        return Evaluated(tested.name, evaluations, facts)
+
+
+def _search(
+    index: Path, channel: str, tested: TestSet, depth: int, threads: int
+) -> tuple[dict[str, list[ScoredPassage]], float]:
+    from sparta.search import Searcher
+
+    with Searcher(index, channel=channel) as searcher:
+        texts = [query.text for query in tested.queries]
+        ids = [query.query_id for query in tested.queries]
+        searcher.batch_search(texts[:10], ids[:10], depth, threads)
+        started = time.monotonic()
+        found = searcher.batch_search(texts, ids, depth, threads)
+        seconds = time.monotonic() - started
+        return {q: [ScoredPassage(h.docid, h.score) for h in hits] for q, hits in found.items()}, seconds
+
+
+def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
+    """Means in percent, one row for each set and ranking; `p` is of the first measure, against the best."""
+    rows: list[list[Cell]] = []
+    for one in sets:
+        first = measures[0]
+        best = max(one.evaluations, key=lambda e: e.mean(first))
+        others = [e for e in one.evaluations if e is not best]
+        p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
+        facts = one.facts or [{}] * len(one.evaluations)
+        for evaluation, fact in zip(one.evaluations, facts, strict=True):
+            name = evaluation.name
+            chance = "" if evaluation is best else f"{p[name]:.3f}" + ("*" if p[name] < SIGNIFICANT else "")
+            means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
+            rows.append([one.name, name, *means, chance, *([fact["ms"]] if fact else [])])
+    timed = ["ms a question"] if any(one.facts for one in sets) else []
+    return Table(["set", "ranking", *measures, f"p ({measures[0]})", *timed], rows)
+
+
+def per_query_lines(sets: Sequence[Evaluated]) -> Iterator[dict[str, Any]]:
+    """Yield one object for each set, ranking and question."""
+    for one in sets:
+        for evaluation in one.evaluations:
+            for query_id in next(iter(evaluation.per_query.values())):
+                values = {m: figures[query_id] for m, figures in evaluation.per_query.items()}
+                yield {"set": one.name, "ranking": evaluation.name, "query_id": query_id, **values}
