@@ -59,10 +59,11 @@ from sparta.base.errors import InputError
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
-    """Measure rankings, with paired significance (t-test, Holm) against the best.
+    """Measure rankings on test sets, or runs against judgments.
 
     A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; it is indexed in a temporary folder. Of the last two,
     each sentence becomes a candidate answer (ReQA). Or measure runs: --run A.trec --run B.trec --qrels Q.
+    p is that of a paired t-test of the first measure against the best ranking of the set (Holm).
 
     \b
     sparta eval beir/nfcorpus

@@ -320,7 +320,7 @@ def _say(folder: IndexFolder, report: Any) -> None:
     click.echo(
         f"{folder.path}: {counted(report.documents, 'passage')}, {counted(postings, 'posting')} written "
         f"({postings / max(1, passages):,.0f} a passage) in {report.seconds:.1f} s"
-        f"{int(written.get('windowed', 0))}{_read_counts(report.source)}"
+        f"{_windowed(int(written.get('windowed', 0)))}{_read_counts(report.source)}"
     )
     for skip in report.source.get("first_skips", []):
         click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)

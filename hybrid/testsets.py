@@ -98,7 +98,7 @@ def _reqa(name: str, paragraphs: Iterable[Paragraph], work: Path) -> TestSet:
     spans = sentence_splitter("en")
     queries: list[Query] = []
     qrels: dict[str, dict[str, int]] = {}
-    corpus = work / f"{name}.jsonl"
+    corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for number, paragraph in enumerate(paragraphs):
             sentences = spans(paragraph.text)

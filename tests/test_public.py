@@ -15,7 +15,7 @@ import pytest
 import sparta
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("sparta", "cli")
+PACKAGES = ("sparta", "hybrid", "cli")
 
 
 # Names
