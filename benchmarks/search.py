@@ -428,8 +428,9 @@ def compare(work: Path, wanted: list[str], warm: float) -> None:
         if seconds is None:
             continue
         parts = seconds if isinstance(seconds, list) else [seconds]
-        rates[name] = ", ".join(f"{postings / s / 1e6:.2f}" for s in parts)
-        print(f"built {name}: {rates[name]} M postings/s", flush=True)
+        rates[name] = ", ".join(f"{postings / s / 1e6:.2f}" for s in parts if not math.isnan(s))
+        if rates[name]:
+            print(f"built {name}: {rates[name]} M postings/s", flush=True)
         rows += [{**row, "engine": name} for row in in_child(name, "search", work, warm)]
     print(f"\n{len(collection):,} documents, {postings:,} postings, {len(collection.asked)} questions\n")
     print(
