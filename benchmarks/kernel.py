@@ -110,7 +110,6 @@ class RealVectors:
         from sparta.prune import prune
         from sparta.shards import read_shards
         from sparta.sources import vectors_source
-        from sparta.tokenize import QueryTokenizer
 
         source = vectors_source([folder])
         parts = []
@@ -119,9 +118,8 @@ class RealVectors:
             impacts, _ = source.side.quantizer.quantize(rows.weights)
             parts.append(Rows(rows.indptr, rows.term_ids, impacts))
         self.real = _joined(parts)
-        tokenizer = source.side.tokenizer
-        self.terms = [tokenizer.id_to_token(i) or f"[{i}]" for i in range(tokenizer.get_vocab_size())]
-        self._query = QueryTokenizer(tokenizer, source.side.weights)
+        self.terms = source.side.vocabulary()
+        self._query = source.side.query_tokenizer()
         self._questions = questions
 
     def rows(self, documents: int) -> Iterator[Rows]:

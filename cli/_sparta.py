@@ -242,13 +242,13 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     folder, language = _target(given, mode)
     _check_runtime()
     given = {**given, "language": language}
-    job = _corpus_job(corpus, given)
+    from sparta.sources import corpus_job, corpus_source
+
+    job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
     settled = _settled(folder, job, mode, given)
     if settled:
         _say(folder, settled)
         return
-    from sparta.sources import corpus_source
-
     options = encode_options(**given, shard_size=_INDEX_BLOCK)
     model = open_model(given["model"], given["bits"], given["device"])
     with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
@@ -263,19 +263,15 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
         _write(folder, source, mode, given, bar)
 
 
-def _corpus_job(corpus: str, given: dict[str, Any]) -> dict[str, Any]:
-    from sparta.sources import corpus_job
-
-    return corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
-
-
 def _settled(folder: IndexFolder, job: dict[str, Any], mode: str, given: dict[str, Any]) -> Any:
     """What can be said before torch and a model are loaded: that there is nothing to do, or what is wrong."""
     from sparta.index import Source, up_to_date
     from sparta.locate import known_query_side
 
+    if not folder.exists():
+        return None
     side = known_query_side(given["model"], given["bits"])
-    if side is None or not folder.exists():
+    if side is None:
         return None
     return up_to_date(folder, Source(job, side, lambda _: iter(())), _write_options(mode, given))
 
