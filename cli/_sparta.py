@@ -544,22 +544,35 @@ def export(index: Path | None, form: str, output: Path) -> None:
 @main.command()
 @click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with.")
 @click.option(
-    "--pairs", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the positive (a sentence)."
+    "--pairs",
+    multiple=True,
+    metavar="FILE[=WEIGHT]",
+    help="Questions and positives; a positive is read in its context when the record has one.",
 )
 @click.option(
-    "--passages", multiple=True, metavar="FILE[=WEIGHT]", help="Pairs; the answer is the whole context."
+    "--articles",
+    multiple=True,
+    metavar="FILE[=WEIGHT]",
+    help="The same; positives that stand beside each other come from one text and are its sentences.",
+)
+@click.option(
+    "--passages", multiple=True, metavar="FILE[=WEIGHT]", help="The same; the answer is the whole context."
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
 @click.option("--steps", type=click.IntRange(1), default=1100, show_default=True, help="Steps of training.")
 @click.option(
-    "--batch-size", type=click.IntRange(2), default=16, show_default=True, help="Questions a batch of pairs."
+    "--batch-size",
+    type=click.IntRange(2),
+    default=12,
+    show_default=True,
+    help="Texts a step, with their sentences and up to three questions each.",
 )
 @click.option(
-    "--passage-batch-size",
-    type=click.IntRange(2),
-    default=10,
+    "--max-length",
+    type=click.IntRange(16),
+    default=256,
     show_default=True,
-    help="Questions a batch of passages.",
+    help="Wordpieces that the model reads at once.",
 )
 @click.option(
     "--learning-rate",
@@ -572,6 +585,12 @@ def export(index: Path | None, form: str, output: Path) -> None:
     "--pressure", type=float, default=0.001, show_default=True, help="Weight of the vocabulary penalty."
 )
 @click.option(
+    "--terms",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Move the pressure so that a paragraph has about N terms.",
+)
+@click.option(
     "--validate-every",
     type=click.IntRange(1),
     default=200,
@@ -579,24 +598,45 @@ def export(index: Path | None, form: str, output: Path) -> None:
     help="Steps between validations.",
 )
 @click.option("--seed", type=int, default=13, show_default=True, help="Seed of everything random.")
+@click.option(
+    "--teacher",
+    "teachers",
+    multiple=True,
+    metavar="bm25|FOLDER|ID[=WEIGHT]",
+    help="Learn the scores of BM25 and of bi-encoders too; several are added up.",
+)
+@click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25.")
+@click.option("--alone", is_flag=True, help="Read answers without their context.")
+@click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint.")
 @click.option("--device", metavar="NAME", help="Device [default: the best there is].")
-def train(pairs: tuple[str, ...], passages: tuple[str, ...], **given: Any) -> None:
+def train(
+    pairs: tuple[str, ...],
+    articles: tuple[str, ...],
+    passages: tuple[str, ...],
+    batch_size: int,
+    **given: Any,
+) -> None:
     """Train a model on questions and the texts that answer them."""
     import logging
 
-    if not pairs and not passages:
+    named = {"pairs": pairs, "articles": articles, "passages": passages}
+    if not any(named.values()):
         raise InputError(
-            "expected --pairs or --passages, found neither", remedy="name at least one file of pairs"
+            "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
         )
-    from sparta.train import open_set, train_model
+    if given["alone"] and given["segments"]:
+        raise InputError(
+            "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
+        )
+    from sparta.train import train_model
+    from sparta.traindata import open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
-    sets = [open_set(name, "sentence", given["batch_size"]) for name in pairs]
-    sets += [open_set(name, "passage", given["passage_batch_size"]) for name in passages]
-    result = train_model(sets, **{k: v for k, v in given.items() if not k.endswith("batch_size")})
+    sets = [open_set(name, layout, batch_size) for layout, files in named.items() for name in files]
+    result = train_model(sets, **given)
     click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
 
 

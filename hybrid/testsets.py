@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from sparta.base.corpus import decoded, parse_object, placed
+from sparta.base.asked import AskedText, read_mrqa, read_squad
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, unreadable
 from sparta.base.queries import read_queries
 from sparta.base.records import Query
 from sparta.base.trec import read_qrels
@@ -30,15 +25,6 @@ class TestSet:
     corpus: Path
     queries: tuple[Query, ...]
     qrels: Qrels
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """A text with its questions: `(query id, question, where answers begin)`."""
-
-    title: str
-    text: str
-    questions: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 def open_test_set(path: Path, work: Path) -> TestSet:
@@ -60,9 +46,9 @@ def open_test_set(path: Path, work: Path) -> TestSet:
         )
     name = path.name.removesuffix(".gz")
     if name.endswith(".jsonl"):
-        return _reqa(name.removesuffix(".jsonl"), _mrqa(path), work)
+        return _reqa(name.removesuffix(".jsonl"), read_mrqa(path), work)
     if name.endswith(".json"):
-        return _reqa(name.removesuffix(".json"), _squad(path), work)
+        return _reqa(name.removesuffix(".json"), read_squad(path), work)
     raise InputError(
         "expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found another name",
         where=str(path),
@@ -93,7 +79,7 @@ def _beir(folder: Path) -> TestSet:
     return TestSet(folder.name, corpus, asked, qrels)
 
 
-def _reqa(name: str, paragraphs: Iterable[Paragraph], work: Path) -> TestSet:
+def _reqa(name: str, paragraphs: Iterable[AskedText], work: Path) -> TestSet:
     """Write the sentences as a corpus; an answer that no sentence holds leaves its question out."""
     spans = sentence_splitter("en")
     queries: list[Query] = []
@@ -134,87 +120,3 @@ def _reqa(name: str, paragraphs: Iterable[Paragraph], work: Path) -> TestSet:
             remedy="give a file with answer_start (SQuAD) or char_spans (MRQA)",
         )
     return TestSet(name, corpus, tuple(queries), qrels)
-
-
-def _squad(path: Path) -> Iterator[Paragraph]:
-    with placed(str(path)), _form(path):
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        record = parse_object(decoded(gzip.decompress(data) if path.suffix == ".gz" else data))
-        for article in _list(record, "data", path):
-            for paragraph in _list(article, "paragraphs", path):
-                questions = tuple(
-                    (
-                        str(asked["id"]),
-                        str(asked["question"]).strip(),
-                        tuple(int(answer["answer_start"]) for answer in asked.get("answers", ())),
-                    )
-                    for asked in _list(paragraph, "qas", path)
-                )
-                yield Paragraph(str(article.get("title", "")), _text(paragraph, path), questions)
-
-
-def _mrqa(path: Path) -> Iterator[Paragraph]:
-    for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
-        with placed(where), _form(where):
-            record = parse_object(decoded(line))
-            if "header" in record:
-                continue
-            questions = tuple(
-                (
-                    str(asked["qid"]),
-                    str(asked["question"]).strip(),
-                    tuple(
-                        int(span[0])
-                        for answer in asked.get("detected_answers", ())
-                        for span in answer["char_spans"]
-                    ),
-                )
-                for asked in _list(record, "qas", where)
-            )
-            found = Paragraph("", _text(record, where), questions)
-        yield found
-
-
-@contextmanager
-def _form(where: str | Path) -> Iterator[None]:
-    """Say of a file that lacks something, or has another kind of it, that it is not of the form."""
-    try:
-        yield
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        EOFError,
-        OSError,
-        zlib.error,
-    ) as error:
-        raise InputError(
-            f"expected SQuAD JSON or MRQA JSONL, found something else ({type(error).__name__}: {error})",
-            where=str(where),
-            remedy="SQuAD has data, paragraphs, qas, id, question, answers;"
-            " MRQA has context, qas, qid, question, detected_answers, char_spans",
-        ) from error
-
-
-def _list(record: Any, key: str, where: str | Path) -> list[Any]:
-    found = record.get(key) if isinstance(record, dict) else None
-    if not isinstance(found, list):
-        raise InputError(
-            f"expected a list {key!r}, found {type(found).__name__}",
-            where=str(where),
-            remedy="give SQuAD JSON (data, paragraphs, qas) or MRQA JSONL (context, qas)",
-        )
-    return found
-
-
-def _text(record: Mapping[str, Any], where: str | Path) -> str:
-    text = record.get("context")
-    if not isinstance(text, str):
-        raise InputError("expected a text 'context', found none", where=str(where), remedy="check the format")
-    return text

@@ -51,6 +51,13 @@ class SpartaConfig:
     quantizer: Quantizer | None = None
     format_version: int = CONFIG_VERSION
 
+    def __post_init__(self) -> None:
+        if self.pool_special and self.layout.share_context:
+            raise ModelError(
+                "expected pool_special or share_context, found both: [CLS] stands for no single answer",
+                remedy="correct the sparta object in the model's config.json",
+            )
+
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""
         return asdict(self)
@@ -325,25 +332,48 @@ def _blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     return encoder
 
 
-def pad_inputs(
-    inputs: Sequence[EncoderInput], *, pool_special: bool, length: int | None = None
-) -> tuple[torch.Tensor, ...]:
-    """Return padded `(n, length)` ids, mask and segments, and which positions take part in the maximum.
+def shared_inputs(inputs: Sequence[EncoderInput]) -> list[int]:
+    """Which row of the encoder each input is read from: neighbours of the same tokens share one."""
+    rows = [0] * len(inputs)
+    for i in range(1, len(inputs)):
+        rows[i] = rows[i - 1] + (not inputs[i].shares_tokens(inputs[i - 1]))
+    return rows
+
+
+def pad_inputs(inputs: Sequence[EncoderInput], length: int | None = None) -> tuple[torch.Tensor, ...]:
+    """Return padded `(n, length)` ids, mask and segments.
 
     `length` is that of the longest input unless it is given.
     """
     length = length or max(len(i.ids) for i in inputs)
     ids = torch.zeros(len(inputs), length, dtype=torch.long)
     mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
-    pooled = torch.zeros(len(inputs), length, dtype=torch.bool)
     for row, item in enumerate(inputs):
         n = len(item.ids)
         ids[row, :n] = torch.tensor(item.ids)
         segments[row, :n] = torch.tensor(item.segments)
         mask[row, :n] = 1
-        edge = 0 if pool_special else 1
-        pooled[row, edge : n - edge] = True
-    return ids, mask, segments, pooled
+    return ids, mask, segments
+
+
+def pooled_positions(
+    inputs: Sequence[EncoderInput], rows: Sequence[int], length: int, *, pool_special: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which of the flattened `(n_rows * length)` positions take part in each input's maximum.
+
+    Returns `(n, longest)` positions, padded by repeating one that takes part, so that the maximum needs no
+    mask, and `(n,) bool`: whether any does.
+    """
+    found = [
+        range(len(i.ids)) if pool_special else [*range(1, 1 + i.lead), *range(i.start, i.end)] for i in inputs
+    ]
+    longest = max(1, *(len(f) for f in found))
+    positions = torch.zeros(len(inputs), longest, dtype=torch.long)
+    for i, (row, own) in enumerate(zip(rows, found, strict=True)):
+        if own:
+            positions[i] = own[0] + row * length
+            positions[i, : len(own)] = torch.tensor(own) + row * length
+    return positions, torch.tensor([bool(f) for f in found])
 
 
 @dataclass
@@ -407,17 +437,21 @@ class DocumentEncoder:
     ) -> SparseRows:
         """One row a window; a window that will be merged with others keeps all its terms.
 
-        Passages, not windows, are reported to `advance`: each with its first window.
+        Neighbours of the same tokens are encoded together. Passages, not windows, are reported to `advance`:
+        each with its first window.
         """
         first = np.diff(owner, prepend=-1) > 0
         order: list[int] = []
         parts: list[SparseRows] = []
-        lengths = [self._padded(len(w.ids)) for w in windows]
-        for batch in length_sorted_batches(lengths, self.token_budget, self.max_batch):
+        ends = np.cumsum(np.bincount(shared_inputs(windows))) if windows else np.zeros(0, dtype=np.int64)
+        groups = np.split(np.arange(len(windows)), ends[:-1])
+        lengths = [self._padded(len(windows[group[0]].ids)) for group in groups] if windows else []
+        for chosen in length_sorted_batches(lengths, self.token_budget, self.max_batch):
+            batch = np.concatenate([groups[i] for i in chosen])
             whole = bool((per_passage[owner[batch]] > 1).any())
             encode = partial(self._encode_batch, whole=whole)
             parts += with_halving(encode, [windows[i] for i in batch])
-            order += batch
+            order += batch.tolist()
             if advance:
                 advance(int(first[batch].sum()))
         everything = SparseRows.concatenate(parts)
@@ -435,33 +469,44 @@ class DocumentEncoder:
 
     @torch.inference_mode()
     def _encode_batch(self, inputs: Sequence[EncoderInput], whole: bool) -> list[SparseRows]:
-        length = self._padded(max(len(i.ids) for i in inputs))
-        padded = pad_inputs(inputs, pool_special=self.model.config.pool_special, length=length)
-        ids, mask, segments, pooled = (t.to(self.device) for t in padded)
+        """One row an input, in order; inputs are pooled a few at a time, those of like length together."""
+        rows = shared_inputs(inputs)
+        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        length = self._padded(max(len(i.ids) for i in distinct))
+        ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct, length))
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.model.hidden_states(ids, mask, segments).to(self.dtype)
-        return [self._sparse(self._weights(hidden, pooled), None if whole else self.top_k)]
+        flat = hidden.flatten(0, 1)
+        sizes = [item.lead + item.end - item.start for item in inputs]
+        special = self.model.config.pool_special
+        parts: list[SparseRows] = []
+        order: list[int] = []
+        for batch in length_sorted_batches(sizes, max(self.token_budget, length), len(inputs)):
+            items = [inputs[i] for i in batch]
+            where = [rows[i] for i in batch]
+            positions, any_at_all = pooled_positions(items, where, length, pool_special=special)
+            weights = self._weights(flat[positions.to(self.device)], any_at_all.to(self.device))
+            parts.append(self._sparse(weights, None if whole else self.top_k))
+            order += batch
+        return [SparseRows.concatenate(parts).take(np.argsort(order, kind="stable"))]
 
-    def _weights(self, hidden: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
-        """Eq. 4 to 6 for every term: `(n, vocabulary) float32`.
+    def _weights(self, pooled: torch.Tensor, any_at_all: torch.Tensor) -> torch.Tensor:
+        """Eq. 4 to 6 for every term, from `(n, longest, width)` states: `(n, vocabulary) float32`.
 
-        Positions that take no part are overwritten by one that does, so the maximum needs no mask; where none
-        does, there are no terms. Bias, ReLU and log are monotone and come after it.
+        Where no position takes part, there are no terms. Bias, ReLU and log are monotone and come after the
+        maximum.
         """
-        first = pooled.int().argmax(dim=1)
-        stand_in = hidden[torch.arange(len(hidden), device=hidden.device), first]
-        hidden = torch.where(pooled[:, :, None], hidden, stand_in[:, None])
-        n, length, width = hidden.shape
-        flat = hidden.reshape(n * length, width)
+        n, longest, width = pooled.shape
+        flat = pooled.reshape(n * longest, width)
         best = torch.empty(n, self._terms.shape[0], device=self.device)
         for start in range(0, self._terms.shape[0], TERM_CHUNK):
             chunk = self._terms[start : start + TERM_CHUNK]
-            logits = self._product(flat, chunk).view(n, length, -1)
+            logits = self._product(flat, chunk).view(n, longest, -1)
             best[:, start : start + TERM_CHUNK] = logits.amax(dim=1)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)
-        kept = self._allowed & pooled.any(dim=1)[:, None]
+        kept = self._allowed & any_at_all[:, None]
         return torch.where(kept, weights, torch.zeros_like(weights))
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -1,47 +1,33 @@
-"""Training SPARTA (§3.3): eq. 7 with in-batch and nearby negatives, and pressure on the vocabulary."""
+"""Training SPARTA (§3.3): eq. 7 over sentences and paragraphs, and pressure on the vocabulary."""
 
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from sparta.base.corpus import decoded, parse_object, placed, string_field
-from sparta.base.errors import IndexStateError, InputError
-from sparta.base.files import numbered_lines
+from sparta.base.errors import IndexStateError
 from sparta.base.records import Passage
-from sparta.inputs import EncoderInput
-from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs
+from sparta.inputs import ANSWER, CONTEXT, InputLayout
+from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
 from sparta.neural.encoding import pick_device, pick_dtype
-from sparta.neural.trainer import Trainer, TrainerConfig, TrainerState
+from sparta.neural.trainer import Trainer, TrainerConfig, TrainerState, set_dropout
+from sparta.teachers import Teacher, open_teacher
+from sparta.traindata import Bm25, Paragraph, ParagraphSet, bag_matrix, hold_out, mine
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A question, the text that answers it, and texts near the answer that do not."""
-
-    question: str
-    answer: Passage
-    nearby: tuple[Passage, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PairSet:
-    """One training file: its pairs and how often batches are drawn from it."""
-
-    name: str
-    pairs: tuple[Pair, ...]
-    weight: float = 1.0
-    batch_size: int = 16
+CONTROL = 0.02
+LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
+"""How fast the pressure follows the number of terms, and the logarithms between which it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,52 +36,29 @@ class TrainConfig:
 
     `term_rate` multiplies the learning rate of the term embeddings. `pressure` weighs the vocabulary penalty,
     estimated each step on `sampled_terms` random entries: squared mean weight of a term (it spreads terms
-    over postings lists) plus mean weight. `max_tokens` cuts training texts.
+    over postings lists) plus mean weight; on whole paragraphs it counts `relief` as much. With `terms`, the
+    pressure is raised and lowered until a paragraph has about that many terms. `max_tokens` cuts training
+    texts. Of a paragraph, `questions` at most are asked in one step. `mined` puts paragraphs into a
+    batch that BM25 takes for each other's questions. `taught` is the share of the teacher's scores in the
+    loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs of each
+    set validate.
     """
 
     trainer: TrainerConfig
     term_rate: float = 5.0
     scale_rate: float = 100.0
     pressure: float = 0.001
+    terms: int | None = None
+    relief: float = 0.3
     sampled_terms: int = 700
     max_tokens: int = 192
-    held_out: int = 300
-    candidates: int = 500
+    questions: int = 3
+    mined: bool = True
+    taught: float = 0.5
+    dropout: float = 0.0
+    held_out: int = 200
+    candidates: int = 150
     int8: bool = True
-
-
-def read_pairs(
-    path: Path, *, unit: str = "sentence", window: int = 12, longest: int = 1200
-) -> Iterator[Pair]:
-    """Pairs from JSONL: `question`, `positive`, maybe `context` (what the positive stands in) and `title`.
-
-    With unit `sentence` the answer is the positive; nearby negatives are the positives of the `window`
-    records before and after it (files keep articles together). With unit `passage` the answer is the context.
-    """
-    records = list(_read_jsonl(path))
-    texts = [_text(record, unit)[:longest] for record in records]
-    for i, record in enumerate(records):
-        close = {t: None for t in texts[max(0, i - window) : i + window + 1] if t != texts[i]}
-        title = str(record.get("title") or "")
-        yield Pair(
-            str(record["question"]),
-            Passage(f"{path.name}:{i}", texts[i], title),
-            tuple(Passage("", text, title) for text in close),
-        )
-
-
-def _text(record: dict[str, Any], unit: str) -> str:
-    return str((record.get("context") if unit == "passage" else None) or record["positive"])
-
-
-def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in numbered_lines(path):
-        with placed(f"{path}:{number}"):
-            record = parse_object(decoded(line))
-            for name in ("question", "positive"):
-                if not string_field(record, name, of=name).strip():
-                    raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
-        yield record
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +70,8 @@ class TrainResult:
     step: int
 
 
-def open_set(name: str, unit: str, batch_size: int) -> PairSet:
-    """A training set from `FILE` or `FILE=WEIGHT`."""
-    path, _, weight = name.partition("=")
-    try:
-        factor = float(weight) if weight else 1.0
-    except ValueError:
-        raise InputError(f"expected FILE=WEIGHT with a number, found {name!r}") from None
-    pairs = tuple(read_pairs(Path(path), unit=unit))
-    if len(pairs) < batch_size:
-        raise InputError(
-            f"expected at least {batch_size} pairs, one batch, found {len(pairs)}",
-            where=path,
-            remedy="give more pairs, or a smaller batch size",
-        )
-    return PairSet(f"{Path(path).name}/{unit}", pairs, factor, batch_size)
-
-
 def train_model(
-    sets: Sequence[PairSet],
+    sets: Sequence[ParagraphSet],
     *,
     encoder: str,
     output: Path,
@@ -134,12 +80,23 @@ def train_model(
     pressure: float,
     validate_every: int,
     seed: int,
+    max_length: int = 256,
+    alone: bool = False,
+    segments: bool = False,
+    terms: int | None = None,
+    mined: bool = True,
+    teachers: Sequence[str] = (),
     tied: bool = False,
     full_precision: bool = False,
     resume: bool = False,
     device: str | None = None,
 ) -> TrainResult:
-    """Train a model from a pretrained encoder; the best by validation MRR ends in `output/best`."""
+    """Train a model from a pretrained encoder; the best by validation MRR ends in `output/best`.
+
+    An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
+    segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
+    wordpieces, that the model will read at once.
+    """
     if not resume and output.exists() and any(output.iterdir()):
         raise IndexStateError(
             "expected an empty or a new folder, found one that holds files",
@@ -147,7 +104,15 @@ def train_model(
             remedy="continue with --resume, or choose another --output",
         )
     torch.manual_seed(seed)
-    model = SpartaModel.from_encoder(encoder, SpartaConfig(tied=tied)).to(pick_device(device))
+    layout = InputLayout(
+        use_title=True,
+        use_context=not alone,
+        answer_segment=ANSWER if segments else CONTEXT,
+        share_context=not alone and not segments,
+        max_length=max_length,
+        overlap=max_length // 8,
+    )
+    model = SpartaModel.from_encoder(encoder, SpartaConfig(layout, tied=tied)).to(pick_device(device))
     config = TrainConfig(
         TrainerConfig(
             steps=steps,
@@ -158,24 +123,73 @@ def train_model(
             validate_every=validate_every,
         ),
         pressure=pressure,
+        terms=terms,
+        mined=mined,
         int8=not full_precision,
     )
-    state = SpartaTraining(model, sets, config, output).run(resume=resume)
+    teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device))
+    state = SpartaTraining(model, sets, config, output, teacher).run(resume=resume)
     return TrainResult(output / "best", state.best, state.best_step)
+
+
+class Batch(NamedTuple):
+    """Candidates of a step, and for each question its bag of terms and its answer among the candidates.
+
+    The first `n_sentences` candidates are sentences, the others whole paragraphs. `gold_sentence` is -1 where
+    only the whole paragraph answers.
+    """
+
+    candidates: list[Passage]
+    n_sentences: int
+    questions: list[str]
+    gold_sentence: list[int]
+    gold_paragraph: list[int]
+
+
+def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, each: int) -> Batch:
+    """Return sentences and paragraphs as candidates, and at most `each` questions a paragraph."""
+    sentences: list[Passage] = []
+    questions: list[str] = []
+    gold_sentence: list[int] = []
+    gold_paragraph: list[int] = []
+    for number, paragraph in enumerate(paragraphs):
+        first = len(sentences)
+        sentences += paragraph.answers()
+        asked = paragraph.questions
+        for question, sentence in rng.sample(asked, min(each, len(asked))):
+            questions.append(question)
+            gold_sentence.append(first + sentence if sentence >= 0 else -1)
+            gold_paragraph.append(number)
+    whole = [paragraph.whole() for paragraph in paragraphs]
+    gold_paragraph = [len(sentences) + number for number in gold_paragraph]
+    return Batch(sentences + whole, len(sentences), questions, gold_sentence, gold_paragraph)
 
 
 class SpartaTraining:
     """One training run: the loss at a step, validation, and what is saved."""
 
     def __init__(
-        self, model: SpartaModel, sets: Sequence[PairSet], config: TrainConfig, folder: Path
+        self,
+        model: SpartaModel,
+        sets: Sequence[ParagraphSet],
+        config: TrainConfig,
+        folder: Path,
+        teacher: Teacher | None = None,
     ) -> None:
-        self.model, self.config, self.folder = model, config, folder
-        self.sets, self.validation = _hold_out(sets, config.held_out)
+        self.model, self.config, self.folder, self.teacher = model, config, folder, teacher
+        set_dropout(model, config.dropout)
         self.tokenizer = model.query_tokenizer()
+        sets, self.validation = hold_out(sets, config.held_out)
+        self.sets = [self._mined(one) for one in sets] if config.mined else sets
         self.layout = replace(model.config.layout, max_length=config.max_tokens, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.seed = config.trainer.seed
+        self.memory = {"log_pressure": math.log(max(config.pressure, 1e-12))}
+
+    def _mined(self, one: ParagraphSet) -> ParagraphSet:
+        texts = [f"{p.title} {p.text}" for p in one.paragraphs]
+        asked = bag_matrix([q for p in one.paragraphs for q, _ in p.questions], self.tokenizer)
+        return mine(one, (asked @ Bm25(texts, self.tokenizer).weigh(texts).T).tocsr())
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
@@ -199,8 +213,10 @@ class SpartaTraining:
             self.folder,
             {
                 **asdict(self.config),
-                "sets": [[s.name, len(s.pairs), s.weight, s.batch_size] for s in self.sets],
+                "sets": [[s.name, s.n_questions, s.weight, s.batch_size] for s in self.sets],
+                "teacher": self.teacher.name if self.teacher else None,
             },
+            self.memory,
         )
         state = trainer.run(resume=resume)
         self._finish()
@@ -212,8 +228,8 @@ class SpartaTraining:
 
         Dot products get unit spread, half a spread below zero.
         """
-        batch, _ = self._draw(0)
-        hidden, _ = self._hidden([pair.answer for pair in batch])
+        paragraphs, _ = self._draw(0)
+        hidden, _, _ = self._hidden([p.whole() for p in paragraphs])
         products = hidden.flatten(0, 1).float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
@@ -221,54 +237,123 @@ class SpartaTraining:
     # ------------------------------------------------------------------ loss
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 7 over the batch of this step, plus the vocabulary penalty."""
-        pairs, rng = self._draw(step)
-        documents = [pair.answer for pair in pairs]
-        documents += [rng.choice(pair.nearby) for pair in pairs if pair.nearby]
-        bags = [self.tokenizer.bag(pair.question) for pair in pairs]
+        """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
+        paragraphs, rng = self._draw(step)
+        batch = make_batch(paragraphs, rng, self.config.questions)
+        bags = [self.tokenizer.bag(question) for question in batch.questions]
         asked = sorted({term for bag in bags for term in bag})
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         sampled = self.allowed[
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
         columns = torch.cat([torch.tensor(asked), sampled]).to(self.model.device)
-        weights = self._weights(documents, columns)
-        counts = self._counts(bags, asked)
-        scores = counts @ weights[:, : len(asked)].T
-        scores = scores.masked_fill(self._same_answer(pairs, documents), float("-inf"))
-        target = torch.arange(len(pairs), device=scores.device)
-        ranking = functional.cross_entropy(scores, target)
-        random_weights = weights[:, len(asked) :]
-        vocabulary = len(self.allowed)
-        flops = random_weights.mean(0).square().mean() * vocabulary
-        lasso = random_weights.mean() * vocabulary
+        weights = self._weights(batch.candidates, columns)
+        scores = self._counts(bags, asked) @ weights[:, : len(asked)].T
+        taught = self._taught(batch)
+        n = batch.n_sentences
+        parts = [
+            self._ranking(scores[:, :n], taught, batch, batch.gold_sentence, 0),
+            self._ranking(scores[:, n:], taught, batch, batch.gold_paragraph, n),
+        ]
+        losses = [part for part in parts if part is not None]
+        ranking = torch.stack(losses).mean()
+        penalty, logs = self._penalty(weights[:, len(asked) :], n)
         ramp = min(1.0, step / max(1, self.config.trainer.steps / 3)) ** 2
-        loss = ranking + self.config.pressure * ramp * (flops + 0.05 * lasso)
-        terms = float((random_weights > 0).float().mean()) * vocabulary
-        return loss, {"ranking": float(ranking.detach()), "terms": terms, "flops": float(flops.detach())}
+        loss = ranking + ramp * self._pressure(logs["paragraph_terms"]) * penalty
+        logs["ranking"] = float(ranking.detach())
+        return loss, logs
 
-    def _draw(self, step: int) -> tuple[list[Pair], random.Random]:
-        """The batch of a step, from one set, as a function of seed and step alone."""
+    def _taught(self, batch: Batch) -> torch.Tensor | None:
+        if self.teacher is None:
+            return None
+        device = self.model.device
+        with torch.autocast(device.type, enabled=False):  # the student's arithmetic is not the teacher's
+            return self.teacher.scores(batch.questions, batch.candidates).to(device)
+
+    def _ranking(
+        self,
+        scores: torch.Tensor,
+        taught: torch.Tensor | None,
+        batch: Batch,
+        gold: Sequence[int],
+        first: int,
+    ) -> torch.Tensor | None:
+        """Cross entropy of the answer among candidates of one kind, and divergence from the teacher's scores.
+
+        A candidate with the same text as the answer is not counted against it. None when no question of the
+        batch has an answer of this kind.
+        """
+        rows = [i for i, g in enumerate(gold) if g >= 0]
+        if not rows or scores.shape[1] < 2:
+            return None
+        scores = scores[rows]
+        target = torch.tensor([gold[i] - first for i in rows], device=scores.device)
+        texts = [c.text for c in batch.candidates[first : first + scores.shape[1]]]
+        same = torch.tensor([[t == texts[g] for t in texts] for g in target.tolist()], device=scores.device)
+        same[torch.arange(len(rows)), target] = False
+        scores = scores.masked_fill(same, float("-inf"))
+        loss = functional.cross_entropy(scores, target)
+        if taught is None:
+            return loss
+        goal = taught[rows, first : first + scores.shape[1]].masked_fill(same, float("-inf"))
+        divergence = functional.kl_div(
+            scores.log_softmax(1).masked_fill(same, 0), goal.softmax(1), reduction="batchmean"
+        )
+        return (1 - self.config.taught) * loss + self.config.taught * divergence
+
+    def _penalty(self, weights: torch.Tensor, n_sentences: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Squared mean weight of a term plus its mean weight, times the vocabulary; paragraphs count less.
+
+        `weights (n_candidates, sampled)` are those of random terms.
+        """
+        vocabulary = len(self.allowed)
+        total = weights.new_zeros(())
+        for part, share in ((weights[:n_sentences], 1.0), (weights[n_sentences:], self.config.relief)):
+            if len(part):
+                flops = part.mean(0).square().mean() * vocabulary
+                total = total + share * (flops + 0.05 * part.mean() * vocabulary)
+        counts = (weights > 0).float().mean(1) * vocabulary
+        logs = {"paragraph_terms": float(counts[n_sentences:].mean())}
+        if n_sentences:
+            logs["terms"] = float(counts[:n_sentences].mean())
+        return total, logs
+
+    def _pressure(self, terms: float) -> float:
+        """Return the weight of the penalty; with a target, a little more or less than at the step before."""
+        if self.config.terms is None:
+            return self.config.pressure
+        error = math.log(max(terms, 1.0) / self.config.terms)
+        moved = self.memory["log_pressure"] + CONTROL * min(1.0, max(-1.0, error))
+        self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
+        return math.exp(self.memory["log_pressure"])
+
+    def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
+        """The paragraphs of a step, from one set, as a function of seed and step alone."""
         rng = random.Random(self.seed * 7_919 + step)
         chosen = rng.choices(self.sets, [s.weight for s in self.sets])[0]
-        return rng.sample(chosen.pairs, min(chosen.batch_size, len(chosen.pairs))), rng
+        return chosen.draw(rng), rng
 
-    def _hidden(self, documents: Sequence[Passage]) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs: list[EncoderInput] = [
-            self.layout.windows(document, self.model.tokenizer)[0] for document in documents
-        ]
-        padded = pad_inputs(inputs, pool_special=self.model.config.pool_special)
-        ids, mask, segments, pooled = (t.to(self.model.device) for t in padded)
-        return self.model.hidden_states(ids, mask, segments), pooled
+    def _hidden(self, documents: Sequence[Passage]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """States `(rows, length, width)`; positions of each document's maximum; whether it has any."""
+        inputs = [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
+        numbers: dict[tuple[int, ...], int] = {}
+        rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in inputs]
+        distinct = dict(zip(reversed(rows), reversed(inputs), strict=True))
+        padded = pad_inputs([distinct[row] for row in range(len(numbers))])
+        ids, mask, segments = (t.to(self.model.device) for t in padded)
+        special = self.model.config.pool_special
+        positions, any_at_all = pooled_positions(inputs, rows, ids.shape[1], pool_special=special)
+        hidden = self.model.hidden_states(ids, mask, segments)
+        return hidden, positions.to(self.model.device), any_at_all.to(self.model.device)
 
     def _weights(self, documents: Sequence[Passage], columns: torch.Tensor) -> torch.Tensor:
         """`(n_documents, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        hidden, pooled = self._hidden(documents)
+        hidden, positions, any_at_all = self._hidden(documents)
         terms = self.model.term_matrix()[columns]
-        products = (hidden @ terms.T.to(hidden.dtype)).float()
-        products = products.masked_fill(~pooled[:, :, None], float("-inf")).amax(dim=1)
-        products = products.clamp_min(-1e6)  # a text without tokens: infinity would make gradients NaN
-        return torch.log1p(torch.relu(products * self.model.scale + self.model.bias))
+        products = (hidden.flatten(0, 1) @ terms.T.to(hidden.dtype)).float()
+        pooled = functional.embedding(positions, products).amax(dim=1)
+        weights = torch.log1p(torch.relu(pooled * self.model.scale + self.model.bias))
+        return torch.where(any_at_all[:, None], weights, torch.zeros_like(weights))
 
     def _counts(self, bags: Sequence[dict[int, float]], asked: Sequence[int]) -> torch.Tensor:
         column = {term: i for i, term in enumerate(asked)}
@@ -278,38 +363,51 @@ class SpartaTraining:
                 counts[row, column[term]] = count
         return counts.to(self.model.device)
 
-    def _same_answer(self, pairs: Sequence[Pair], documents: Sequence[Passage]) -> torch.Tensor:
-        """True where a document is the pair's own answer again, in another place."""
-        same = torch.tensor([[p.answer.text == d.text for d in documents] for p in pairs])
-        same[torch.arange(len(pairs)), torch.arange(len(pairs))] = False
-        return same.to(self.model.device)
-
     # ------------------------------------------------------------------ validation
 
     @torch.no_grad()
     def mean_reciprocal_rank(self) -> float:
-        """MRR of the held-out questions, mean over the sets; candidates are held-out and training answers."""
+        """MRR of the held-out questions, mean over the sets and over sentences and paragraphs of each.
+
+        Candidates are all held-out paragraphs, and their sentences, and some of training.
+        """
         return float(np.mean([self._set_mrr(s) for s in self.validation])) if self.validation else 0.0
 
-    def _set_mrr(self, held: PairSet) -> float:
+    def _set_mrr(self, held: ParagraphSet) -> float:
         training = next(s for s in self.sets if s.name == held.name)
-        texts = dict.fromkeys(p.answer.text for p in (*held.pairs, *training.pairs[: self.config.candidates]))
-        index = {text: i for i, text in enumerate(texts)}
-        bags = [self.tokenizer.bag(p.question) for p in held.pairs]
-        asked = sorted({term for bag in bags for term in bag})
-        columns = torch.tensor(asked, device=self.model.device)
-        order = sorted(texts, key=len)
-        weights = torch.empty(len(order), len(asked))
+        paragraphs = [*held.paragraphs, *training.paragraphs[: self.config.candidates]]
+        rng = random.Random(0)
+        asked = make_batch(held.paragraphs, rng, 1_000)
+        bags = [self.tokenizer.bag(question) for question in asked.questions]
+        terms = sorted({term for bag in bags for term in bag})
+        sentences, whole = self._all_weights(paragraphs, torch.tensor(terms, device=self.model.device))
+        counts = self._counts(bags, terms).cpu()
+        figures = []
+        with_sentence = [i for i, g in enumerate(asked.gold_sentence) if g >= 0]
+        if with_sentence and len(sentences) > len(paragraphs):
+            gold = [asked.gold_sentence[i] for i in with_sentence]
+            figures.append(_mrr(counts[with_sentence] @ sentences.T, gold))
+        gold = [g - asked.n_sentences for g in asked.gold_paragraph]
+        figures.append(_mrr(counts @ whole.T, gold))
+        return float(np.mean(figures))
+
+    def _all_weights(
+        self, paragraphs: Sequence[Paragraph], columns: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights of all sentences and of all paragraphs, in order."""
+        sentences: list[torch.Tensor] = []
+        whole: list[torch.Tensor] = []
         with torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.config.trainer.bf16):
-            for start in range(0, len(order), 32):
-                batch = order[start : start + 32]
-                rows = self._weights([Passage("", text) for text in batch], columns).float().cpu()
-                weights[[index[text] for text in batch]] = rows
-        scores = self._counts(bags, asked).cpu() @ weights.T
-        gold = torch.tensor([index[p.answer.text] for p in held.pairs])
-        own = scores[torch.arange(len(gold)), gold]
-        ranks = (scores >= own[:, None]).sum(1)  # of equal scores the last place: a dead model gains nothing
-        return float(((own > 0) / ranks).mean())
+            order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
+            rows: list[tuple[torch.Tensor, torch.Tensor]] = [(torch.empty(0), torch.empty(0))] * len(order)
+            for start in range(0, len(order), 16):
+                chosen = order[start : start + 16]
+                texts = [[*paragraphs[i].answers(), paragraphs[i].whole()] for i in chosen]
+                weights = self._weights([t for one in texts for t in one], columns).float().cpu()
+                for i, part in zip(chosen, weights.split([len(one) for one in texts]), strict=True):
+                    rows[i] = (part[:-1], part[-1:])
+        sentences, whole = [r[0] for r in rows], [r[1] for r in rows]
+        return torch.cat(sentences), torch.cat(whole)
 
     def _save_best(self) -> None:
         self.model.save_pretrained(self.folder / "best")
@@ -319,17 +417,14 @@ class SpartaTraining:
         best = SpartaModel.load(self.folder / "best")
         if best.config.quantizer:
             return
-        texts = [p.answer for s in (self.validation or self.sets) for p in s.pairs[:300]]
+        paragraphs = [p for s in (self.validation or self.sets) for p in s.paragraphs[:100]]
+        texts = [text for p in paragraphs for text in (*p.answers(), p.whole())]
         best.config = replace(best.config, quantizer=fit_quantizer(best, texts))
         best.save_pretrained(self.folder / "best", int8=self.config.int8)
 
 
-def _hold_out(sets: Sequence[PairSet], size: int) -> tuple[list[PairSet], list[PairSet]]:
-    """Split off the last pairs of each set for validation: whole stretches, as neighbours stay together."""
-    training, validation = [], []
-    for one in sets:
-        n = min(size, len(one.pairs) // 10)
-        training.append(replace(one, pairs=one.pairs[: len(one.pairs) - n]))
-        if n:
-            validation.append(replace(one, pairs=one.pairs[len(one.pairs) - n :]))
-    return training, validation
+def _mrr(scores: torch.Tensor, gold: Sequence[int]) -> float:
+    """Of equal scores the last place, and none without a score: a dead model gains nothing."""
+    own = scores[torch.arange(len(gold)), torch.tensor(gold)]
+    ranks = (scores >= own[:, None]).sum(1)
+    return float(((own > 0) / ranks).mean())

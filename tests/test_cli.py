@@ -326,7 +326,10 @@ WRONG = {
         ["index", "--corpus", "c", "--append", "--overwrite"],
         ["expected --append or --overwrite, found both"],
     ),
-    "training without pairs": (["train", "--encoder", "e", "--output", "o"], ["--pairs or --passages"]),
+    "training without pairs": (
+        ["train", "--encoder", "e", "--output", "o"],
+        ["--pairs, --articles or --passages"],
+    ),
     "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
     "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),
     "no index to list": (["terms", "y"], ["sparta-index: there is no index here"]),

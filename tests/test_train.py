@@ -3,7 +3,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError, ModelError
-from sparta.base.records import Passage
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,8 +39,11 @@ def pairs_file(records, write_jsonl, tmp_path) -> Path:
 @pytest.fixture
 def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
     """Make a training of the tiny model on the pairs; `config` and `trainer` override what is usual."""
+    from sparta.inputs import InputLayout
+    from sparta.model import SpartaConfig
     from sparta.neural.trainer import TrainerConfig
-    from sparta.train import SpartaTraining, TrainConfig, open_set
+    from sparta.train import SpartaTraining, TrainConfig
+    from sparta.traindata import open_set
 
     def make(
         name: str = "out",
@@ -49,10 +51,12 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
         trainer: dict[str, Any] | None = None,
         seed: int = 0,
         batch: int = 8,
-        pairs: Any = None,
+        data: Any = None,
+        layout: str = "pairs",
+        teacher: Any = None,
         **config: Any,
     ) -> Any:
-        one = pairs or open_set(str(pairs_file), "sentence", batch)
+        one = data or open_set(str(pairs_file), layout, batch)
         usual = {
             "steps": 12,
             "learning_rate": 1e-3,
@@ -62,9 +66,12 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
             "checkpoint_every": 4,
         }
         chosen = TrainConfig(
-            TrainerConfig(**{**usual, **(trainer or {})}), **{"sampled_terms": 50, "pressure": 0.0, **config}
+            TrainerConfig(**{**usual, **(trainer or {})}),
+            **{"sampled_terms": 50, "pressure": 0.0, "dropout": 0.1, **config},
         )
-        return SpartaTraining(make_tiny_model(seed=seed), [one], chosen, tmp_path / name)
+        shared = InputLayout(answer_segment=0, use_context=True, share_context=True)
+        model = make_tiny_model(SpartaConfig(layout=shared), seed=seed)
+        return SpartaTraining(model, [one], chosen, tmp_path / name, teacher)
 
     return make
 
@@ -72,34 +79,180 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
 # ---------------------------------------------------------------- the data
 
 
-def test_pairs(tmp_path, write_jsonl):
-    from sparta.train import read_pairs
+def read(path: Path, *arguments: Any, **options: Any) -> list[Any]:
+    from sparta.traindata import read_paragraphs
 
-    texts = ["a", "b", "c", "b", "d", "e", "f"]
+    return list(read_paragraphs(path, *arguments, **options))
+
+
+def sentences(paragraph: Any) -> list[str]:
+    return [paragraph.text[a:b] for a, b in paragraph.sentences]
+
+
+CONTEXT = "Larry founded it. Sergey did too. They met at Stanford. It grew."
+
+
+@pytest.fixture
+def squad_like(write_jsonl, tmp_path) -> Path:
     lines = [
-        {"question": f"q{i}", "positive": t, "context": f"<{t}>", "title": "T"} for i, t in enumerate(texts)
+        {"question": "who founded it?", "positive": "Larry founded it.", "context": CONTEXT, "start": 0},
+        {"question": "where did they meet?", "positive": "They met at Stanford.", "context": CONTEXT},
+        {
+            "question": "who too?",
+            "positive": "Sergey did too.",
+            "context": CONTEXT,
+            "start": 18,
+            "title": "G",
+        },
+        {"question": "what is red?", "positive": "A rose.", "title": "R"},
+        {"question": "what smells?", "positive": "A rose.", "title": "R"},
+        {"question": "what is blue?", "positive": "The sky.", "context": "nothing of the kind"},
     ]
+    return write_jsonl(tmp_path / "squad.jsonl", lines)
+
+
+def test_questions_come_together_in_their_context(squad_like):
+    first, titled, rose, sky = read(squad_like)
+    assert first.text == CONTEXT
+    assert sentences(first) == ["Larry founded it.", "Sergey did too.", "They met at Stanford.", "It grew."]
+    assert first.questions == (("who founded it?", 0), ("where did they meet?", 2))
+    assert (titled.title, titled.questions) == ("G", (("who too?", 1),))
+    assert (rose.text, rose.title) == ("A rose.", "R")
+    assert rose.questions == (("what is red?", 0), ("what smells?", 0))
+    assert (sky.text, sky.sentences) == ("The sky.", ((0, 8),)), "the context does not hold the positive"
+    assert [c.text for c in first.answers()] == sentences(first)
+    assert all(c.context == CONTEXT and CONTEXT[c.start : c.end] == c.text for c in first.answers())
+    assert rose.answers() == [rose.whole()], "a text of one sentence is no context of it"
+
+
+def test_an_answer_replaces_the_sentences_it_reaches_into(write_jsonl, tmp_path):
+    lines = [
+        {"question": "a", "positive": "founded it. Sergey", "context": CONTEXT, "start": 6},
+        {"question": "b", "positive": "Sergey did", "context": CONTEXT, "start": 18},
+        {"question": "c", "positive": "grew", "context": CONTEXT},
+    ]
+    [one] = read(write_jsonl(tmp_path / "p.jsonl", lines))
+    assert sentences(one) == ["founded it. Sergey did", "They met at Stanford.", "grew"]
+    assert one.questions == (("a", 0), ("b", 0), ("c", 2))
+
+
+def test_long_contexts_are_cut_between_sentences(squad_like):
+    parts = read(squad_like, longest=7)
+    assert [p.text for p in parts[:3]] == [
+        "Larry founded it. Sergey did too.",
+        "They met at Stanford. It grew.",
+        "Larry founded it. Sergey did too.",
+    ]
+    assert [p.questions for p in parts[:3]] == [
+        (("who founded it?", 0),),
+        (("where did they meet?", 0),),
+        (("who too?", 1),),
+    ]
+    assert [p.text for p in read(squad_like, longest=1)][:2] == ["Larry founded it.", "They met at Stanford."]
+
+
+def test_articles_are_joined_from_neighbours(write_jsonl, tmp_path):
+    texts = ["one two", "three", "one two", "four five six", "seven"]
+    lines = [{"question": f"q{i}", "positive": t} for i, t in enumerate(texts)]
     path = write_jsonl(tmp_path / "p.jsonl", lines)
-    found = list(read_pairs(path, window=2))
-    assert [p.question for p in found] == [f"q{i}" for i in range(7)]
-    assert [p.answer.text for p in found] == texts
-    assert all(p.answer.title == "T" for p in found)
-    near = [[n.text for n in p.nearby] for p in found]
-    assert near == [
-        ["b", "c"],
-        ["a", "c"],  # the other b is no negative of b
-        ["a", "b", "d"],
-        ["c", "d", "e"],
-        ["c", "b", "e", "f"],
-        ["b", "d", "f"],
-        ["d", "e"],
-    ]
-    whole = list(read_pairs(path, unit="passage", window=1, longest=2))
-    assert [p.answer.text for p in whole] == [f"<{t}" for t in texts]
-    assert [n.text for n in whole[1].nearby] == ["<a", "<c"]
+    first, second = read(path, "articles", longest=5)
+    assert (first.text, sentences(first)) == ("one two three", ["one two", "three"])
+    assert first.questions == (("q0", 0), ("q2", 0), ("q1", 1))
+    assert sentences(second) == ["four five six", "seven"]
+    assert second.questions == (("q3", 0), ("q4", 1))
     packed = tmp_path / "p.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert [p.nearby for p in read_pairs(packed, window=2)] == [p.nearby for p in found]
+    assert read(packed, "articles", longest=5) == [first, second]
+
+
+def test_passages_are_whole(squad_like):
+    first, titled, rose, sky = read(squad_like, "passages")
+    assert (first.text, first.sentences) == (CONTEXT, ())
+    assert first.questions == (("who founded it?", -1), ("where did they meet?", -1))
+    assert first.answers() == []
+    assert (titled.title, rose.text, sky.text) == ("G", "A rose.", "nothing of the kind")
+
+
+def test_negatives_stand_behind_their_positive(write_jsonl, tmp_path):
+    lines = [
+        {"question": "a", "positive": "p", "negative": ["n1", "n2", " "]},
+        {"question": "b", "positive": "n2", "negative": "p"},
+        {"question": "c", "positive": "p"},
+    ]
+    path = write_jsonl(tmp_path / "p.jsonl", lines)
+    for layout, gold in (("pairs", 0), ("passages", -1)):
+        found = read(path, layout)
+        assert [p.text for p in found] == ["p", "n1", "n2"]
+        assert [p.questions for p in found] == [(("a", gold), ("c", gold)), (), (("b", gold),)]
+
+
+def test_squad_json(tmp_path):
+    asked = [
+        {"id": "1", "question": "who founded it?", "answers": [{"text": "Larry", "answer_start": 0}]},
+        {"id": "2", "question": "where?", "answers": [{"text": "Stanford", "answer_start": 46}]},
+        {"id": "3", "question": "impossible?", "answers": []},
+    ]
+    data = {"data": [{"title": "Google", "paragraphs": [{"context": CONTEXT, "qas": asked}]}]}
+    (tmp_path / "train.json").write_text(json.dumps(data))
+    [one] = read(tmp_path / "train.json")
+    assert (one.title, one.questions) == ("Google", (("who founded it?", 0), ("where?", 2)))
+    [whole] = read(tmp_path / "train.json", "passages")
+    assert whole.questions == (("who founded it?", -1), ("where?", -1))
+
+
+def test_mrqa_jsonl(write_jsonl, tmp_path):
+    qas = [{"qid": "1", "question": "where?", "detected_answers": [{"char_spans": [[46, 53], [0, 4]]}]}]
+    path = write_jsonl(tmp_path / "m.jsonl", [{"header": {"dataset": "x"}}, {"context": CONTEXT, "qas": qas}])
+    [one] = read(path)
+    assert one.questions == (("where?", 0),), "where an answer first begins"
+
+
+def test_dpr_json(tmp_path):
+    def ctx(text: str) -> dict[str, str]:
+        return {"title": text.upper(), "text": text}
+
+    data = [
+        {
+            "question": "q",
+            "answers": ["x"],
+            "positive_ctxs": [ctx("p"), ctx("p2")],
+            "hard_negative_ctxs": [ctx("h")],
+            "negative_ctxs": [ctx("n1"), ctx("n2")],
+        },
+        {"question": "none", "positive_ctxs": []},
+        {"question": "r", "positive_ctxs": [ctx("h")]},
+    ]
+    (tmp_path / "dpr.json").write_text(json.dumps(data))
+    found = read(tmp_path / "dpr.json")
+    assert [(p.title, p.text) for p in found] == [("P", "p"), ("N1", "n1"), ("H", "h")]
+    assert [p.questions for p in found] == [(("q", -1),), (), (("r", -1),)]
+    data[0]["positive_ctxs"] = [{"title": "no text"}]
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=r"expected DPR JSON.*KeyError: 'text'") as caught:
+        read(tmp_path / "bad.json")
+    assert caught.value.where.endswith("bad.json: question 1")
+
+
+def test_triples(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("q\tp\tn\nr\tp\tm\n")
+    found = read(path)
+    assert [p.text for p in found] == ["p", "n", "m"]
+    assert found[0].questions == (("q", 0), ("r", 0))
+    path.write_text("q\tp\n")
+    with pytest.raises(InputError, match=r"expected 3 columns .* found 2") as caught:
+        read(path)
+    assert caught.value.where == f"{path}:1"
+
+
+def test_a_set_with_few_questions_still_draws(training):
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    asked = Paragraph("moon", "", ((0, 4),), (("moon", 0),))
+    others = tuple(Paragraph(text) for text in "abcdefgh")
+    [one] = training(data=ParagraphSet("few", (asked, *others), 1.0, 6), held_out=0, mined=False).sets
+    drawn_texts = {p.text for _ in range(10) for p in one.draw(random.Random(_))}
+    assert drawn_texts == {"moon", "a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -115,55 +268,52 @@ def test_pairs(tmp_path, write_jsonl):
     ],
 )
 def test_bad_pairs(tmp_path, line, message):
-    from sparta.train import open_set
+    from sparta.traindata import open_set
 
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b'{"question": "q", "positive": "p"}\n\n' + line)
     with pytest.raises(InputError, match=message) as caught:
-        open_set(str(path), "sentence", 1)
+        open_set(str(path), "pairs", 1)
     assert caught.value.where == f"{path}:3"
 
 
 def test_bad_files(tmp_path, pairs_file):
-    from sparta.train import open_set
+    from sparta.traindata import open_set
 
     with pytest.raises(InputError, match="no such file"):
-        open_set(str(tmp_path / "none.jsonl"), "sentence", 2)
+        open_set(str(tmp_path / "none.jsonl"), "pairs", 2)
     broken = tmp_path / "broken.jsonl.gz"
     broken.write_bytes(gzip.compress(pairs_file.read_bytes())[:-20])
     with pytest.raises(InputError, match="broken gzip"):
-        open_set(str(broken), "sentence", 2)
+        open_set(str(broken), "pairs", 2)
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="at least 2 pairs, one batch, found 0"):
-        open_set(str(tmp_path / "empty.jsonl"), "sentence", 2)
-    with pytest.raises(InputError, match="at least 81 pairs, one batch, found 80"):
-        open_set(str(pairs_file), "sentence", 81)
+    with pytest.raises(InputError, match="at least 2 different texts, one batch, found 0"):
+        open_set(str(tmp_path / "empty.jsonl"), "pairs", 2)
+    with pytest.raises(InputError, match="at least 81 different texts, one batch, found 80"):
+        open_set(str(pairs_file), "pairs", 81)
     with pytest.raises(InputError, match="expected FILE=WEIGHT with a number"):
-        open_set(f"{pairs_file}=much", "sentence", 2)
-    assert open_set(f"{pairs_file}=0.25", "sentence", 2).weight == 0.25
+        open_set(f"{pairs_file}=much", "pairs", 2)
+    assert open_set(f"{pairs_file}=0.25", "pairs", 2).weight == 0.25
 
 
 def test_whole_stretches_are_held_out(training, records):
     made = training(held_out=5)
     (held,), (rest,) = made.validation, made.sets
-    assert [p.question for p in held.pairs] == [r["question"] for r in records[75:]]
-    assert [p.question for p in rest.pairs] == [r["question"] for r in records[:75]]
-    assert len(training(held_out=300).validation[0].pairs) == 8  # a tenth at most
+    assert [p.questions[0][0] for p in held.paragraphs] == [r["question"] for r in records[75:]]
+    assert [p.questions[0][0] for p in rest.paragraphs] == [r["question"] for r in records[:75]]
+    assert len(training(held_out=300).validation[0].paragraphs) == 8  # a tenth at most
+
+
+# ---------------------------------------------------------------- batches
 
 
 def drawn(made: Any, step: int) -> tuple[list[str], list[str]]:
     """The questions and the documents that the loss of a step looks at."""
-    seen: list[str] = []
-    original = made._weights
+    from sparta.train import make_batch
 
-    def look(documents: Any, columns: Any) -> Any:
-        seen.extend(d.text for d in documents)
-        return original(documents, columns)
-
-    made._weights = look
-    made.loss(step)
-    made._weights = original
-    return [p.question for p in made._draw(step)[0]], seen
+    paragraphs, rng = made._draw(step)
+    batch = make_batch(paragraphs, rng, made.config.questions)
+    return batch.questions, [c.text for c in batch.candidates]
 
 
 def test_batches_are_a_function_of_seed_and_step(training):
@@ -176,25 +326,58 @@ def test_batches_are_a_function_of_seed_and_step(training):
     assert [drawn(other, step) for step in range(6)] != forward
 
 
-def test_nearby_negatives_are_neighbours(training, records):
+def test_near_texts_stand_beside_each_other(training, records):
+    """Without mined ones, three neighbours of the file from each of the random places (§3.3's two halves)."""
     place = {r["positive"]: i for i, r in enumerate(records)}
-    asked = {r["question"]: i for i, r in enumerate(records)}
-    made = training()
-    distances = Counter()
+    made = training(mined=False)
     for step in range(20):
-        questions, documents = drawn(made, step)
-        assert len(documents) == 16
-        for question, answer, nearby in zip(questions, documents[:8], documents[8:], strict=True):
-            assert place[answer] == asked[question]
-            distances[abs(place[nearby] - place[answer])] += 1
-    assert min(distances) == 1
-    assert max(distances) == 12
+        texts = [p.text for p in made._draw(step)[0]]
+        assert len(set(texts)) == 8
+        at = [place[t] for t in texts]
+        assert sum(b - a == 1 for a, b in pairwise(at)) >= 4
+        assert max(at) - min(at) > 8
+
+
+def test_mined_texts_are_those_that_bm25_confuses(training, words):
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    texts = [f"{words[0]} {words[1]} {words[i + 10]}" for i in range(4)] + words[2:10]
+    asked = [f"{words[0]} {words[i + 10]}" for i in range(4)] + words[2:10]
+    made = tuple(Paragraph(t, "", ((0, len(t)),), ((q, 0),)) for t, q in zip(texts, asked, strict=True))
+    [mined] = training(data=ParagraphSet("m", made, 1.0, 4), held_out=0).sets
+    assert [set(near) for near in mined.near[:4]] == [{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}]
+    assert all(near == () for near in mined.near[4:])
+    rng = random.Random(1)
+    beside = Counter(tuple(sorted(mined._beside(0, rng))) for _ in range(200))
+    assert 60 < beside[(1, 2)] < 190, "half of the time the neighbours of the file"
+    assert {n for pair in beside for n in pair} == {1, 2, 3}
+
+
+def test_the_right_answers_of_a_batch(squad_like):
+    from sparta.train import make_batch
+
+    paragraphs = read(squad_like)
+    batch = make_batch([*paragraphs, *read(squad_like, "passages")], random.Random(2), 1)
+    texts = [c.text for c in batch.candidates]
+    assert texts[: batch.n_sentences] == [t for p in paragraphs for t in sentences(p)]
+    assert texts[batch.n_sentences :] == [p.text for p in [*paragraphs, *read(squad_like, "passages")]]
+    right = {"who founded it?": "Larry founded it.", "where did they meet?": "They met at Stanford."}
+    assert len(batch.questions) == 8
+    gold = zip(batch.questions, batch.gold_sentence, batch.gold_paragraph, strict=True)
+    for number, (question, sentence, paragraph) in enumerate(gold):
+        assert question in [q for q, _ in [*paragraphs, *paragraphs][number].questions]
+        if number >= 4:
+            assert sentence == -1
+        elif question in right:
+            assert texts[sentence] == right[question]
+        assert paragraph == batch.n_sentences + number
+    assert len(make_batch(paragraphs, random.Random(2), 9).questions) == 6
 
 
 # ---------------------------------------------------------------- the loss
 
 
-def dense(model: Any, texts: list[str]) -> np.ndarray:
+def dense(model: Any, texts: list[Any]) -> np.ndarray:
     return model.encode_document(texts, dtype="fp32").toarray().astype(np.float64)
 
 
@@ -202,64 +385,120 @@ def bags(model: Any, questions: list[str]) -> np.ndarray:
     return model.encode_query(questions).toarray().astype(np.float64)
 
 
-def pair(question: str, answer: str, *nearby: str) -> Any:
-    from sparta.train import Pair
+def hand_made() -> Any:
+    from sparta.traindata import Paragraph, ParagraphSet
 
-    return Pair(question, Passage("", answer), tuple(Passage("", text) for text in nearby))
+    def paragraph(text: str, *asked: tuple[str, int]) -> Any:
+        spans, at = [], 0
+        for part in text.split(". "):
+            spans.append((at, at + len(part)))
+            at += len(part) + 2
+        return Paragraph(text, "", tuple(spans), asked)
+
+    paragraphs = (
+        paragraph("larry page founded google. google was sold", ("who founded google", 0), ("sold", 1)),
+        paragraph("the moon of the earth. a house in the city", ("moon moon earth", 0)),
+        paragraph("jupiter. the moon of the earth", ("the planet", 0)),  # an answer of another once more
+        paragraph("paris", ("capital of france", 0)),
+    )
+    return ParagraphSet("hand", paragraphs, 1.0, 4)
 
 
-HAND_MADE = [
-    ("who founded google", "larry page founded google", "google was sold"),
-    ("moon moon earth", "the moon of the earth", "a house in the city"),
-    ("the planet", "the moon of the earth", "jupiter"),  # the same answer once more
-    ("capital of france", "paris", "larry page founded google"),  # near it stands another's answer
-]
+def expected_loss(made: Any, batch: Any) -> float:
+    """Eq. 7 in plain NumPy: minus the log of the own share among all sentences; the same among all texts."""
+    scores = bags(made.model, batch.questions) @ dense(made.model, batch.candidates).T
+    assert scores.std() > 0.1
+    means = []
+    for gold, part in (
+        (batch.gold_sentence, range(batch.n_sentences)),
+        (batch.gold_paragraph, range(batch.n_sentences, len(batch.candidates))),
+    ):
+        losses = []
+        for row, own in enumerate(gold):
+            text = batch.candidates[own].text
+            others = [j for j in part if j == own or batch.candidates[j].text != text]
+            exponents = np.exp(scores[row, others])
+            losses.append(-np.log(np.exp(scores[row, own]) / exponents.sum()))
+        means.append(np.mean(losses))
+    return float(np.mean(means))
 
 
 def test_the_loss_is_eq_7(training):
-    """Minus the log of the share of the own answer among all answers and nearby texts."""
-    from sparta.train import PairSet
+    from sparta.train import make_batch
 
-    made = training(pairs=PairSet("hand", tuple(pair(*row) for row in HAND_MADE), 1.0, 4), held_out=0)
+    made = training(data=hand_made(), held_out=0)
     made.model.eval()
     loss, logs = made.loss(0)
-    drawn_pairs, _ = made._draw(0)
-    assert sorted(p.question for p in drawn_pairs) == sorted(row[0] for row in HAND_MADE)
-    documents = [p.answer.text for p in drawn_pairs] + [p.nearby[0].text for p in drawn_pairs]
-    scores = bags(made.model, [p.question for p in drawn_pairs]) @ dense(made.model, documents).T
-    losses = []
-    for i, one in enumerate(drawn_pairs):
-        others = [j for j, text in enumerate(documents) if j == i or text != one.answer.text]
-        exponents = np.exp(scores[i, others])
-        losses.append(-np.log(np.exp(scores[i, i]) / exponents.sum()))
-    assert scores.std() > 0.1
-    assert loss.item() == pytest.approx(np.mean(losses), rel=1e-4)
+    paragraphs, rng = made._draw(0)
+    batch = make_batch(paragraphs, rng, 3)
+    assert len(batch.questions) == 5
+    assert loss.item() == pytest.approx(expected_loss(made, batch), rel=1e-4)
     assert logs["ranking"] == pytest.approx(loss.item())
+
+
+def test_a_teacher_adds_the_divergence_from_its_scores(training):
+    """A teacher who gives all the same score is met by a model that does."""
+    import torch
+
+    class Indifferent:
+        name = "indifferent"
+
+        def scores(self, questions: Any, candidates: Any) -> Any:
+            return torch.full((len(questions), len(candidates)), 3.0)
+
+    losses = {}
+    for taught in (0.0, 0.25, 1.0):
+        made = training(f"t{taught}", data=hand_made(), held_out=0, teacher=Indifferent(), taught=taught)
+        made.model.eval()
+        losses[taught] = made.loss(0)[0].item()
+    plain = training("plain", data=hand_made(), held_out=0)
+    plain.model.eval()
+    assert losses[0.0] == pytest.approx(plain.loss(0)[0].item())
+    assert losses[0.25] == pytest.approx(0.75 * losses[0.0] + 0.25 * losses[1.0])
+    plain.model.scale.data.fill_(0)
+    plain.model.bias.data.fill_(1)
+    made.model.load_state_dict(plain.model.state_dict())
+    assert made.loss(0)[0].item() == pytest.approx(0, abs=1e-6), "as indifferent as the teacher"
+    assert losses[1.0] > 0.01
 
 
 def test_the_penalty_is_squared_mean_and_mean_weight(training):
     """Estimated on a sample; on many samples it comes near the sum over the vocabulary."""
-    made = training(pressure=1.0, sampled_terms=20_000, trainer={"steps": 3})
+    from sparta.train import make_batch
+
+    made = training(pressure=1.0, sampled_terms=20_000, trainer={"steps": 3}, data=hand_made(), held_out=0)
     made.model.eval()
     without = made.loss(0)[1]["ranking"]
     assert made.loss(0)[0].item() == pytest.approx(without)  # it begins with none
     loss, logs = made.loss(3)
-    _, documents = drawn(made, 3)
-    weights = dense(made.model, documents)
-    squared, mean = (weights.mean(0) ** 2).sum(), weights.mean(0).sum()
-    assert logs["flops"] == pytest.approx(squared, rel=0.05)
-    assert logs["terms"] == pytest.approx((weights > 0).sum(1).mean(), rel=0.05)
-    assert loss.item() - logs["ranking"] == pytest.approx(squared + 0.05 * mean, rel=0.05)
+    paragraphs, rng = made._draw(3)
+    batch = make_batch(paragraphs, rng, 3)
+    weights = dense(made.model, batch.candidates)
+    total = 0.0
+    for part, share in ((weights[: batch.n_sentences], 1), (weights[batch.n_sentences :], 0.3)):
+        total += share * ((part.mean(0) ** 2).sum() + 0.05 * part.mean(0).sum())
+    terms = (weights > 0).sum(1)
+    assert logs["terms"] == pytest.approx(terms[: batch.n_sentences].mean(), rel=0.05)
+    assert logs["paragraph_terms"] == pytest.approx(terms[batch.n_sentences :].mean(), rel=0.05)
+    assert loss.item() - logs["ranking"] == pytest.approx(total, rel=0.05)
 
 
 def test_texts_without_tokens_leave_the_gradients_finite(training):
-    from sparta.train import PairSet
+    from sparta.traindata import Paragraph, ParagraphSet
 
-    rows = [("moon", "\u200b\u200b", "earth"), ("earth", "earth moon", "\u200b")]
-    made = training(pairs=PairSet("odd", tuple(pair(*row) for row in rows), 1.0, 2), held_out=0)
+    texts = ["\u200b\u200b", "earth moon", "\u200b"]
+    made = training(
+        data=ParagraphSet(
+            "odd", tuple(Paragraph(t, "", ((0, len(t)),), (("moon", 0),)) for t in texts), 1.0, 3
+        ),
+        held_out=0,
+    )
     loss, _ = made.loss(0)
     loss.backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in made.model.parameters())
+
+
+# ---------------------------------------------------------------- validation
 
 
 def forget_the_words(model: Any) -> None:
@@ -391,7 +630,7 @@ def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
     assert state.best > 2 * before
     best = load_model(made.folder / "best")
     assert best.config.quantizer.bits == 8
-    largest = max(dense(best, [p.answer.text for p in made.validation[0].pairs]).max(), 0)
+    largest = max(dense(best, [p.text for p in made.validation[0].paragraphs]).max(), 0)
     assert largest <= best.config.quantizer.max_weight <= 1.2 * largest
 
 
@@ -407,10 +646,31 @@ def test_pressure_makes_fewer_terms(training):
         )
         made.run()
         made.model.eval()
-        texts = [p.answer.text for p in made.sets[0].pairs[:40]]
+        texts = [p.text for p in made.sets[0].paragraphs[:40]]
         terms.append((dense(made.model, texts) > 0).sum(1).mean())
     assert terms[1] < 0.7 * terms[0]
     assert terms[1] > 0
+
+
+def test_a_number_of_terms_can_be_asked_for(training):
+    """The pressure moves until it is reached, and goes on where it was after a stop."""
+    counts = {}
+    for wanted in (40, 150):
+        made = training(
+            f"n{wanted}",
+            terms=wanted,
+            pressure=0.001,
+            trainer={"steps": 240, "learning_rate": 2e-3, "validate_every": 240, "checkpoint_every": 120},
+            sampled_terms=200,
+            scale_rate=1.0,
+            dropout=0.0,
+        )
+        made.run()
+        lines = [json.loads(line) for line in (made.folder / "log.jsonl").read_text().splitlines()]
+        counts[wanted] = np.mean([line["paragraph_terms"] for line in lines[-31:] if "loss" in line])
+    assert counts[40] < counts[150]
+    assert 20 < counts[40] < 80
+    assert 75 < counts[150] < 300
 
 
 # ---------------------------------------------------------------- the command's function
@@ -427,7 +687,8 @@ def encoder_folder(make_tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def train(encoder_folder, pairs_file, tmp_path) -> Callable[..., Any]:
-    from sparta.train import open_set, train_model
+    from sparta.train import train_model
+    from sparta.traindata import open_set
 
     def run(name: str, **change: Any) -> Any:
         usual = {
@@ -440,7 +701,7 @@ def train(encoder_folder, pairs_file, tmp_path) -> Callable[..., Any]:
             "seed": 2,
             "device": "cpu",
         }
-        return train_model([open_set(str(pairs_file), "sentence", 8)], **{**usual, **change})
+        return train_model([open_set(str(pairs_file), "pairs", 8)], **{**usual, **change})
 
     return run
 
@@ -497,17 +758,91 @@ def test_no_encoder(train, tmp_path):
 
 def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
     from sparta.neural.trainer import TrainerConfig
-    from sparta.train import PairSet, SpartaTraining, TrainConfig
+    from sparta.train import SpartaTraining, TrainConfig
+    from sparta.traindata import Paragraph, ParagraphSet
 
     sets = [
-        PairSet(name, tuple(pair(f"{name} {w}", w) for w in words[:20]), weight, size)
+        ParagraphSet(
+            name,
+            tuple(Paragraph(w, "", ((0, len(w)),), ((f"{name} {w}", 0),)) for w in words[:20]),
+            weight,
+            size,
+        )
         for name, weight, size in (("a", 3.0, 4), ("b", 1.0, 6))
     ]
     made = SpartaTraining(make_tiny_model(), sets, TrainConfig(TrainerConfig(10)), tmp_path)
     batches = [made._draw(step)[0] for step in range(400)]
-    names = Counter(batch[0].question[0] for batch in batches)
+    names = Counter(batch[0].questions[0][0][0] for batch in batches)
     assert 260 < names["a"] < 340
     for batch in batches:
-        assert len({p.question for p in batch}) == (4 if batch[0].question[0] == "a" else 6)
-        assert len({p.question[0] for p in batch}) == 1
-    assert replace(sets[0], pairs=()) == replace(made.sets[0], pairs=())
+        asked = [p.questions[0][0] for p in batch]
+        assert len(set(asked)) == (4 if asked[0][0] == "a" else 6)
+        assert len({question[0] for question in asked}) == 1
+
+
+def test_the_layouts_of_a_model(train):
+    """In a shared context by default, marked by segments as in the paper, or alone."""
+    from sparta.load import load_model
+
+    layouts = [
+        load_model(train(name, **options).folder).config.layout
+        for name, options in (("a", {}), ("b", {"segments": True}), ("c", {"alone": True}))
+    ]
+    assert [(one.use_context, one.share_context, one.answer_segment) for one in layouts] == [
+        (True, True, 0),
+        (True, False, 1),
+        (False, False, 0),
+    ]
+
+
+def test_distillation_from_bm25_and_a_bi_encoder(train, encoder_folder, tmp_path):
+    result = train("out", teachers=["bm25=0.5", f"{encoder_folder}=20"])
+    assert 0 < result.validation <= 1
+    plain = train("plain")
+    assert files(plain.folder) != files(result.folder)
+    again = train("again", teachers=["bm25=0.5", f"{encoder_folder}=20"])
+    assert files(again.folder) == files(result.folder)
+    with pytest.raises(InputError, match="expected the same training settings"):
+        train("out", resume=True)
+    with pytest.raises(InputError, match="expected TEACHER=WEIGHT with a number"):
+        train("bad", teachers=["bm25=much"])
+
+
+def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
+    """BM25 against its formula, the bi-encoder against a forward pass of one text."""
+    import torch
+
+    from sparta.base.records import Passage
+    from sparta.teachers import DenseTeacher, LexicalTeacher, Mixture
+    from sparta.tokenize import QueryTokenizer
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    texts = ["the moon of the earth", "the moon", "larry page founded google", "a house"]
+    asked = ["moon moon", "google house"]
+    one = ParagraphSet("s", tuple(Paragraph(t) for t in texts))
+    lexical = LexicalTeacher([one], QueryTokenizer(tiny_tokenizer))
+    candidates = [Passage("", t) for t in texts]
+    scores = lexical.scores(asked, candidates)
+    mean = np.mean([5, 2, 4, 2])
+
+    def weight(n: int, holding: int, length: int) -> float:
+        idf = np.log(1 + (4 - holding + 0.5) / (holding + 0.5))
+        return float(idf * n / (n + 0.9 * (0.6 + 0.4 * length / mean)))
+
+    expected = [[2 * weight(1, 2, 5), 2 * weight(1, 2, 2), 0, 0], [0, 0, weight(1, 1, 4), weight(1, 1, 2)]]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    teacher = DenseTeacher(str(encoder_folder), prefix="the ")
+    cosines = teacher.scores(asked, candidates)
+    encoder = teacher.encoder
+
+    def vector(text: str) -> Any:
+        ids = torch.tensor([tiny_tokenizer.encode(text).ids])
+        with torch.no_grad():
+            state = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, 0]
+        return state / state.norm()
+
+    by_hand = [[float(vector("the " + q) @ vector(t)) for t in texts] for q in asked]
+    np.testing.assert_allclose(cosines, by_hand, atol=0.02)
+    mixture = Mixture([(lexical, 0.5), (teacher, 20.0)], temperature=2)
+    np.testing.assert_allclose(mixture.scores(asked, candidates), 0.25 * scores + 10 * cosines, rtol=1e-5)
+    assert mixture.name == f"0.5 bm25 + 20 {encoder_folder.name}"

@@ -54,7 +54,8 @@ class Trainer:
 
     `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives
     the figure to maximise; `save_best` is called when it improves. The folder gets `log.jsonl` and
-    `state.pt`. `facts` are what else must be the same for a training to be continued.
+    `state.pt`. `facts` are what else must be the same for a training to be continued; `memory` is what the
+    loss carries from step to step: it is kept in the checkpoint.
     """
 
     def __init__(
@@ -67,13 +68,15 @@ class Trainer:
         config: TrainerConfig,
         folder: Path,
         facts: Mapping[str, Any] | None = None,
+        memory: dict[str, float] | None = None,
     ) -> None:
         self.model, self.loss, self.validate, self.save_best = model, loss, validate, save_best
         self.config, self.folder = config, folder
         self.facts = {**(facts or {}), "trainer": asdict(config)}
+        self.memory = {} if memory is None else memory
         self.groups = [dict(g) for g in groups]
         self.optimizer = torch.optim.Adam(
-            [{"params": g["params"]} for g in self.groups], lr=config.learning_rate
+            [{"params": g["params"]} for g in self.groups], lr=config.learning_rate, fused=True
         )
         self.state = TrainerState()
 
@@ -139,6 +142,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "state": asdict(self.state),
             "facts": self.facts,
+            "memory": self.memory,
             "torch_rng": torch.get_rng_state(),
         }
         with atomic_path(self.folder / "state.pt") as temporary:
@@ -155,6 +159,7 @@ class Trainer:
         self.model.load_state_dict(payload["model"])
         self.optimizer.load_state_dict(payload["optimizer"])
         self.state = TrainerState(**payload["state"])
+        self.memory.update(payload["memory"])
         torch.set_rng_state(payload["torch_rng"])
         self._cut_log()
 
@@ -164,6 +169,13 @@ class Trainer:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if _step_of(line) <= self.state.step]
         atomic_write(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def set_dropout(module: nn.Module, probability: float) -> None:
+    """Give all dropout layers this probability; on a CPU, none makes a step several times faster."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = probability
 
 
 def _step_of(line: str) -> float:

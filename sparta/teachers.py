@@ -1,0 +1,150 @@
+"""Teachers: other rankers whose scores a model in training learns to give (listwise distillation)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.model import load_encoder
+from sparta.neural.encoding import length_sorted_batches, pick_dtype
+from sparta.tokenize import QueryTokenizer, load_tokenizer
+from sparta.traindata import Bm25, ParagraphSet, bag_matrix
+
+BM25 = "bm25"
+QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
+_LONGEST = 256
+_TOKEN_BUDGET = 4096
+
+
+class Teacher(Protocol):
+    """Scores candidates for questions."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the record of a training."""
+        ...
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        ...
+
+
+@dataclass
+class Mixture:
+    """The weighted sum of several teachers' scores, divided by a temperature."""
+
+    teachers: Sequence[tuple[Teacher, float]]
+    temperature: float = 2.0
+
+    @property
+    def name(self) -> str:
+        """All teachers with their weights."""
+        return " + ".join(f"{weight:g} {one.name}" for one, weight in self.teachers)
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        parts = [weight * one.scores(questions, candidates) for one, weight in self.teachers]
+        return torch.stack(parts).sum(0) / self.temperature
+
+
+class LexicalTeacher:
+    """BM25 over wordpieces, with the document frequencies and the mean length of the training texts."""
+
+    name = BM25
+
+    def __init__(self, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> None:
+        texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
+        self.bm25 = Bm25(sorted(texts), tokenizer)
+        self.tokenizer = tokenizer
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        documents = self.bm25.weigh([f"{c.title} {c.text}" for c in candidates])
+        found = bag_matrix(questions, self.tokenizer) @ documents.T
+        return torch.from_numpy(found.toarray().astype(np.float32))
+
+
+class DenseTeacher:
+    """Cosine of a bi-encoder from a folder or a hub id; vectors of texts that come again are kept.
+
+    Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of [CLS].
+    """
+
+    def __init__(self, name: str, *, prefix: str = QUERY_PREFIX, device: str | None = None) -> None:
+        self.name = Path(name).name
+        self.encoder = load_encoder(name).to(device or "cpu")
+        self.tokenizer = load_tokenizer(name)
+        self.tokenizer.enable_truncation(_LONGEST)
+        self.mean = _pools_by_mean(Path(name))
+        self.prefix = "" if self.mean else prefix
+        self._known: dict[str, torch.Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder is."""
+        return next(self.encoder.parameters()).device
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`, between -1 and 1."""
+        asked = self.embed([self.prefix + q for q in questions])
+        return asked @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+        """`(n, width) float32` of length 1."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(new)]
+        for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
+            chosen = [new[i] for i in batch]
+            for text, vector in zip(chosen, self._encode(chosen), strict=True):
+                self._known[text] = vector.half()
+        return torch.stack([self._known[text] for text in texts]).float()
+
+    @torch.no_grad()
+    def _encode(self, texts: Sequence[str]) -> torch.Tensor:
+        encoded = self.tokenizer.encode_batch(list(texts))
+        longest = max(len(e.ids) for e in encoded)
+        ids = torch.zeros(len(encoded), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, one in enumerate(encoded):
+            ids[row, : len(one.ids)] = torch.tensor(one.ids)
+            mask[row, : len(one.ids)] = 1
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        dtype = pick_dtype("auto", self.device)
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        shown = mask[:, :, None].float()
+        pooled = (states * shown).sum(1) / shown.sum(1) if self.mean else states[:, 0]
+        return functional.normalize(pooled, dim=1).cpu()
+
+
+def _pools_by_mean(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))
+
+
+def open_teacher(
+    names: Sequence[str], sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer, device: str | None = None
+) -> Mixture | None:
+    """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named."""
+    teachers: list[tuple[Teacher, float]] = []
+    for given in names:
+        name, _, weight = given.partition("=")
+        try:
+            factor = float(weight) if weight else 1.0
+        except ValueError:
+            raise InputError(f"expected TEACHER=WEIGHT with a number, found {given!r}") from None
+        one = LexicalTeacher(sets, tokenizer) if name == BM25 else DenseTeacher(name, device=device)
+        teachers.append((one, factor))
+    return Mixture(teachers) if teachers else None

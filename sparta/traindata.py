@@ -1,0 +1,407 @@
+"""What SPARTA is trained on: paragraphs, their sentences, the questions they answer, and batches."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from sparta.base.asked import AskedText, read_mrqa, read_squad, read_whole, stored_form
+from sparta.base.corpus import decoded, parse_object, placed, string_field
+from sparta.base.errors import InputError
+from sparta.base.files import numbered_lines
+from sparta.base.records import Passage
+from sparta.sentences import sentence_splitter
+from sparta.tokenize import QueryTokenizer
+
+Span = tuple[int, int]
+LAYOUTS = ("pairs", "articles", "passages")
+LONGEST_WORDS = 130
+LONGEST_CHARACTERS = 1200
+DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
+NEIGHBOURS = 3
+"""Paragraphs of one group: near ones stand beside each other in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A text, the spans of its sentences (those that are candidates), and questions with their sentence.
+
+    A question whose answer is the whole text has sentence -1.
+    """
+
+    text: str
+    title: str = ""
+    sentences: tuple[Span, ...] = ()
+    questions: tuple[tuple[str, int], ...] = ()
+
+    def whole(self) -> Passage:
+        """Return the paragraph as a candidate."""
+        return Passage("", self.text, self.title)
+
+    def answers(self) -> list[Passage]:
+        """Return each sentence as a candidate in its context; a paragraph of one sentence has no other."""
+        if self.sentences == ((0, len(self.text)),):
+            return [self.whole()]
+        return [Passage("", self.text[a:b], self.title, self.text, a, b) for a, b in self.sentences]
+
+
+@dataclass(frozen=True, slots=True)
+class ParagraphSet:
+    """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
+
+    `near` names, for each paragraph, others that its questions could be taken for (mined negatives); `seeds`
+    are the paragraphs that have questions.
+    """
+
+    name: str
+    paragraphs: tuple[Paragraph, ...]
+    weight: float = 1.0
+    batch_size: int = 12
+    near: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        seeds = tuple(i for i, p in enumerate(self.paragraphs) if p.questions)
+        object.__setattr__(self, "seeds", seeds)
+
+    @property
+    def n_questions(self) -> int:
+        """How many questions all paragraphs have."""
+        return sum(len(p.questions) for p in self.paragraphs)
+
+    def draw(self, rng: random.Random) -> list[Paragraph]:
+        """Return the paragraphs of one batch: groups of near ones, from random places."""
+        chosen: dict[int, None] = {}
+        size = min(self.batch_size, len(self.paragraphs))
+        for _ in range(20 * size):  # a set with few questions cannot fill every batch
+            if len(chosen) == size:
+                break
+            seed = rng.choice(self.seeds)
+            group = [seed, *self._beside(seed, rng)]
+            chosen.update(dict.fromkeys(group[: size - len(chosen)]))
+        return [self.paragraphs[i] for i in chosen]
+
+    def _beside(self, seed: int, rng: random.Random) -> list[int]:
+        """Two more of a group: mined ones if there are any, else what stands beside it in the file."""
+        mined = self.near[seed] if self.near else ()
+        if mined and rng.random() < 0.5:
+            return rng.sample(mined, min(len(mined), NEIGHBOURS - 1))
+        return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
+
+
+def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
+    """Return a training set from `FILE` or `FILE=WEIGHT`.
+
+    :param layout: `pairs`: the answer is the positive, inside its context when the record has one;
+        `articles`: the same, and records without context that stand beside each other come from one text,
+        so that they are each other's context; `passages`: the answer is the whole context.
+    """
+    path, _, weight = name.partition("=")
+    try:
+        factor = float(weight) if weight else 1.0
+    except ValueError:
+        raise InputError(f"expected FILE=WEIGHT with a number, found {name!r}") from None
+    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest))
+    if len(paragraphs) < batch_size:
+        raise InputError(
+            f"expected at least {batch_size} different texts, one batch, found {len(paragraphs)}",
+            where=path,
+            remedy="give more pairs, or a smaller batch size",
+        )
+    return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size)
+
+
+def read_paragraphs(
+    path: Path, layout: str = "pairs", *, longest: int = LONGEST_WORDS
+) -> Iterator[Paragraph]:
+    """Yield the paragraphs of a training file, in its order; long ones are cut at sentences.
+
+    Pairs are JSONL: `question`, `positive`, maybe `context` with `start` and `end` (what the positive stands
+    in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
+    questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, and TSV of
+    triples (question, positive, negative). Negatives stand behind their positive, without questions.
+    """
+    form = _form(path)
+    if form in ("squad", "mrqa"):
+        texts = read_squad(path) if form == "squad" else read_mrqa(path)
+        yield from _asked_texts(texts, layout, longest)
+        return
+    records = {"pairs": _read_jsonl, "dpr": _read_dpr, "triples": _read_triples}[form](path)
+    if layout == "passages" or form == "dpr":
+        yield from _passages(records)
+        return
+    spans = sentence_splitter("en")
+    texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
+    alone: list[dict[str, Any]] = []
+    for record in records:
+        context, span = _context(record)
+        if context:
+            key = (str(record.get("title") or ""), context)
+            texts_of.setdefault(key, []).append((str(record["question"]), span))
+        else:
+            alone.append(record)
+    for (title, context), asked in texts_of.items():
+        yield from cut(context, title, _sentences(context, asked, spans(context)), asked, longest)
+    yield from _alone(alone, longest if layout == "articles" else 0)
+
+
+def _form(path: Path) -> str:
+    """Tell a file's form from its name and its first character or record."""
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".tsv"):
+        return "triples"
+    for number, line in numbered_lines(path):
+        if name.endswith(".json"):
+            return "dpr" if line.lstrip().startswith(b"[") else "squad"
+        with placed(f"{path}:{number}"):
+            record = parse_object(decoded(line))
+        return "mrqa" if "header" in record or "qas" in record else "pairs"
+    return "pairs"
+
+
+def _asked_texts(texts: Iterable[AskedText], layout: str, longest: int) -> Iterator[Paragraph]:
+    """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
+    spans = sentence_splitter("en")
+    for one in texts:
+        asked = [(question, begins) for _, question, begins in one.questions if question and begins]
+        if layout == "passages":
+            if asked:
+                questions = tuple((question, -1) for question, _ in asked)
+                yield Paragraph(one.text[:LONGEST_CHARACTERS], one.title, (), questions)
+            continue
+        sentences = spans(one.text)
+        placed_in = [
+            (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
+            for question, begins in asked
+        ]
+        found = [(question, span) for question, span in placed_in if span]
+        yield from cut(one.text, one.title, sentences, found, longest)
+
+
+def _context(record: dict[str, Any]) -> tuple[str, Span]:
+    """Return what the positive stands in, and where; nothing when the record does not say."""
+    context, positive = str(record.get("context") or ""), str(record["positive"])
+    if not context:
+        return "", (0, 0)
+    start = record.get("start")
+    if not isinstance(start, int) or context[start : start + len(positive)] != positive:
+        start = context.find(positive)
+    return (context, (start, start + len(positive))) if start >= 0 else ("", (0, 0))
+
+
+def _sentences(context: str, asked: list[tuple[str, Span]], split: Iterable[Span]) -> list[Span]:
+    """Return the sentences of a context; an answer replaces the sentences that it reaches into."""
+    answers: list[Span] = []
+    for start, end in sorted({span for _, span in asked}):
+        if answers and start < answers[-1][1]:
+            answers[-1] = (answers[-1][0], max(end, answers[-1][1]))
+        else:
+            answers.append((start, end))
+    rest = [(a, b) for a, b in split if all(b <= start or a >= end for start, end in answers)]
+    return sorted(answers + rest)
+
+
+def cut(
+    context: str, title: str, sentences: Sequence[Span], asked: Sequence[tuple[str, Span]], longest: int
+) -> Iterator[Paragraph]:
+    """Yield stretches of whole sentences of at most `longest` words that have questions, with these."""
+    stretch: list[Span] = []
+    words = 0
+    for span in [*sentences, None]:
+        length = len(context[slice(*span)].split()) if span else 0
+        if stretch and (span is None or words + length > longest):
+            start = stretch[0][0]
+            text = context[start : stretch[-1][1]]
+            inside = tuple((a - start, b - start) for a, b in stretch)
+            questions = tuple(
+                (question, n)
+                for question, (a, b) in asked
+                for n, (c, d) in enumerate(stretch)
+                if c <= a and b <= d
+            )
+            if questions:
+                yield Paragraph(text, title, inside, questions)
+            stretch, words = [], 0
+        if span:
+            stretch.append(span)
+            words += length
+
+
+def _alone(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragraph]:
+    """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
+    asked: dict[str, list[str]] = {}
+    titles: dict[str, str] = {}
+    negatives: dict[str, dict[str, None]] = {}
+    for record in records:
+        positive = str(record["positive"]).strip()[:LONGEST_CHARACTERS]
+        asked.setdefault(positive, []).append(str(record["question"]))
+        titles.setdefault(positive, str(record.get("title") or ""))
+        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record)))
+    if not longest:
+        for text, questions in asked.items():
+            yield _one(text, titles[text], questions)
+            yield from (_one(t, "", ()) for t in negatives[text] if t not in asked)
+        return
+    stretch: list[str] = []
+    for text in asked:
+        if stretch and sum(len(t.split()) for t in [*stretch, text]) > longest:
+            yield _join(stretch, asked, titles[stretch[0]])
+            stretch = []
+        stretch.append(text)
+    if stretch:
+        yield _join(stretch, asked, titles[stretch[0]])
+
+
+def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
+    return Paragraph(text, title, ((0, len(text)),), tuple((q, 0) for q in questions))
+
+
+def _negatives(record: dict[str, Any]) -> list[str]:
+    given = record.get("negative") or ()
+    texts = [given] if isinstance(given, str) else list(given)
+    return [str(text).strip()[:LONGEST_CHARACTERS] for text in texts if str(text).strip()]
+
+
+def _join(texts: Sequence[str], asked: dict[str, list[str]], title: str) -> Paragraph:
+    ends = np.cumsum([len(t) + 1 for t in texts])
+    spans = tuple((int(end) - 1 - len(t), int(end) - 1) for t, end in zip(texts, ends, strict=True))
+    questions = tuple((q, n) for n, text in enumerate(texts) for q in asked[text])
+    return Paragraph(" ".join(texts), title, spans, questions)
+
+
+def _passages(records: Iterable[dict[str, Any]]) -> Iterator[Paragraph]:
+    """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
+    asked: dict[tuple[str, str], list[str]] = {}
+    negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    for record in records:
+        text = str(record.get("context") or record["positive"])[:LONGEST_CHARACTERS]
+        key = (str(record.get("title") or ""), text)
+        asked.setdefault(key, []).append(str(record["question"]))
+        others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
+        negatives.setdefault(key, {}).update(dict.fromkeys(others))
+    for (title, text), questions in asked.items():
+        yield Paragraph(text, title, (), tuple((q, -1) for q in questions))
+        yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
+
+
+def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in numbered_lines(path):
+        with placed(f"{path}:{number}"):
+            record = parse_object(decoded(line))
+            for name in ("question", "positive"):
+                if not string_field(record, name, of=name).strip():
+                    raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
+        yield record
+
+
+def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in numbered_lines(path):
+        with placed(f"{path}:{number}"):
+            columns = decoded(line).split("\t")
+            if len(columns) != 3 or not all(column.strip() for column in columns):
+                raise InputError(
+                    f"expected 3 columns (question, positive, negative), found {len(columns)}",
+                    remedy="separate them by tabs, and leave none empty",
+                )
+        yield dict(zip(("question", "positive", "negative"), columns, strict=True))
+
+
+def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield DPR's training questions: the first positive, and at most two negatives, hard ones first."""
+    with placed(str(path)), stored_form(path, DPR_FORM):
+        for number, record in enumerate(json.loads(read_whole(path))):
+            with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+                positives = record["positive_ctxs"]
+                if not positives:
+                    continue
+                others = [*record.get("hard_negative_ctxs", ()), *record.get("negative_ctxs", ())]
+                yield {
+                    "question": str(record["question"]),
+                    "title": str(positives[0].get("title") or ""),
+                    "positive": str(positives[0]["text"]),
+                    "negative_ctxs": [
+                        (str(c.get("title") or ""), str(c["text"])[:LONGEST_CHARACTERS]) for c in others[:2]
+                    ],
+                }
+
+
+def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
+    """Split off the last paragraphs of each set for validation: whole stretches, as neighbours stay together.
+
+    Of each set at most a tenth of its questions, and at most `questions`.
+    """
+    training, validation = [], []
+    for one in sets:
+        wanted = min(questions, one.n_questions // 10)
+        n = taken = 0
+        while taken < wanted:
+            n += 1
+            taken += len(one.paragraphs[-n].questions)
+        training.append(replace(one, paragraphs=one.paragraphs[: len(one.paragraphs) - n]))
+        if n:
+            validation.append(replace(one, paragraphs=one.paragraphs[len(one.paragraphs) - n :]))
+    return training, validation
+
+
+# ---------------------------------------------------------------- mined negatives
+
+
+def mine(one: ParagraphSet, scores: scipy.sparse.csr_matrix, depth: int = 8) -> ParagraphSet:
+    """Return the set with mined negatives: paragraphs that score high for another's questions.
+
+    :param scores: `(n_questions, n_paragraphs)`, questions in the order of the paragraphs.
+    :param depth: how many are kept for each paragraph, over all its questions.
+    """
+    near: list[tuple[int, ...]] = []
+    row = 0
+    for own, paragraph in enumerate(one.paragraphs):
+        best: dict[int, float] = {}
+        for _ in paragraph.questions:
+            part = scores[row]
+            row += 1
+            for i in np.argsort(-part.data, kind="stable")[: depth + 1]:
+                other = int(part.indices[i])
+                if other != own and one.paragraphs[other].text != paragraph.text:
+                    best[other] = max(best.get(other, 0.0), float(part.data[i]))
+        near.append(tuple(sorted(best, key=lambda i: (-best[i], i))[:depth]))
+    return replace(one, near=tuple(near))
+
+
+class Bm25:
+    """BM25 over wordpieces (k1 0.9, b 0.4, as Anserini's), for negatives and as a teacher."""
+
+    def __init__(
+        self, texts: Sequence[str], tokenizer: QueryTokenizer, k1: float = 0.9, b: float = 0.4
+    ) -> None:
+        self.tokenizer, self.k1, self.b = tokenizer, k1, b
+        counts = bag_matrix(texts, tokenizer)
+        present = np.bincount(counts.indices, minlength=counts.shape[1])
+        self.idf = np.log1p((len(texts) - present + 0.5) / (present + 0.5)).astype(np.float32)
+        self.mean_length = max(1.0, float(counts.sum()) / max(1, len(texts)))
+
+    def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """`(n_texts, vocabulary) float32`: what each wordpiece adds to a question's score."""
+        counts = bag_matrix(texts, self.tokenizer)
+        lengths = np.asarray(counts.sum(axis=1)).ravel()
+        norm = self.k1 * (1 - self.b + self.b * lengths / self.mean_length)
+        weights = counts.data / (counts.data + np.repeat(norm, np.diff(counts.indptr)))
+        data = (weights * self.idf[counts.indices]).astype(np.float32)
+        return scipy.sparse.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
+
+
+def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.csr_matrix:
+    """Return how often each wordpiece occurs: `(n_texts, vocabulary) float32`."""
+    bags = [tokenizer.bag(text) for text in texts]
+    indptr: npt.NDArray[np.int64] = np.cumsum([0, *(len(bag) for bag in bags)])
+    indices = np.fromiter((term for bag in bags for term in bag), dtype=np.int32, count=int(indptr[-1]))
+    data = np.fromiter((n for bag in bags for n in bag.values()), dtype=np.float32, count=int(indptr[-1]))
+    shape = (len(texts), tokenizer.tokenizer.get_vocab_size())
+    return scipy.sparse.csr_matrix((data, indices, indptr), shape=shape)
