@@ -92,7 +92,7 @@ def evaluate_set(
         indexing = time.monotonic() - started
         evaluations, facts = [], []
         for channel in channels:
-            run, seconds = _search(index.path, channel, tested, depth, threads)
+            run, seconds = search_index(index.path, channel, tested, depth, threads)
             evaluations.append(evaluate(channel, run, tested.qrels, measures))
             facts.append({"ms": 1000 * seconds / len(tested.queries), "indexing": indexing})
             if runs:
@@ -101,9 +101,10 @@ def evaluate_set(
         return Evaluated(tested.name, evaluations, facts)
 
 
-def _search(
+def search_index(
     index: Path, channel: str, tested: TestSet, depth: int, threads: int
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
+    """Search an index with the questions of a test set; the run, and the seconds it took, warm."""
     from sparta.search import Searcher
 
     with Searcher(index, channel=channel) as searcher:

@@ -274,7 +274,7 @@ class SpartaModel(SparseEncoder):
         """Return a model that `save_pretrained` wrote."""
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
-        model = SpartaModel(_blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         state = load_state(folder / "model.safetensors")
         try:
             model.load_state_dict(state)
@@ -311,7 +311,7 @@ def _without_pooler(config: Any) -> dict[str, bool]:
     return {"add_pooling_layer": False} if config.model_type in _WITH_POOLER else {}
 
 
-def _blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
+def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     """Return an encoder of this configuration in float32, whose weights are still to be filled."""
     from transformers import AutoConfig, AutoModel
 

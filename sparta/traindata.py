@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
 LONGEST_CHARACTERS = 1200
 DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
+MINED_AT_ONCE = 512
 NEIGHBOURS = 3
 """Paragraphs of one group: near ones stand beside each other in a batch."""
 
@@ -354,24 +355,26 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 # ---------------------------------------------------------------- mined negatives
 
 
-def mine(one: ParagraphSet, scores: scipy.sparse.csr_matrix, depth: int = 8) -> ParagraphSet:
+def mine(
+    one: ParagraphSet, score: Callable[[Sequence[str]], npt.NDArray[np.float32]], depth: int = 8
+) -> ParagraphSet:
     """Return the set with mined negatives: paragraphs that score high for another's questions.
 
-    :param scores: `(n_questions, n_paragraphs)`, questions in the order of the paragraphs.
+    :param score: gives `(n_questions, n_paragraphs)` for some questions.
     :param depth: how many are kept for each paragraph, over all its questions.
     """
-    near: list[tuple[int, ...]] = []
-    row = 0
-    for own, paragraph in enumerate(one.paragraphs):
-        best: dict[int, float] = {}
-        for _ in paragraph.questions:
-            part = scores[row]
-            row += 1
-            for i in np.argsort(-part.data, kind="stable")[: depth + 1]:
-                other = int(part.indices[i])
-                if other != own and one.paragraphs[other].text != paragraph.text:
-                    best[other] = max(best.get(other, 0.0), float(part.data[i]))
-        near.append(tuple(sorted(best, key=lambda i: (-best[i], i))[:depth]))
+    asked = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
+    best: list[dict[int, float]] = [{} for _ in one.paragraphs]
+    keep = min(depth + 1, len(one.paragraphs))
+    for first in range(0, len(asked), MINED_AT_ONCE):
+        part = asked[first : first + MINED_AT_ONCE]
+        scores = score([question for _, question in part])
+        columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
+        for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
+            for other in chosen:
+                if row[other] > 0 and one.paragraphs[other].text != one.paragraphs[own].text:
+                    best[own][other] = max(best[own].get(other, 0.0), float(row[other]))
+    near = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
     return replace(one, near=tuple(near))
 
 

@@ -66,7 +66,7 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
             "checkpoint_every": 4,
         }
         chosen = TrainConfig(
-            TrainerConfig(**{**usual, **(trainer or {})}),
+            trainer=TrainerConfig(**{**usual, **(trainer or {})}),
             **{"sampled_terms": 50, "pressure": 0.0, "dropout": 0.1, **config},
         )
         shared = InputLayout(answer_segment=0, use_context=True, share_context=True)
@@ -309,7 +309,7 @@ def test_whole_stretches_are_held_out(training, records):
 
 def drawn(made: Any, step: int) -> tuple[list[str], list[str]]:
     """The questions and the documents that the loss of a step looks at."""
-    from sparta.train import make_batch
+    from sparta.ranking import make_batch
 
     paragraphs, rng = made._draw(step)
     batch = make_batch(paragraphs, rng, made.config.questions)
@@ -354,7 +354,7 @@ def test_mined_texts_are_those_that_bm25_confuses(training, words):
 
 
 def test_the_right_answers_of_a_batch(squad_like):
-    from sparta.train import make_batch
+    from sparta.ranking import make_batch
 
     paragraphs = read(squad_like)
     batch = make_batch([*paragraphs, *read(squad_like, "passages")], random.Random(2), 1)
@@ -424,7 +424,7 @@ def expected_loss(made: Any, batch: Any) -> float:
 
 
 def test_the_loss_is_eq_7(training):
-    from sparta.train import make_batch
+    from sparta.ranking import make_batch
 
     made = training(data=hand_made(), held_out=0)
     made.model.eval()
@@ -464,7 +464,7 @@ def test_a_teacher_adds_the_divergence_from_its_scores(training):
 
 def test_the_penalty_is_squared_mean_and_mean_weight(training):
     """Estimated on a sample; on many samples it comes near the sum over the vocabulary."""
-    from sparta.train import make_batch
+    from sparta.ranking import make_batch
 
     made = training(pressure=1.0, sampled_terms=20_000, trainer={"steps": 3}, data=hand_made(), held_out=0)
     made.model.eval()
@@ -770,7 +770,7 @@ def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
         )
         for name, weight, size in (("a", 3.0, 4), ("b", 1.0, 6))
     ]
-    made = SpartaTraining(make_tiny_model(), sets, TrainConfig(TrainerConfig(10)), tmp_path)
+    made = SpartaTraining(make_tiny_model(), sets, TrainConfig(trainer=TrainerConfig(10)), tmp_path)
     batches = [made._draw(step)[0] for step in range(400)]
     names = Counter(batch[0].questions[0][0][0] for batch in batches)
     assert 260 < names["a"] < 340

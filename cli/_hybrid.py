@@ -1,0 +1,100 @@
+"""`hybrid`: evaluation, and the experiments of the papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._args import (
+    SpartaGroup,
+    corpus_bar,
+    encode_options,
+    file_type,
+    model_options,
+    open_model,
+    unit_options,
+)
+from cli._eval import eval_command
+from sparta.base.errors import InputError
+
+
+@click.group(cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sparta-search", prog_name="hybrid")
+def main() -> None:
+    """Measure rankings, and run the experiments of the papers."""
+
+
+@main.command()
+@click.argument("sets", nargs=-1, required=True, metavar="SET...", type=click.Path(path_type=Path))
+@click.option(
+    "-K",
+    "ks",
+    default="50,100,300,500,1000,1500,2000",
+    show_default=True,
+    help="How many terms of each passage are kept; all of them is added.",
+)
+@model_options
+@unit_options
+@click.option("--measures", default="RR,Success@1", show_default=True, help="As ir_measures names them.")
+@click.option(
+    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "csv", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the table.",
+)
+@click.option("--plot", type=file_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
+    """Measure what pruning costs: quality, size and latency with K terms a passage.
+
+    Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for eval; it is encoded once (SPARTA, Table 7).
+    """
+    from hybrid.measures import parse_measures
+    from hybrid.sweep import draw, sweep_table
+    from hybrid.sweep import sweep as measure
+
+    try:
+        wanted = [int(k) for k in ks.split(",")]
+        if min(wanted) < 1:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"expected -K as numbers from 1 on, separated by commas, found {ks!r}") from None
+    for path in sets:
+        if not path.exists():
+            raise InputError("no such test set", where=str(path), remedy="check the path")
+    measures = parse_measures(given["measures"].split(","))
+    options = encode_options(**{**given, "language": "en"})
+    model = open_model(given["model"], given["bits"], given["device"])
+    found = []
+    for path in sets:
+        with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
+            found += measure(
+                path,
+                model,
+                options,
+                wanted,
+                measures=measures,
+                depth=given["depth"],
+                threads=given["threads"],
+                skip_invalid=given["skip_invalid"],
+                advance=bar.update,
+            )
+    click.echo(sweep_table(found, measures).write(given["form"]))
+    if given["plot"]:
+        draw(found, measures[0], given["plot"])
+
+
+main.add_command(eval_command)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Dense retrieval: encoders that turn questions and passages into vectors."""

@@ -1,0 +1,118 @@
+"""Training bi-encoders (DPR, eq. 2; TASER, eq. 3) on the trainer that SPARTA uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dense.encoders import DenseConfig, DenseModel
+from sparta.base.errors import IndexStateError
+from sparta.base.records import Passage
+from sparta.inputs import CONTEXT, InputLayout
+from sparta.neural.encoding import pick_device, pick_dtype
+from sparta.neural.trainer import TrainerConfig
+from sparta.ranking import RankingConfig, RankingTraining
+from sparta.teachers import Teacher, open_teacher
+from sparta.tokenize import QueryTokenizer
+from sparta.train import TrainResult
+from sparta.traindata import ParagraphSet
+
+SCALE_RATE = 100.0
+
+
+class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
+    """One training run of a dual encoder or a Poly-Encoder."""
+
+    def __init__(
+        self,
+        model: DenseModel,
+        sets: Sequence[ParagraphSet],
+        config: RankingConfig,
+        folder: Path,
+        teacher: Teacher | None = None,
+    ) -> None:
+        encoders = [model.passage_encoder, model.question_encoder]
+        super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
+        self.layout = replace(model.config.layout, max_length=config.max_tokens, overlap=0)
+
+    def ask(self, questions: Sequence[str]) -> torch.Tensor:
+        """`(n, width)`."""
+        return self.model.questions(questions)
+
+    def score(self, asked: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
+        """Eq. 3: the dot product."""
+        inputs = [self.layout.windows(c, self.model.tokenizer)[0] for c in candidates]
+        numbers: dict[tuple[int, ...], int] = {}
+        rows = [numbers.setdefault(tuple(i.ids), len(numbers)) for i in inputs]
+        order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side
+        vectors = self.model.passages([inputs[i] for i in order])
+        back = torch.tensor(order, device=vectors.device).argsort()
+        return self.model.score(asked.float(), vectors[back])
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Encoders and codes; the scale, which is one number, learns faster."""
+        scale = self.model.log_scale
+        return [
+            {"params": [p for p in self.model.parameters() if p is not scale]},
+            {"params": [scale], "factor": SCALE_RATE},
+        ]
+
+    def save_best(self) -> None:
+        """Write the model in full precision."""
+        self.model.save_pretrained(self.folder / "best")
+
+
+def train_dense(
+    sets: Sequence[ParagraphSet],
+    *,
+    encoder: str,
+    output: Path,
+    steps: int,
+    learning_rate: float,
+    validate_every: int,
+    seed: int,
+    codes: int = 0,
+    shared: bool = True,
+    max_length: int = 256,
+    mined: bool = True,
+    teachers: Sequence[str] = (),
+    resume: bool = False,
+    device: str | None = None,
+) -> TrainResult:
+    """Train a bi-encoder from a pretrained encoder; the best by validation MRR ends in `output/best`.
+
+    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors.
+    """
+    if not resume and output.exists() and any(output.iterdir()):
+        raise IndexStateError(
+            "expected an empty or a new folder, found one that holds files",
+            where=str(output),
+            remedy="continue with --resume, or choose another --output",
+        )
+    torch.manual_seed(seed)
+    layout = InputLayout(
+        use_title=True,
+        use_context=True,
+        answer_segment=CONTEXT,
+        share_context=True,
+        max_length=max_length,
+        overlap=max_length // 8,
+    )
+    config = DenseConfig(layout, codes, shared)
+    model = DenseModel.from_encoder(encoder, config).to(pick_device(device))
+    trainer = TrainerConfig(
+        steps=steps,
+        learning_rate=learning_rate,
+        clip=2.0,
+        bf16=pick_dtype("auto", model.device) == torch.bfloat16,
+        seed=seed,
+        validate_every=validate_every,
+    )
+    teacher = open_teacher(teachers, sets, QueryTokenizer(model.tokenizer), str(model.device))
+    training = DenseTraining(model, sets, RankingConfig(trainer=trainer, mined=mined), output, teacher)
+    state = training.run(resume=resume)
+    return TrainResult(output / "best", state.best, state.best_step)

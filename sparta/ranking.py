@@ -1,0 +1,269 @@
+"""What every retriever's training shares: batches, the ranking loss, distillation, validation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sparta.base.records import Passage
+from sparta.neural.trainer import Trainer, TrainerConfig, TrainerState, set_dropout, use_fast_attention
+from sparta.teachers import Teacher
+from sparta.tokenize import QueryTokenizer
+from sparta.traindata import Bm25, Paragraph, ParagraphSet, bag_matrix, hold_out, mine
+
+VALIDATED_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingConfig:
+    """What is the same for all retrievers.
+
+    `max_tokens` cuts training texts. Of a paragraph, `questions` at most are asked in one step. `mined` puts
+    paragraphs into a batch that BM25 takes for each other's questions. `taught` is the share of the teacher's
+    scores in the loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs
+    of each set validate.
+    """
+
+    trainer: TrainerConfig
+    max_tokens: int = 192
+    questions: int = 3
+    mined: bool = True
+    taught: float = 0.5
+    dropout: float = 0.0
+    held_out: int = 120
+    candidates: int = 80
+
+
+class Batch(NamedTuple):
+    """Candidates of a step, and for each question its bag of terms and its answer among the candidates.
+
+    The first `n_sentences` candidates are sentences, the others whole paragraphs. `gold_sentence` is -1 where
+    only the whole paragraph answers.
+    """
+
+    candidates: list[Passage]
+    n_sentences: int
+    questions: list[str]
+    gold_sentence: list[int]
+    gold_paragraph: list[int]
+
+
+def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, each: int) -> Batch:
+    """Return sentences and paragraphs as candidates, and at most `each` questions a paragraph."""
+    sentences: list[Passage] = []
+    questions: list[str] = []
+    gold_sentence: list[int] = []
+    gold_paragraph: list[int] = []
+    for number, paragraph in enumerate(paragraphs):
+        first = len(sentences)
+        sentences += paragraph.answers()
+        asked = paragraph.questions
+        for question, sentence in rng.sample(asked, min(each, len(asked))):
+            questions.append(question)
+            gold_sentence.append(first + sentence if sentence >= 0 else -1)
+            gold_paragraph.append(number)
+    whole = [paragraph.whole() for paragraph in paragraphs]
+    gold_paragraph = [len(sentences) + number for number in gold_paragraph]
+    return Batch(sentences + whole, len(sentences), questions, gold_sentence, gold_paragraph)
+
+
+class RankingTraining[M: nn.Module, A]:
+    """One training run: batches, loss, validation. A subclass says how questions and candidates are scored.
+
+    `M` is the model, `A` what questions become before they are scored.
+    """
+
+    def __init__(
+        self,
+        model: M,
+        encoders: Sequence[nn.Module],
+        tokenizer: QueryTokenizer,
+        sets: Sequence[ParagraphSet],
+        config: RankingConfig,
+        folder: Path,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.model, self.folder, self.teacher = model, folder, teacher
+        self.ranking_config = config
+        self.tokenizer = tokenizer
+        self.seed = config.trainer.seed
+        self.memory: dict[str, float] = {}
+        set_dropout(model, config.dropout)
+        for encoder in encoders:
+            use_fast_attention(encoder)
+        sets, self.validation = hold_out(sets, config.held_out)
+        self.sets = [self._mined(one) for one in sets] if config.mined else sets
+
+    def _mined(self, one: ParagraphSet) -> ParagraphSet:
+        texts = [f"{p.title} {p.text}" for p in one.paragraphs]
+        columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
+        return mine(one, lambda asked: (bag_matrix(asked, self.tokenizer) @ columns).toarray())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    # ------------------------------------------------------------------ what a retriever is
+
+    def ask(self, questions: Sequence[str]) -> A:
+        """Return questions as `score` takes them."""
+        raise NotImplementedError
+
+    def score(self, asked: A, candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`, with gradients."""
+        raise NotImplementedError
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Adam's groups, each maybe with a `factor` of the learning rate."""
+        return [{"params": list(self.model.parameters())}]
+
+    def save_best(self) -> None:
+        """Write the model, which has just validated best, to `folder/best`."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ training
+
+    def run(self, *, resume: bool = False) -> TrainerState:
+        """Train; the best by validation MRR is saved on the way."""
+        trainer = Trainer(
+            self.model,
+            [g for g in self.parameter_groups() if g["params"]],
+            self.loss,
+            self.mean_reciprocal_rank,
+            self.save_best,
+            self.ranking_config.trainer,
+            self.folder,
+            {
+                **asdict(self.ranking_config),
+                "sets": [[s.name, s.n_questions, s.weight, s.batch_size] for s in self.sets],
+                "teacher": self.teacher.name if self.teacher else None,
+            },
+            self.memory,
+        )
+        return trainer.run(resume=resume)
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return the loss of a step, a function of seed and step alone, and what to log."""
+        batch = self.batch(step)
+        loss = self.ranking(self.score(self.ask(batch.questions), batch.candidates), batch)
+        return loss, {"ranking": float(loss.detach())}
+
+    def batch(self, step: int) -> Batch:
+        """Return the batch of a step: sentences, paragraphs and questions of one set."""
+        paragraphs, rng = self._draw(step)
+        return make_batch(paragraphs, rng, self.ranking_config.questions)
+
+    def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
+        """The paragraphs of a step, from one set, as a function of seed and step alone."""
+        rng = random.Random(self.seed * 7_919 + step)
+        chosen = rng.choices(self.sets, [s.weight for s in self.sets])[0]
+        return chosen.draw(rng), rng
+
+    def ranking(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Eq. 7 of SPARTA, eq. 3 of TASER: over sentences, and over paragraphs; their mean."""
+        taught = self._taught(batch)
+        n = batch.n_sentences
+        parts = [
+            self._ranking(scores[:, :n], taught, batch, batch.gold_sentence, 0),
+            self._ranking(scores[:, n:], taught, batch, batch.gold_paragraph, n),
+        ]
+        counted = [part for part in parts if part is not None]
+        return torch.stack(counted).mean() if counted else scores.sum() * 0  # one paragraph: nothing to rank
+
+    def _taught(self, batch: Batch) -> torch.Tensor | None:
+        if self.teacher is None:
+            return None
+        device = self.device
+        with torch.autocast(device.type, enabled=False):  # the student's arithmetic is not the teacher's
+            return self.teacher.scores(batch.questions, batch.candidates).to(device)
+
+    def _ranking(
+        self,
+        scores: torch.Tensor,
+        taught: torch.Tensor | None,
+        batch: Batch,
+        gold: Sequence[int],
+        first: int,
+    ) -> torch.Tensor | None:
+        """Cross entropy of the answer among candidates of one kind, and divergence from the teacher's scores.
+
+        A candidate with the same text as the answer is not counted against it. None when no question of the
+        batch has an answer of this kind.
+        """
+        rows = [i for i, g in enumerate(gold) if g >= 0]
+        if not rows or scores.shape[1] < 2:
+            return None
+        scores = scores[rows]
+        target = torch.tensor([gold[i] - first for i in rows], device=scores.device)
+        texts = [c.text for c in batch.candidates[first : first + scores.shape[1]]]
+        same = torch.tensor([[t == texts[g] for t in texts] for g in target.tolist()], device=scores.device)
+        same[torch.arange(len(rows)), target] = False
+        scores = scores.masked_fill(same, float("-inf"))
+        loss = functional.cross_entropy(scores, target)
+        if taught is None:
+            return loss
+        goal = taught[rows, first : first + scores.shape[1]].masked_fill(same, float("-inf"))
+        divergence = functional.kl_div(
+            scores.log_softmax(1).masked_fill(same, 0), goal.softmax(1), reduction="batchmean"
+        )
+        return (1 - self.ranking_config.taught) * loss + self.ranking_config.taught * divergence
+
+    # ------------------------------------------------------------------ validation
+
+    @torch.no_grad()
+    def mean_reciprocal_rank(self) -> float:
+        """MRR of the held-out questions: mean over sentences and paragraphs, weighted mean over the sets.
+
+        Candidates are all held-out paragraphs, and their sentences, and some of training.
+        """
+        if not self.validation:
+            return 0.0
+        figures = [self._set_mrr(one) for one in self.validation]
+        return float(np.average(figures, weights=[one.weight for one in self.validation]))
+
+    def _set_mrr(self, held: ParagraphSet) -> float:
+        training = next(s for s in self.sets if s.name == held.name)
+        paragraphs = [*held.paragraphs, *training.paragraphs[: self.ranking_config.candidates]]
+        batch = make_batch(held.paragraphs, random.Random(0), 1_000)
+        sentences, whole = self._all_scores(batch.questions, paragraphs)
+        figures = []
+        with_sentence = [i for i, g in enumerate(batch.gold_sentence) if g >= 0]
+        if with_sentence and sentences.shape[1] > len(paragraphs):
+            gold = [batch.gold_sentence[i] for i in with_sentence]
+            figures.append(reciprocal_rank(sentences[with_sentence], gold))
+        gold = [g - batch.n_sentences for g in batch.gold_paragraph]
+        figures.append(reciprocal_rank(whole, gold))
+        return float(np.mean(figures))
+
+    def _all_scores(
+        self, questions: Sequence[str], paragraphs: Sequence[Paragraph]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores of all sentences and of all paragraphs, in order; paragraphs of like length together."""
+        bf16 = self.ranking_config.trainer.bf16
+        order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
+        columns: list[torch.Tensor] = [torch.empty(0)] * len(order)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
+            asked = self.ask(questions)
+            for start in range(0, len(order), VALIDATED_AT_ONCE):
+                chosen = order[start : start + VALIDATED_AT_ONCE]
+                texts = [[*paragraphs[i].answers(), paragraphs[i].whole()] for i in chosen]
+                scores = self.score(asked, [text for one in texts for text in one]).float().cpu()
+                for i, part in zip(chosen, scores.split([len(one) for one in texts], 1), strict=True):
+                    columns[i] = part
+        return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
+
+
+def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int]) -> float:
+    """Of equal scores the last place, and none with a score of 0: a dead model gains nothing."""
+    own = scores[torch.arange(len(gold)), torch.tensor(gold)]
+    ranks = (scores >= own[:, None]).sum(1)
+    return float(((own != 0) / ranks).mean())
