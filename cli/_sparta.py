@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -568,6 +569,13 @@ def export(index: Path | None, form: str, output: Path) -> None:
     help="Texts a step, with their sentences and up to three questions each.",
 )
 @click.option(
+    "--accumulate",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Batches whose gradients make one step.",
+)
+@click.option(
     "--max-length",
     type=click.IntRange(16),
     default=256,
@@ -619,7 +627,14 @@ def train(
     batch_size: int,
     **given: Any,
 ) -> None:
-    """Train a model on questions and the texts that answer them."""
+    """Train a model on questions and the texts that answer them.
+
+    Files hold pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON, DPR
+    JSON, MRQA JSONL, or TSV of triples; gzipped or not. With several GPUs:
+
+    \b
+    torchrun --nproc-per-node 4 -m cli._sparta train …
+    """  # noqa: D301 (click looks for the backspace)
     import logging
 
     named = {"pairs": pairs, "articles": articles, "passages": passages}
@@ -637,6 +652,8 @@ def train(
     logging.getLogger("sparta").setLevel(logging.INFO)
     sets = [open_set(name, layout, batch_size) for layout, files in named.items() for name in files]
     result = train_model(sets, **given)
+    if int(os.environ.get("RANK", "0")):
+        return
     click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
 
 

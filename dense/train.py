@@ -13,8 +13,8 @@ from dense.encoders import DenseConfig, DenseModel
 from sparta.base.errors import IndexStateError
 from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
-from sparta.neural.encoding import pick_device, pick_dtype
-from sparta.neural.trainer import TrainerConfig
+from sparta.neural.encoding import pick_dtype
+from sparta.neural.trainer import TrainerConfig, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
@@ -77,6 +77,7 @@ def train_dense(
     seed: int,
     codes: int = 0,
     shared: bool = True,
+    accumulate: int = 1,
     max_length: int = 256,
     mined: bool = True,
     teachers: Sequence[str] = (),
@@ -87,7 +88,7 @@ def train_dense(
 
     Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors.
     """
-    if not resume and output.exists() and any(output.iterdir()):
+    if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
         raise IndexStateError(
             "expected an empty or a new folder, found one that holds files",
             where=str(output),
@@ -103,11 +104,12 @@ def train_dense(
         overlap=max_length // 8,
     )
     config = DenseConfig(layout, codes, shared)
-    model = DenseModel.from_encoder(encoder, config).to(pick_device(device))
+    model = DenseModel.from_encoder(encoder, config).to(training_device(device))
     trainer = TrainerConfig(
         steps=steps,
         learning_rate=learning_rate,
         clip=2.0,
+        accumulate=accumulate,
         bf16=pick_dtype("auto", model.device) == torch.bfloat16,
         seed=seed,
         validate_every=validate_every,

@@ -34,7 +34,7 @@ class RankingConfig:
 
     trainer: TrainerConfig
     max_tokens: int = 192
-    questions: int = 3
+    questions: int = 6
     mined: bool = True
     taught: float = 0.5
     dropout: float = 0.0

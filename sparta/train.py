@@ -16,8 +16,8 @@ from sparta.base.errors import IndexStateError
 from sparta.base.records import Passage
 from sparta.inputs import ANSWER, CONTEXT, InputLayout
 from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
-from sparta.neural.encoding import pick_device, pick_dtype
-from sparta.neural.trainer import TrainerConfig, TrainerState
+from sparta.neural.encoding import pick_dtype
+from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining
 from sparta.teachers import Teacher, open_teacher
 from sparta.traindata import ParagraphSet
@@ -68,6 +68,7 @@ def train_model(
     pressure: float,
     validate_every: int,
     seed: int,
+    accumulate: int = 1,
     max_length: int = 256,
     alone: bool = False,
     segments: bool = False,
@@ -83,9 +84,9 @@ def train_model(
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
-    wordpieces, that the model will read at once.
+    wordpieces, that the model will read at once. Under torchrun every process does its share of each step.
     """
-    if not resume and output.exists() and any(output.iterdir()):
+    if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
         raise IndexStateError(
             "expected an empty or a new folder, found one that holds files",
             where=str(output),
@@ -100,12 +101,13 @@ def train_model(
         max_length=max_length,
         overlap=max_length // 8,
     )
-    model = SpartaModel.from_encoder(encoder, SpartaConfig(layout, tied=tied)).to(pick_device(device))
+    model = SpartaModel.from_encoder(encoder, SpartaConfig(layout, tied=tied)).to(training_device(device))
     config = TrainConfig(
         trainer=TrainerConfig(
             steps=steps,
             learning_rate=learning_rate,
             clip=2.0,
+            accumulate=accumulate,
             bf16=pick_dtype("auto", model.device) == torch.bfloat16,
             seed=seed,
             validate_every=validate_every,
@@ -148,7 +150,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
         self._start_scale()
         state = super().run(resume=resume)
-        self._finish()
+        if not process_group()[0]:
+            self._finish()
         return state
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -190,8 +193,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         weights = self._weights(batch.candidates, columns)
         ranking = self.ranking(asked.counts @ weights[:, : len(asked.terms)].T, batch)
         penalty, logs = self._penalty(weights[:, len(asked.terms) :], batch.n_sentences)
-        ramp = min(1.0, step / max(1, self.config.trainer.steps / 3)) ** 2
-        loss = ranking + ramp * self._pressure(logs["paragraph_terms"]) * penalty
+        ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
+        loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
@@ -228,11 +231,16 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             logs["terms"] = float(counts[:n_sentences].mean())
         return total, logs
 
-    def _pressure(self, terms: float) -> float:
-        """Return the weight of the penalty; with a target, a little more or less than at the step before."""
+    def _pressure(self, terms: float, ramp: float) -> float:
+        """Return the weight of the penalty; with a target, a little more or less than at the step before.
+
+        While the penalty is still being raised it gets no heavier: there are too many terms at first anyway.
+        """
         if self.config.terms is None:
             return self.config.pressure
         error = math.log(max(terms, 1.0) / self.config.terms)
+        if ramp < 1:
+            error = min(error, 0.0)
         moved = self.memory["log_pressure"] + CONTROL * min(1.0, max(-1.0, error))
         self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
         return math.exp(self.memory["log_pressure"])

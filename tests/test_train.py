@@ -808,6 +808,32 @@ def test_distillation_from_bm25_and_a_bi_encoder(train, encoder_folder, tmp_path
         train("bad", teachers=["bm25=much"])
 
 
+@pytest.mark.slow
+def test_two_processes_are_two_batches_a_step(train, pairs_file, encoder_folder, tmp_path):
+    """Gradients of two processes are averaged as those of two accumulated batches are."""
+    import subprocess
+    import sys
+
+    from safetensors.torch import load_file
+
+    single = train("single", accumulate=2, validate_every=6, full_precision=True)
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
+        *("--nproc-per-node", "2"),
+        *("-m", "cli._sparta", "train", "--encoder", encoder_folder, "--pairs", pairs_file, "--seed", "2"),
+        *("--output", tmp_path / "both", "--steps", "6", "--learning-rate", "1e-3", "--validate-every", "6"),
+        *("--batch-size", "8", "--device", "cpu", "--full-precision"),
+    ]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("validation MRR") == 1, "one process speaks"
+    two = load_file(tmp_path / "both" / "best" / "model.safetensors")
+    for name, one in load_file(single.folder / "model.safetensors").items():
+        np.testing.assert_allclose(two[name], one, atol=2e-4, err_msg=name)
+    alone = load_file(train("alone", validate_every=6, full_precision=True).folder / "model.safetensors")
+    assert max(float((two[n] - alone[n]).abs().max()) for n in two) > 1e-3
+
+
 def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     """BM25 against its formula, the bi-encoder against a forward pass of one text."""
     import torch

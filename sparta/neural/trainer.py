@@ -1,7 +1,8 @@
 """The training loop: schedule, accumulation, validation, checkpoints that resume exactly.
 
 A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in
-the same order as one that was not.
+the same order as one that was not. Under torchrun, each process takes batches of its own and the gradients
+are averaged; the first process validates and writes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,17 +19,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, atomic_write
+from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """How long, how fast, how often. `warmup` is a share of the steps; `clip` bounds the gradient norm."""
+    """How long, how fast, how often.
+
+    `warmup` is a share of the steps; `clip` bounds the gradient norm; the gradients of `accumulate` batches
+    are averaged in one step.
+    """
 
     steps: int
     learning_rate: float = 3e-5
@@ -38,6 +45,11 @@ class TrainerConfig:
     seed: int = 13
     validate_every: int = 200
     checkpoint_every: int = 200
+
+    @property
+    def batches(self) -> int:
+        """How many batches all steps and processes take together."""
+        return self.steps * self.accumulate * process_group()[1]
 
 
 @dataclass
@@ -74,6 +86,7 @@ class Trainer:
         self.config, self.folder = config, folder
         self.facts = {**(facts or {}), "trainer": asdict(config)}
         self.memory = {} if memory is None else memory
+        self.rank, self.processes = process_group()
         self.groups = [dict(g) for g in groups]
         self.optimizer = torch.optim.Adam(
             [{"params": g["params"]} for g in self.groups], lr=config.learning_rate, fused=True
@@ -83,17 +96,17 @@ class Trainer:
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train to the end; with `resume`, from the last checkpoint if there is one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _seed(self.config.seed)
+        _seed(self.config.seed + self.rank)
         if resume and (self.folder / "state.pt").exists():
             self._load()
-        else:
+        elif not self.rank:
             (self.folder / "log.jsonl").unlink(missing_ok=True)
         while self.state.step < self.config.steps:
             self._step()
             at = self.state.step
             if at % self.config.validate_every == 0 or at == self.config.steps:
                 self._validate()
-            if at % self.config.checkpoint_every == 0 or at == self.config.steps:
+            if not self.rank and (at % self.config.checkpoint_every == 0 or at == self.config.steps):
                 self._save()
         return self.state
 
@@ -106,13 +119,29 @@ class Trainer:
         for part in range(self.config.accumulate):
             device = next(self.model.parameters()).device.type
             with torch.autocast(device, dtype=torch.bfloat16, enabled=self.config.bf16):
-                loss, logs = self.loss(self.state.step * self.config.accumulate + part)
+                loss, logs = self.loss(self.batch_number(part))
             (loss / self.config.accumulate).backward()
+        self._average_gradients()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
         self._log(loss=float(loss.detach()), norm=float(norm), rate=rate, **logs)
+
+    def batch_number(self, part: int) -> int:
+        """Return which batch this process takes as part `part` of the present step."""
+        parts = self.state.step * self.config.accumulate + part
+        return parts * self.processes + self.rank
+
+    def _average_gradients(self) -> None:
+        if self.processes == 1:
+            return
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                if parameter.grad is None:  # this process's batch did not need it
+                    parameter.grad = torch.zeros_like(parameter)
+                distributed.all_reduce(parameter.grad)
+                parameter.grad /= self.processes
 
     def _rate(self, step: int) -> float:
         """Linear warmup, then linear decay to 0."""
@@ -122,6 +151,8 @@ class Trainer:
         return self.config.learning_rate * (self.config.steps - step) / max(1, self.config.steps - warm)
 
     def _validate(self) -> None:
+        if self.rank:
+            return
         self.model.eval()
         with torch.no_grad():
             figure = self.validate()
@@ -132,6 +163,8 @@ class Trainer:
             self.save_best()
 
     def _log(self, **values: float) -> None:
+        if self.rank:
+            return
         line = {"step": self.state.step, **{k: round(v, 6) for k, v in values.items()}}
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
@@ -149,7 +182,7 @@ class Trainer:
             torch.save(payload, temporary)
 
     def _load(self) -> None:
-        payload = torch.load(self.folder / "state.pt", weights_only=True)
+        payload = torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
         if payload.get("facts") != self.facts:
             raise InputError(
                 "expected the same training settings as the checkpoint's, found others",
@@ -160,6 +193,8 @@ class Trainer:
         self.optimizer.load_state_dict(payload["optimizer"])
         self.state = TrainerState(**payload["state"])
         self.memory.update(payload["memory"])
+        if self.rank:
+            return
         torch.set_rng_state(payload["torch_rng"])
         self._cut_log()
 
@@ -169,6 +204,22 @@ class Trainer:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if _step_of(line) <= self.state.step]
         atomic_write(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def process_group() -> tuple[int, int]:
+    """Rank and number of processes; under torchrun, the group is made at the first call."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def training_device(name: str | None) -> torch.device:
+    """Return the named device, or the best there is; under torchrun each process has a GPU of its own."""
+    if name is None and torch.cuda.is_available() and process_group()[1] > 1:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return pick_device(name)
 
 
 def set_dropout(module: nn.Module, probability: float) -> None:
