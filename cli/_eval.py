@@ -57,6 +57,7 @@ from sparta.base.errors import InputError
 )
 @click.option("--per-query", type=file_type, help="Also write the measures of every question here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
+@click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
     """Measure rankings on test sets, or runs against judgments.
@@ -74,7 +75,7 @@ def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | N
             "expected test sets, or --run and --qrels together",
             remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
         )
-    from hybrid.evaluate import evaluate_runs, evaluate_set, per_query_lines, table_of
+    from hybrid.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
     from hybrid.measures import parse_measures
 
     measures = parse_measures(given["measures"].split(","))
@@ -109,3 +110,5 @@ def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | N
         lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
         atomic_write(given["per_query"], lines.encode())
     click.echo(table_of(found, measures).write(given["form"]))
+    if given["plot"]:
+        draw(found, measures[0], given["plot"])

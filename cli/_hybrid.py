@@ -9,14 +9,18 @@ import click
 
 from cli._args import (
     SpartaGroup,
+    Text,
     corpus_bar,
+    dumps,
     encode_options,
     file_type,
+    folder_type,
+    index_option,
     model_options,
     open_model,
+    options,
     unit_options,
 )
-from cli._eval import eval_command
 from sparta.base.errors import InputError
 
 
@@ -73,7 +77,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
         if not path.exists():
             raise InputError("no such test set", where=str(path), remedy="check the path")
     measures = parse_measures(given["measures"].split(","))
-    options = encode_options(**{**given, "language": "en"})
+    encoding = encode_options(**{**given, "language": "en"})
     model = open_model(given["model"], given["bits"], given["device"])
     found = []
     for path in sets:
@@ -81,7 +85,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
             found += measure(
                 path,
                 model,
-                options,
+                encoding,
                 wanted,
                 measures=measures,
                 depth=given["depth"],
@@ -94,7 +98,133 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
         draw(found, measures[0], given["plot"])
 
 
-main.add_command(eval_command)
+channel_options = options(
+    index_option,
+    click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25."),
+    click.option(
+        "--base", type=click.Choice(["sparta"]), default="sparta", show_default=True, help="What BM25 joins."
+    ),
+    click.option(
+        "--method",
+        type=click.Choice(["linear", "rrf"]),
+        default="linear",
+        show_default=True,
+        help="How to add.",
+    ),
+    click.option(
+        "--normalization",
+        type=click.Choice(["minmax", "zscore", "none"]),
+        default="minmax",
+        show_default=True,
+        help="Of scores, for each question and channel.",
+    ),
+    click.option(
+        "--candidates",
+        type=click.IntRange(1),
+        default=100,
+        show_default=True,
+        help="Passages from each channel.",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
+    ),
+)
+form_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "csv", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the table.",
+)
+
+
+def _fusion(given: dict[str, Any]) -> Any:
+    from hybrid.fusion import Fusion
+
+    return Fusion.with_alpha(
+        given["base"],
+        given["alpha"],
+        method=given["method"],
+        normalization=given["normalization"],
+        candidates=given["candidates"],
+    )
+
+
+@main.command()
+@click.argument("question", type=Text())
+@channel_options
+@click.option("-k", "depth", type=click.IntRange(1), default=10, show_default=True, help="Passages.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+def search(question: str, **given: Any) -> None:
+    """Answer a question from both channels: base + α·bm25."""
+    from hybrid.compare import search_both
+    from sparta.layout import default_index
+
+    fusion = _fusion(given)
+    found = search_both(given["index"] or default_index(), question, fusion, given["depth"])
+    if given["as_json"]:
+        for row in found:
+            click.echo(dumps(row))
+        return
+    for row in found:
+        places = ", ".join(f"{name} {row['ranks'][name] or '–'}" for name in fusion.weights)
+        click.echo(f"{row['rank']:>3}  {row['score']:.3f}  {row['docid']}  ({places})")
+        click.echo(f"     {row['text'][:160]}")
+    click.echo(fusion.formula())
+
+
+@main.command(name="eval")
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    type=folder_type,
+    help="Folder of questions: BEIR's, or questions.jsonl with answers [default: beside the index's corpus].",
+)
+@channel_options
+@click.option("--match", type=click.Choice(["string", "regex"]), default="string", show_default=True)
+@form_option
+def evaluate_channels(datasets: tuple[Path, ...], **given: Any) -> None:
+    """Measure every channel of an index and their fusion, on questions with known answers.
+
+    answer_recall@K is the share of questions with an answer in the text of the first K passages (R@K of the
+    DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm).
+    """
+    from hybrid.compare import compare, compare_table, questions_beside, questions_of
+    from sparta.layout import default_index
+
+    index = given["index"] or default_index()
+    fusion = _fusion(given)
+    asked = [questions_of(folder) for folder in datasets] or [questions_beside(index)]
+    found = [compare(index, one, fusion, match=given["match"], threads=given["threads"]) for one in asked]
+    click.echo(compare_table(found).write(given["form"]))
+    if given["form"] == "text":
+        click.echo(fusion.formula())
+
+
+@main.command()
+@click.option("--dataset", type=folder_type, help="As for eval.")
+@channel_options
+@click.option("--measure", default="RR", show_default=True, help="As ir_measures names it.")
+@form_option
+def tune(dataset: Path | None, **given: Any) -> None:
+    """Measure base + α·bm25 for α from 0.5 to 2.0, and name the best (TASER, §4.3)."""
+    from hybrid.compare import questions_beside, questions_of
+    from hybrid.compare import tune as measured
+    from hybrid.measures import parse_measures
+    from hybrid.tables import Table
+    from sparta.layout import default_index
+
+    index = given["index"] or default_index()
+    [measure] = parse_measures([given["measure"]])
+    asked = questions_of(dataset) if dataset else questions_beside(index)
+    alphas = [round(0.5 + 0.1 * i, 1) for i in range(16)]
+    found = measured(index, asked, given["base"], alphas, measure, threads=given["threads"])
+    best = max(found, key=lambda pair: (pair[1], -pair[0]))
+    rows = [[f"{alpha:.1f}", 100 * value, "best" if alpha == best[0] else ""] for alpha, value in found]
+    click.echo(Table(["alpha", measure, ""], rows, digits=2).write(given["form"]))
+
 
 if __name__ == "__main__":
     main()

@@ -613,6 +613,13 @@ def export(index: Path | None, form: str, output: Path) -> None:
     metavar="bm25|FOLDER|ID[=WEIGHT]",
     help="Learn the scores of BM25 and of bi-encoders too; several are added up.",
 )
+@click.option(
+    "--mine-every",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Steps after which the model finds its own hard negatives, again and again; 0: never.",
+)
 @click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25.")
 @click.option("--alone", is_flag=True, help="Read answers without their context.")
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")

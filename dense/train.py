@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from dense.encoders import DenseConfig, DenseModel
@@ -19,7 +21,7 @@ from sparta.ranking import RankingConfig, RankingTraining
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.train import TrainResult
-from sparta.traindata import ParagraphSet
+from sparta.traindata import ParagraphSet, Scorer
 
 SCALE_RATE = 100.0
 
@@ -53,6 +55,15 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         back = torch.tensor(order, device=vectors.device).argsort()
         return self.model.score(asked.float(), vectors[back])
 
+    def scorer(self, candidates: Sequence[Passage]) -> Scorer:
+        """Exact search in NumPy."""
+        vectors = torch.from_numpy(self.model.encode_passages(candidates))
+
+        def scores(asked: Sequence[str]) -> npt.NDArray[np.float32]:
+            return self.model.score(torch.from_numpy(self.model.encode_questions(asked)), vectors).numpy()
+
+        return scores
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoders and codes; the scale, which is one number, learns faster."""
         scale = self.model.log_scale
@@ -80,6 +91,7 @@ def train_dense(
     accumulate: int = 1,
     max_length: int = 256,
     mined: bool = True,
+    mine_every: int = 0,
     teachers: Sequence[str] = (),
     resume: bool = False,
     device: str | None = None,
@@ -115,6 +127,8 @@ def train_dense(
         validate_every=validate_every,
     )
     teacher = open_teacher(teachers, sets, QueryTokenizer(model.tokenizer), str(model.device))
-    training = DenseTraining(model, sets, RankingConfig(trainer=trainer, mined=mined), output, teacher)
+    training = DenseTraining(
+        model, sets, RankingConfig(trainer=trainer, mined=mined, mine_every=mine_every), output, teacher
+    )
     state = training.run(resume=resume)
     return TrainResult(output / "best", state.best, state.best_step)

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hybrid.measures import DEFAULT_MEASURES, Evaluation, evaluate, p_values
+from hybrid.plots import figure
 from hybrid.tables import Cell, Table
 from hybrid.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
@@ -118,7 +120,10 @@ def search_index(
 
 
 def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
-    """Means in percent, one row for each set and ranking; `p` is of the first measure, against the best."""
+    """Means in percent, one row for each set and ranking; `p` is of the first measure, against the best.
+
+    Of several sets, the means over all of them stand below.
+    """
     rows: list[list[Cell]] = []
     for one in sets:
         first = measures[0]
@@ -131,8 +136,37 @@ def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
             chance = "" if evaluation is best else f"{p[name]:.3f}" + ("*" if p[name] < SIGNIFICANT else "")
             means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
             rows.append([one.name, name, *means, chance, *([fact["ms"]] if fact else [])])
+    if len(sets) > 1:
+        rows += _means(sets, measures)
     timed = ["ms a question"] if any(one.facts for one in sets) else []
     return Table(["set", "ranking", *measures, f"p ({measures[0]})", *timed], rows)
+
+
+def _means(sets: Sequence[Evaluated], measures: Sequence[str]) -> list[list[Cell]]:
+    """One row for each ranking that all sets have: its mean over the sets."""
+    named = [{e.name: e for e in one.evaluations} for one in sets]
+    filled = [""] * (1 + any(one.facts for one in sets))
+    return [
+        ["mean", name, *(100 * fmean(one[name].mean(m) for one in named) for m in measures), *filled]
+        for name in named[0]
+        if all(name in one for one in named)
+    ]
+
+
+def draw(sets: Sequence[Evaluated], measure: str, path: Path) -> None:
+    """Draw one measure of every ranking, set by set; the file's name says in which form (PNG, SVG, PDF)."""
+    names = list(dict.fromkeys(e.name for one in sets for e in one.evaluations))
+    width = 0.8 / len(names)
+    with figure(path, figsize=(2 + 1.6 * len(sets), 3.6)) as axis:
+        for i, name in enumerate(names):
+            values = [
+                next((100 * e.mean(measure) for e in one.evaluations if e.name == name), 0) for one in sets
+            ]
+            bars = axis.bar([n + i * width for n in range(len(sets))], values, width, label=name)
+            axis.bar_label(bars, fmt="%.1f", fontsize=7)
+        axis.set_xticks([n + 0.4 - width / 2 for n in range(len(sets))], [s.name for s in sets], fontsize=8)
+        axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
+        axis.legend(fontsize=8, loc="lower right")
 
 
 def per_query_lines(sets: Sequence[Evaluated]) -> Iterator[dict[str, Any]]:

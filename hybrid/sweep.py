@@ -12,9 +12,9 @@ import numpy as np
 
 from hybrid.evaluate import search_index
 from hybrid.measures import Evaluation, evaluate
+from hybrid.plots import figure
 from hybrid.tables import Cell, Table
 from hybrid.testsets import open_test_set
-from sparta.base.errors import InputError
 from sparta.index import Source, WriteOptions, skip_passages, write_index
 from sparta.layout import IndexFolder
 from sparta.prune import prune
@@ -119,27 +119,16 @@ def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
 
 def draw(found: Sequence[Kept], measure: str, path: Path) -> None:
     """Draw the measure and the size against K; the file's name says in which form (PNG, SVG, PDF)."""
-    try:
-        import matplotlib as mpl
-    except ModuleNotFoundError:
-        raise InputError(
-            "expected matplotlib for a plot, found none", remedy="pip install matplotlib"
-        ) from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for name in dict.fromkeys(one.name for one in found):
-        own = [one for one in found if one.name == name]
-        places = range(len(own))
-        left.plot(places, [100 * one.evaluation.mean(measure) for one in own], marker="o", label=name)
-        right.plot(places, [one.index_mb for one in own], marker="o", label=name)
     labels = [name_of(one.top_k) for one in found if one.name == found[0].name]
-    for axis, title in ((left, f"{measure}, %"), (right, "index, MB")):
-        axis.set_xticks(range(len(labels)), labels)
-        axis.set(title=title, xlabel="terms kept of each passage")
-        axis.grid(alpha=0.3)
-    right.set_ylim(bottom=0)
-    left.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with figure(path, 2, figsize=(9, 3.6)) as (left, right):
+        for name in dict.fromkeys(one.name for one in found):
+            own = [one for one in found if one.name == name]
+            places = range(len(own))
+            left.plot(places, [100 * one.evaluation.mean(measure) for one in own], marker="o", label=name)
+            right.plot(places, [one.index_mb for one in own], marker="o", label=name)
+        for axis, title in ((left, f"{measure}, %"), (right, "index, MB")):
+            axis.set_xticks(range(len(labels)), labels)
+            axis.set(title=title, xlabel="terms kept of each passage")
+            axis.grid(alpha=0.3)
+        right.set_ylim(bottom=0)
+        left.legend(fontsize=8)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sparta.base.files import atomic_write
 from sparta.base.records import Passage
-from sparta.neural.trainer import Trainer, TrainerConfig, TrainerState, set_dropout, use_fast_attention
+from sparta.neural.trainer import (
+    Trainer,
+    TrainerConfig,
+    TrainerState,
+    process_group,
+    set_dropout,
+    use_fast_attention,
+)
 from sparta.teachers import Teacher
 from sparta.tokenize import QueryTokenizer
-from sparta.traindata import Bm25, Paragraph, ParagraphSet, bag_matrix, hold_out, mine
+from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
 
 VALIDATED_AT_ONCE = 16
 
@@ -27,7 +36,8 @@ class RankingConfig:
     """What is the same for all retrievers.
 
     `max_tokens` cuts training texts. Of a paragraph, `questions` at most are asked in one step. `mined` puts
-    paragraphs into a batch that BM25 takes for each other's questions. `taught` is the share of the teacher's
+    paragraphs into a batch that BM25 takes for each other's questions; every `mine_every` steps the model
+    itself says which these are (0: never). `taught` is the share of the teacher's
     scores in the loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs
     of each set validate.
     """
@@ -36,6 +46,7 @@ class RankingConfig:
     max_tokens: int = 192
     questions: int = 6
     mined: bool = True
+    mine_every: int = 0
     taught: float = 0.5
     dropout: float = 0.0
     held_out: int = 120
@@ -96,6 +107,7 @@ class RankingTraining[M: nn.Module, A]:
         self.tokenizer = tokenizer
         self.seed = config.trainer.seed
         self.memory: dict[str, float] = {}
+        self._mined_at = 0
         set_dropout(model, config.dropout)
         for encoder in encoders:
             use_fast_attention(encoder)
@@ -125,6 +137,10 @@ class RankingTraining[M: nn.Module, A]:
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Adam's groups, each maybe with a `factor` of the learning rate."""
         return [{"params": list(self.model.parameters())}]
+
+    def scorer(self, candidates: Sequence[Passage]) -> Scorer:
+        """Return a function from questions to `(n_questions, n_candidates)` scores, without gradients."""
+        raise NotImplementedError
 
     def save_best(self) -> None:
         """Write the model, which has just validated best, to `folder/best`."""
@@ -159,6 +175,7 @@ class RankingTraining[M: nn.Module, A]:
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: sentences, paragraphs and questions of one set."""
+        self._mine_again(step)
         paragraphs, rng = self._draw(step)
         return make_batch(paragraphs, rng, self.ranking_config.questions)
 
@@ -167,6 +184,25 @@ class RankingTraining[M: nn.Module, A]:
         rng = random.Random(self.seed * 7_919 + step)
         chosen = rng.choices(self.sets, [s.weight for s in self.sets])[0]
         return chosen.draw(rng), rng
+
+    def _mine_again(self, batch: int) -> None:
+        """Let the model mine when it is time; what it found is kept, for a training that is resumed."""
+        trainer = self.ranking_config.trainer
+        every = self.ranking_config.mine_every * trainer.batches // trainer.steps
+        due = batch // every if every else 0
+        if due == self._mined_at:
+            return
+        self._mined_at = due
+        path = self.folder / f"mined-{due:04d}.json"
+        if not path.exists():
+            self.sets = [mine(s, self.scorer([p.whole() for p in s.paragraphs])) for s in self.sets]
+            self.model.train()
+            if not process_group()[0]:
+                atomic_write(path, json.dumps([s.near for s in self.sets]).encode())
+            return
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        near = [tuple(tuple(own) for own in one) for one in stored]
+        self.sets = [replace(s, near=found) for s, found in zip(self.sets, near, strict=True)]
 
     def ranking(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Eq. 7 of SPARTA, eq. 3 of TASER: over sentences, and over paragraphs; their mean."""

@@ -20,10 +20,11 @@ from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining
 from sparta.teachers import Teacher, open_teacher
-from sparta.traindata import ParagraphSet
+from sparta.traindata import ParagraphSet, Scorer
 
 logger = logging.getLogger(__name__)
 
+MINED_TERMS = 500
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
@@ -74,6 +75,7 @@ def train_model(
     segments: bool = False,
     terms: int | None = None,
     mined: bool = True,
+    mine_every: int = 0,
     teachers: Sequence[str] = (),
     tied: bool = False,
     full_precision: bool = False,
@@ -115,6 +117,7 @@ def train_model(
         pressure=pressure,
         terms=terms,
         mined=mined,
+        mine_every=mine_every,
         int8=not full_precision,
     )
     teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device))
@@ -153,6 +156,12 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         if not process_group()[0]:
             self._finish()
         return state
+
+    def scorer(self, candidates: Sequence[Passage]) -> Scorer:
+        """Eq. 9, as an index of the 500 strongest terms would give it."""
+        rows = self.model.encode_document(list(candidates), max_active_dims=MINED_TERMS)
+        columns = rows.T.tocsr()
+        return lambda asked: (self.model.encode_query(list(asked)) @ columns).toarray()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoder, term embeddings (unless they are the encoder's), scale and bias."""

@@ -22,6 +22,7 @@ from sparta.sentences import sentence_splitter
 from sparta.tokenize import QueryTokenizer
 
 Span = tuple[int, int]
+Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
 LONGEST_CHARACTERS = 1200
@@ -355,9 +356,7 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 # ---------------------------------------------------------------- mined negatives
 
 
-def mine(
-    one: ParagraphSet, score: Callable[[Sequence[str]], npt.NDArray[np.float32]], depth: int = 8
-) -> ParagraphSet:
+def mine(one: ParagraphSet, score: Scorer, depth: int = 8) -> ParagraphSet:
     """Return the set with mined negatives: paragraphs that score high for another's questions.
 
     :param score: gives `(n_questions, n_paragraphs)` for some questions.

@@ -282,12 +282,19 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
         runs,
         "--format",
         "csv",
+        "--plot",
+        tmp_path / "plot.svg",
     )
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader(io.StringIO(result.output)))
     assert [(r["set"], r["ranking"]) for r in rows] == [
-        (s, c) for s in ("small", "dev") for c in ("sparta", "bm25")
+        (s, c) for s in ("small", "dev", "mean") for c in ("sparta", "bm25")
     ]
+    for channel in ("sparta", "bm25"):
+        figures = [float(r["RR"]) for r in rows if r["ranking"] == channel]
+        assert figures[2] == pytest.approx((figures[0] + figures[1]) / 2)
+    rows = rows[:4]
+    assert (tmp_path / "plot.svg").read_text().count("<svg") == 1
     assert all(float(r["RR"]) == 100 for r in rows if r["set"] == "small")
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(lines) == 2 * 2 + 2 * 2

@@ -578,6 +578,42 @@ def test_stopped_and_resumed_is_as_if_never_stopped(training, stop):
     assert [json.loads(line)["step"] for line in logs[0] if "loss" in line] == list(range(1, 13))
 
 
+def test_the_model_mines_its_own_negatives(training):
+    """Every four steps: what it takes for the answers of other questions; a resumed one finds the same."""
+    whole = training("whole", mine_every=4)
+    forget_the_words(whole.model)
+    start = {name: tensor.clone() for name, tensor in whole.model.state_dict().items()}
+    before = whole.sets[0].near
+    whole.run()
+    assert sorted(p.name for p in whole.folder.glob("mined-*")) == ["mined-0001.json", "mined-0002.json"]
+    assert whole.sets[0].near != before
+    texts = [p.text for p in whole.sets[0].paragraphs]
+    asked = [p.questions[0][0] for p in whole.sets[0].paragraphs]
+    part = training("part", mine_every=4)
+    part.model.load_state_dict(start)
+    original = part.loss
+
+    def loss(step: int) -> Any:
+        if step == 10:
+            raise KeyboardInterrupt
+        return original(step)
+
+    part.loss = loss
+    with pytest.raises(KeyboardInterrupt):
+        part.run()
+    resumed = training("part", mine_every=4)
+    resumed.run(resume=True)
+    assert state_of(resumed) == state_of(whole)
+    assert resumed.sets[0].near == whole.sets[0].near
+    scores = bags(whole.model, asked) @ dense(whole.model, texts).T
+    found = training("other", mined=False).sets[0]
+    from sparta.traindata import mine
+
+    mined = mine(found, lambda questions: scores[[asked.index(q) for q in questions]].astype(np.float32), 5)
+    best = [[j for j in np.argsort(-row) if j != i and row[j] > 0][:5] for i, row in enumerate(scores)]
+    assert [set(own) for own in mined.near] == [set(own) for own in best]
+
+
 def test_a_finished_training_resumed_changes_nothing(training):
     made = training()
     state = made.run()

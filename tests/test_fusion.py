@@ -1,0 +1,193 @@
+"""Fusion against its formulas, on hand-made and random rankings."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from hybrid.answers import answer_recall, has_answer, tokens
+from hybrid.fusion import NORMALIZATIONS, Fusion
+from sparta.base.errors import InputError
+from sparta.base.records import ScoredPassage
+
+
+def ranking(**scores: float) -> list[ScoredPassage]:
+    return [ScoredPassage(i, s) for i, s in sorted(scores.items(), key=lambda item: -item[1])]
+
+
+def pairs(found: list[ScoredPassage]) -> list[tuple[str, float]]:
+    return [(p.passage_id, round(p.score, 6)) for p in found]
+
+
+def test_base_plus_alpha_bm25_by_hand() -> None:
+    """min-max centred: sparta a .5, b 0, c -.5; bm25 b .5, d -.5; what is missing counts as the least."""
+    fusion = Fusion.with_alpha("sparta", 1.2)
+    found = fusion.fuse({"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)})
+    assert pairs(found) == [
+        ("b", 0.6),
+        ("a", round(0.5 - 0.6, 6)),
+        ("c", round(-0.5 - 0.6, 6)),
+        ("d", round(-0.5 - 0.6, 6)),
+    ]
+    assert fusion.formula() == (
+        "score = sparta + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        " a passage that a channel lacks counts as its least"
+    )
+
+
+def test_equal_scores_are_ordered_by_the_first_channel_then_by_id() -> None:
+    fusion = Fusion({"x": 1.0, "y": 1.0})
+    assert [p.passage_id for p in fusion.fuse({"x": ranking(b=1, a=1), "y": []})] == ["b", "a"]
+    both = {"x": ranking(p=2, q=1), "y": ranking(q=2, p=1)}
+    assert pairs(fusion.fuse(both)) == [("p", 0.0), ("q", 0.0)]
+    assert pairs(Fusion({"y": 1.0, "x": 1.0}).fuse(both)) == [("q", 0.0), ("p", 0.0)]
+    lone = {"x": ranking(z=1), "y": ranking(a=1)}
+    assert pairs(fusion.fuse(lone)) == [("z", 0.0), ("a", 0.0)]
+
+
+def test_rrf_by_hand() -> None:
+    fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
+    found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})
+    expected = {"a": 1 / 61, "b": 1 / 62 + 2 / 61, "c": 2 / 62}
+    assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
+    assert [p.passage_id for p in found] == ["b", "c", "a"]
+    assert fusion.formula() == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best"
+
+
+def random_rankings(rng: random.Random) -> dict[str, list[ScoredPassage]]:
+    made = {}
+    for name in ("x", "y", "z"):
+        ids = rng.sample([f"p{i}" for i in range(30)], rng.choice([0, 1, 2, 10, 25]))
+        scores = sorted((rng.choice([1.0, 2.0, rng.uniform(-5, 50)]) for _ in ids), reverse=True)
+        made[name] = [ScoredPassage(i, s) for i, s in zip(ids, scores, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("method", ["linear", "rrf"])
+def test_any_rankings(method: str, normalization: str) -> None:
+    rng = random.Random(4)
+    for _ in range(200):
+        found = random_rankings(rng)
+        weights = {name: rng.choice([0.0, 0.5, 1.0, -1.0]) for name in found}
+        fusion = Fusion(weights, method, normalization, candidates=rng.choice([1, 5, 100]))
+        fused = fusion.fuse(found)
+        cut = {n: r[: fusion.candidates] for n, r in found.items()}
+        assert sorted(p.passage_id for p in fused) == sorted({p.passage_id for r in cut.values() for p in r})
+        assert all(math.isfinite(p.score) for p in fused)
+        scores = [p.score for p in fused]
+        assert scores == sorted(scores, reverse=True)
+        assert fusion.fuse(found) == fused
+        assert fusion.fuse(found, k=3) == fused[:3]
+        own = {}
+        for name, r in cut.items():
+            values = np.array([p.score for p in r])
+            if method == "rrf":
+                own[name] = {p.passage_id: 1 / (61 + i) for i, p in enumerate(r)}
+                least = 0.0
+            elif r:
+                span = values.max() - values.min()
+                normal = {
+                    "none": values,
+                    "minmax": (values - values.min()) / span - 0.5 if span else values * 0,
+                    "zscore": (values - values.mean()) / values.std() if values.std() else values * 0,
+                }[normalization]
+                own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}
+        for p in fused:
+            expected = 0.0
+            for name, channel in own.items():
+                least = min(channel.values()) if method == "linear" and channel else 0.0
+                expected += weights[name] * channel.get(p.passage_id, least)
+            assert p.score == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_channel_alone_keeps_its_order() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        found = random_rankings(rng)
+        order = [p.passage_id for p in found["x"]]
+        for fusion in (Fusion({"x": 1.0}), Fusion({"x": 1.0}, "rrf"), Fusion({"x": 2.0, "y": 0.0})):
+            fused = [p.passage_id for p in fusion.fuse({"x": found["x"]})]
+            assert fused == order
+
+
+def test_runs() -> None:
+    runs = {"x": {"1": ranking(a=2, b=1)}, "y": {"1": ranking(b=2, c=1), "2": ranking(c=1)}}
+    fused = Fusion({"x": 1.0, "y": 1.0}).fuse_runs(runs, 2)
+    assert {q: [p.passage_id for p in r] for q, r in fused.items()} == {"1": ["a", "b"], "2": ["c"]}
+    with pytest.raises(InputError, match="found none for z"):
+        Fusion({"x": 1.0, "z": 1.0}).fuse_runs(runs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weights": {}},
+        {"weights": {"x": math.nan}},
+        {"method": "sum"},
+        {"normalization": "softmax"},
+        {"candidates": 0},
+        {"rrf_k": 0},
+    ],
+)
+def test_impossible_fusions(options: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Fusion(**options)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- answers (DPR)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "held"),
+    [
+        ("It was founded by Larry Page.", "larry page", True),  # case
+        ("It was founded by Larry Page.", "Larry  Page", True),  # white space
+        ("the homepage of Larry", "page", False),  # token boundaries
+        ("Larry-Page", "larry page", False),  # a hyphen is a token
+        ("Larry-Page", "Larry-Page", True),
+        ("in 1998, and later", "1998", True),
+        ("in 19980", "1998", False),
+        ("Beyonc\u00e9 sang", "Beyonce\u0301", True),  # composed and decomposed
+        ("Beyonc\u00e9 sang", "Beyonce", False),  # marks belong to the token
+        ("She said \u201cyes\u201d", "\u201cyes\u201d", True),
+        ("U.S. dollars", "U.S.", True),
+        ("$5 million", "5 million", True),
+        ("a b c", "a c", False),  # side by side
+        ("anything", "", False),
+        ("\u5317\u4eac\u662f\u57ce\u5e02", "\u5317\u4eac", False),  # letters without spaces are one token
+    ],
+)
+def test_answers_by_tokens(text: str, answer: str, held: bool) -> None:
+    assert has_answer(text, [answer]) is held
+    assert has_answer(text, ["nothing of it", answer]) is held
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "held"),
+    [
+        ("born in 1912", "191[0-9]", True),
+        ("BORN in London", "born.*london", True),
+        ("one\ntwo", "^two", True),  # lines
+        ("one", "(", False),  # broken
+        ("Beyonc\u00e9", "Beyonce\u0301", True),
+    ],
+)
+def test_answers_by_regular_expression(text: str, pattern: str, held: bool) -> None:
+    assert has_answer(text, [pattern], match="regex") is held
+
+
+def test_tokens_are_dprs() -> None:
+    assert tokens("Don't  stop (2\u00bd)!") == ["don", "'", "t", "stop", "(", "2\u00bd", ")", "!"]
+
+
+def test_answer_recall() -> None:
+    texts = {"1": ["no", "Larry Page", "x"], "2": ["no"], "3": []}
+    answers = {"1": ["larry page"], "2": ["yes"], "3": ["a"], "4": ["b"]}
+    found = answer_recall("x", texts, answers, (1, 2))
+    assert found.mean("answer_recall@1") == 0
+    assert found.mean("answer_recall@2") == 0.25
+    assert found.per_query["answer_recall@2"] == {"1": 1, "2": 0, "3": 0, "4": 0}
