@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,20 +183,42 @@ def search(question: str, **given: Any) -> None:
     type=folder_type,
     help="Folder of questions: BEIR's, or questions.jsonl with answers [default: beside the index's corpus].",
 )
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    type=file_type,
+    help="A TREC run to fuse instead of an index's channels; --alpha weighs all but the first.",
+)
+@click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
 @channel_options
 @click.option("--match", type=click.Choice(["string", "regex"]), default="string", show_default=True)
 @form_option
-def evaluate_channels(datasets: tuple[Path, ...], **given: Any) -> None:
+def evaluate_channels(
+    datasets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | None, **given: Any
+) -> None:
     """Measure every channel of an index and their fusion, on questions with known answers.
 
     answer_recall@K is the share of questions with an answer in the text of the first K passages (R@K of the
     DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm).
     """
-    from hybrid.compare import compare, compare_table, questions_beside, questions_of
+    from hybrid.compare import compare, compare_runs, compare_table, questions_beside, questions_of
     from sparta.layout import default_index
 
     index = given["index"] or default_index()
     fusion = _fusion(given)
+    if bool(runs) != bool(qrels) or len(runs) == 1 or (runs and datasets):
+        raise InputError(
+            "expected several --run with --qrels, or neither of them",
+            remedy="hybrid eval --run a.trec --run b.trec --qrels test.tsv",
+        )
+    if runs and qrels:
+        names = [path.stem if len({p.stem for p in runs}) == len(runs) else str(path) for path in runs]
+        fusion = replace(fusion, weights={n: given["alpha"] if i else 1.0 for i, n in enumerate(names)})
+        click.echo(compare_table([compare_runs(runs, qrels, fusion)]).write(given["form"]))
+        if given["form"] == "text":
+            click.echo(fusion.formula())
+        return
     asked = [questions_of(folder) for folder in datasets] or [questions_beside(index)]
     found = [compare(index, one, fusion, match=given["match"], threads=given["threads"]) for one in asked]
     click.echo(compare_table(found).write(given["form"]))

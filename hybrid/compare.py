@@ -17,7 +17,7 @@ from hybrid.testsets import Qrels
 from sparta.base.errors import InputError
 from sparta.base.queries import read_queries
 from sparta.base.records import Query, ScoredPassage
-from sparta.base.trec import read_qrels
+from sparta.base.trec import read_qrels, read_run
 from sparta.layout import IndexFolder
 from sparta.search import Hit, Searcher
 
@@ -110,6 +110,15 @@ def compare(
     return Evaluated(asked.name, evaluations, facts)
 
 
+def compare_runs(paths: Sequence[Path], qrels: Path, fusion: Fusion) -> Evaluated:
+    """Fuse runs that are there, named by the fusion's weights in their order, and measure all of them."""
+    judged = read_qrels(qrels)
+    runs: dict[str, Run] = {name: read_run(path) for name, path in zip(fusion.weights, paths, strict=True)}
+    runs[HYBRID] = fusion.fuse_runs(runs)
+    evaluations = [evaluate(name, run, judged, MEASURES) for name, run in runs.items()]
+    return Evaluated(qrels.stem, evaluations)
+
+
 def search_both(index: Path, question: str, fusion: Fusion, k: int) -> list[dict[str, Any]]:
     """Answer one question from all channels: rank, score, passage id, text, and the rank in each channel."""
     rankings: dict[str, list[ScoredPassage]] = {}
@@ -165,11 +174,13 @@ def compare_table(sets: Sequence[Evaluated]) -> Table:
         best = max(channels, key=lambda e: e.mean(first))
         others = [e for e in one.evaluations if e is not best]
         p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
-        for evaluation, fact in zip(one.evaluations, one.facts, strict=True):
+        facts = one.facts or [{}] * len(one.evaluations)
+        for evaluation, fact in zip(one.evaluations, facts, strict=True):
             chance = "" if evaluation is best else f"{p[evaluation.name]:.3f}"
             means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
-            rows.append([one.name, evaluation.name, *means, chance, fact["ms"]])
-    return Table(["set", "channel", *measures, f"p ({first})", "ms a question"], rows, digits=2)
+            rows.append([one.name, evaluation.name, *means, chance, *fact.values()])
+    timed = ["ms a question"] if sets[0].facts else []
+    return Table(["set", "channel", *measures, f"p ({first})", *timed], rows, digits=2)
 
 
 def tune(
