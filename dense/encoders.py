@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
+from dense.experts import PASSAGE, QUESTION, set_side, specialize
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
@@ -39,13 +40,29 @@ class DenseConfig:
     `codes` is the number of vectors a passage has: 0 for one, the mean of its token states; m > 0 for a
     Poly-Encoder's m, each a learned attention over the token states (Humeau et al., 2019, turned around as
     SPARTA, §5.1, has it: the answers have several vectors). `shared` encoders read questions and passages
-    with the same weights.
+    with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
+    experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
+    TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
+    the score is DPR's dot product.
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
     codes: int = 0
     shared: bool = True
+    routing: str = ""
+    experts: int = 2
+    period: int = 3
+    pooling: str = "mean"
+    cosine: bool = True
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if self.pooling not in ("mean", "cls"):
+            raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
+        if self.pooling == "cls" and (self.layout.share_context or self.codes):
+            raise ModelError("expected mean pooling for a shared context and for codes, found cls")
+        if self.routing and not self.shared:
+            raise ModelError("expected one shared encoder with experts, found two encoders")
 
     @staticmethod
     def from_dict(value: Any, where: str) -> DenseConfig:
@@ -75,11 +92,14 @@ class DenseModel(nn.Module):
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
         self.passage_encoder = encoder
+        self._encoder_config: Any = encoder.config
+        self._experts = (
+            specialize(encoder, config.experts, config.routing, config.period) if config.routing else []
+        )
         self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
         self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
         width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
         self.codes = nn.Parameter(torch.randn(config.codes, width) / width**0.5) if config.codes else None
-        self._encoder_config: Any = encoder.config
 
     @property
     def device(self) -> torch.device:
@@ -89,11 +109,18 @@ class DenseModel(nn.Module):
     def questions(self, texts: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
         inputs = [self._plain(text) for text in texts]
+        set_side(self._experts, QUESTION)
         return self._pooled(self.question_encoder, inputs, codes=False)[:, 0]
 
     def passages(self, inputs: Sequence[EncoderInput]) -> torch.Tensor:
         """`(n, vectors, width)`; neighbours of the same tokens are read once."""
+        set_side(self._experts, PASSAGE)
         return self._pooled(self.passage_encoder, inputs, codes=self.codes is not None)
+
+    def entropy(self) -> torch.Tensor:
+        """Mean over the specialized layers of eq. 5 of TASER, for what was read last; 0 without routers."""
+        learned = [one.entropy for one in self._experts if one.router is not None]
+        return torch.stack(learned).mean() if learned else torch.zeros((), device=self.device)
 
     def score(self, questions: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
         """`(n_questions, n_passages)`: dot products; of several vectors, weighed by their own softmax."""
@@ -111,6 +138,8 @@ class DenseModel(nn.Module):
         distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
         ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
         states = encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        if self.config.pooling == "cls":
+            return self._scaled(states[torch.tensor(rows, device=self.device), :1].float())
         positions, _ = pooled_positions(inputs, rows, ids.shape[1], pool_special=False)
         sizes = torch.tensor([max(1, i.lead + i.end - i.start) for i in inputs], device=self.device)
         own = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
@@ -120,6 +149,11 @@ class DenseModel(nn.Module):
             vectors = attention.softmax(2) @ own
         else:
             vectors = ((own * shown[:, :, None]).sum(1) / sizes[:, None])[:, None]
+        return self._scaled(vectors)
+
+    def _scaled(self, vectors: torch.Tensor) -> torch.Tensor:
+        if not self.config.cosine:
+            return vectors
         return functional.normalize(vectors, dim=2) * (self.log_scale / 2).exp()
 
     # ------------------------------------------------------------------ whole collections

@@ -24,6 +24,7 @@ from sparta.train import TrainResult
 from sparta.traindata import ParagraphSet, Scorer
 
 SCALE_RATE = 100.0
+ENTROPY_WEIGHT = 0.01
 
 
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
@@ -64,6 +65,20 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
 
         return scores
 
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Eq. 3 over sentences and paragraphs; learned routers are kept from one choice (eq. 5, 6).
+
+        §3.1 wants the entropy to keep inputs from all going to one expert, so it is raised: it is subtracted
+        here, as in the released code, where eq. 6 as printed would lower it.
+        """
+        batch = self.batch(step)
+        asked = self.ask(batch.questions)
+        entropy = self.model.entropy()
+        ranking = self.ranking(self.score(asked, batch.candidates), batch)
+        entropy = (entropy + self.model.entropy()) / 2
+        logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
+        return ranking - ENTROPY_WEIGHT * entropy, logs
+
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoders and codes; the scale, which is one number, learns faster."""
         scale = self.model.log_scale
@@ -88,6 +103,8 @@ def train_dense(
     seed: int,
     codes: int = 0,
     shared: bool = True,
+    routing: str = "",
+    experts: int = 2,
     accumulate: int = 1,
     max_length: int = 256,
     mined: bool = True,
@@ -115,7 +132,7 @@ def train_dense(
         max_length=max_length,
         overlap=max_length // 8,
     )
-    config = DenseConfig(layout, codes, shared)
+    config = DenseConfig(layout, codes, shared, routing, experts)
     model = DenseModel.from_encoder(encoder, config).to(training_device(device))
     trainer = TrainerConfig(
         steps=steps,

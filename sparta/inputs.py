@@ -41,6 +41,8 @@ class InputLayout:
     With `share_context` a context is read once for all answers in it: no segment marks the answer, and only
     its own tokens and the title's take part in the maximum. Long contexts are then cut at places that do not
     depend on the answer, each window half of the one before. See decision 0009.
+
+    `separate_title` puts [SEP] between a title and a text that has no context, as DPR's encoders read them.
     """
 
     use_title: bool = False
@@ -49,6 +51,7 @@ class InputLayout:
     max_length: int = 512
     overlap: int = 64
     share_context: bool = False
+    separate_title: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.max_length - 2:
@@ -83,6 +86,10 @@ class InputLayout:
     def _parts(self, passage: Passage, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """Wordpieces before, of and after the answer; a shared context keeps the title apart."""
         title = f"{passage.title} " if self.use_title and passage.title and not self.share_context else ""
+        if title and self.separate_title and not (self.use_context and passage.context):
+            own = tokenizer.encode(passage.title, add_special_tokens=False).ids
+            text = tokenizer.encode(passage.text, add_special_tokens=False).ids
+            return [], [*own, special_frame(tokenizer)[1], *text], []
         if not (self.use_context and passage.context):
             return [], tokenizer.encode(title + passage.text, add_special_tokens=False).ids, []
         start, end = len(title) + passage.start, len(title) + passage.end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from dense.checkpoints import load_dpr_dict, load_dpr_folders
 from dense.encoders import DenseConfig, DenseModel
 from dense.train import DenseTraining, train_dense
 from sparta.base.errors import InputError, ModelError
@@ -118,6 +120,260 @@ def test_saved_and_loaded_is_the_same(
     (tmp_path / "m" / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="expected a dense object"):
         DenseModel.load(tmp_path / "m")
+
+
+# ---------------------------------------------------------------- TASER
+
+
+def bert(layers: int = 12, width: int = 768, heads: int = 12, inner: int = 3072, words: int = 30522) -> Any:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+    )
+    return BertModel(config, add_pooling_layer=False)
+
+
+@pytest.mark.parametrize(
+    ("shared", "routing", "experts", "millions"),
+    [(False, "", 2, 217.8), (True, "", 2, 108.9), (True, "det", 2, 127.8), (True, "seq", 4, 165.6)],
+)
+def test_parameters_are_those_of_table_1(
+    tiny_tokenizer: Any, shared: bool, routing: str, experts: int, millions: float
+) -> None:
+    """DPR, TASER Shared, Det-R and 4 experts on BERT-base, without poolers."""
+    layout = InputLayout(answer_segment=0)
+    config = DenseConfig(layout, 0, shared, routing, experts, pooling="cls", cosine=False)
+    with torch.device("meta"):
+        model = DenseModel(bert(), tiny_tokenizer, config)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+    if routing:
+        found = [
+            i
+            for i, layer in enumerate(model.passage_encoder.encoder.layer)
+            if hasattr(layer.output, "experts")
+        ]
+        assert found == [2, 5, 8, 11], "the released placement"
+
+
+def taser(tiny_tokenizer: Any, routing: str, experts: int = 2, pooling: str = "mean") -> DenseModel:
+    torch.manual_seed(3)
+    encoder = bert(4, 32, 2, 64, tiny_tokenizer.get_vocab_size())
+    layout = (
+        LAYOUT
+        if pooling == "mean"
+        else InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
+    )
+    config = DenseConfig(layout, 0, True, routing, experts, 2, pooling)
+    return DenseModel(encoder, tiny_tokenizer, config).eval()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize(("routing", "experts"), [("det", 2), ("seq", 3), ("tok", 2)])
+def test_identical_experts_are_the_shared_model(
+    tiny_tokenizer: Any, routing: str, experts: int, pooling: str
+) -> None:
+    plain, routed = (
+        taser(tiny_tokenizer, "", pooling=pooling),
+        taser(tiny_tokenizer, routing, experts, pooling),
+    )
+    passages = [Passage("", p.text, p.title) for p in PASSAGES] if pooling == "cls" else PASSAGES
+    np.testing.assert_allclose(
+        routed.encode_questions(["the moon", "a house"]),
+        plain.encode_questions(["the moon", "a house"]),
+        atol=1e-5,
+    )
+    inputs = [plain.config.layout.windows(p, plain.tokenizer)[0] for p in passages]
+    with torch.no_grad():
+        np.testing.assert_allclose(routed.passages(inputs), plain.passages(inputs), atol=1e-5)
+
+
+def test_questions_and_passages_have_their_own_expert(tiny_tokenizer: Any) -> None:
+    model = taser(tiny_tokenizer, "det")
+    before = model.encode_questions(["the moon"]), model.encode_passages(PASSAGES)
+    with torch.no_grad():
+        model._experts[0].experts[1].output.dense.bias.add_(1.0)
+    assert np.array_equal(model.encode_questions(["the moon"]), before[0])
+    assert not np.allclose(model.encode_passages(PASSAGES), before[1])
+
+
+@pytest.mark.parametrize("routing", ["seq", "tok"])
+def test_a_router_decides_for_texts_or_tokens(tiny_tokenizer: Any, routing: str) -> None:
+    """By hand: every layer once more, with the expert that the linear layer likes best."""
+    model = taser(tiny_tokenizer, routing, 3)
+    with torch.no_grad():
+        for one in model._experts:
+            for i, expert in enumerate(one.experts):
+                expert.output.dense.bias.add_(0.3 * i)
+            one.router.weight.mul_(40)
+    ids = torch.tensor([tiny_tokenizer.encode("the moon of the earth").ids])
+    seen = []
+    with torch.no_grad():
+        states = model.passage_encoder.embeddings(ids)
+        for layer in model.passage_encoder.encoder.layer:
+            attended = layer.attention(states)[0]
+            if not hasattr(layer.output, "experts"):
+                states = layer.output(layer.intermediate(attended), attended)
+                continue
+            logits = layer.output.router(attended)
+            best = logits.argmax(-1)
+            if routing == "seq":
+                best = best[:, :1].expand_as(best)
+            seen += best[0].tolist()
+            states = torch.stack(
+                [layer.output.experts[int(e)](attended[:, j : j + 1])[0, 0] for j, e in enumerate(best[0])]
+            )[None]
+        expected = functional.normalize(states[0, 1:-1].mean(0), dim=0) * math.sqrt(20)
+    np.testing.assert_allclose(model.encode_questions(["the moon of the earth"])[0], expected, atol=1e-4)
+    if routing == "tok":
+        assert len(set(seen)) > 1
+
+
+@pytest.mark.parametrize("routing", ["seq", "tok"])
+def test_the_retrieval_loss_moves_the_router(
+    tiny_tokenizer: Any, tiny_vocabulary: list[str], tmp_path: Path, routing: str
+) -> None:
+    """Without the entropy term: experts that differ make the choice matter."""
+    model = taser(tiny_tokenizer, routing)
+    with torch.no_grad():
+        for one in model._experts:
+            one.experts[1].output.dense.weight.normal_(std=0.5)
+    words = [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
+    config = RankingConfig(trainer=TrainerConfig(10, bf16=False), held_out=0, mined=False)
+    training = DenseTraining(model, [questions_on(words)], config, tmp_path)
+    model.train()
+    batch = training.batch(0)
+    training.ranking(training.score(training.ask(batch.questions), batch.candidates), batch).backward()
+    for one in model._experts:
+        assert float(one.router.weight.grad.abs().max()) > 1e-6
+    model.zero_grad()
+    loss, logs = training.loss(0)
+    assert 0 < logs["entropy"] <= math.log(2) + 1e-6
+    assert loss.item() == pytest.approx(logs["ranking"] - 0.01 * logs["entropy"], abs=1e-5)
+
+
+# ---------------------------------------------------------------- checkpoints of others
+
+
+def by_hand(encoder: Any, tokenizer: Any, text: str) -> np.ndarray:
+    ids = torch.tensor([tokenizer.encode(text).ids])
+    with torch.no_grad():
+        return encoder(input_ids=ids, token_type_ids=torch.zeros_like(ids)).last_hidden_state[0, 0].numpy()
+
+
+def test_dprs_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    vocabulary = tiny_tokenizer.get_vocab_size()
+    question, passage = bert(2, 64, 1, 96, vocabulary).eval(), bert(2, 64, 1, 96, vocabulary).eval()
+    weights = {f"question_model.{k}": v for k, v in question.state_dict().items()}
+    weights |= {f"ctx_model.{k}": v for k, v in passage.state_dict().items()}
+    weights["ctx_model.embeddings.position_ids"] = torch.arange(512)[None]
+    weights["ctx_model.pooler.dense.weight"] = torch.zeros(64, 64)
+    file = tmp_path / "dpr.cp"
+    torch.save(
+        {"model_dict": weights, "offset": 0, "epoch": 3, "encoder_params": {"do_lower_case": True}}, file
+    )
+    tiny_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model = load_dpr_dict(file, tmp_path)
+    assert (model.config.pooling, model.config.cosine, model.config.shared) == ("cls", False, False)
+    found = model.encode_questions(["the moon"])[0]
+    np.testing.assert_allclose(found, by_hand(question, tiny_tokenizer, "the moon"), atol=1e-5)
+    inputs = [model.config.layout.windows(Passage("", "the earth", "King"), model.tokenizer)[0]]
+    with torch.no_grad():
+        vectors = model.passages(inputs)[0, 0]
+    np.testing.assert_allclose(vectors, by_hand(passage, tiny_tokenizer, "King [SEP] the earth"), atol=1e-5)
+    for content in ({"model_dict": {}}, [1], {"model_dict": {"ctx_model.x": torch.zeros(1)}}):
+        torch.save(content, file)
+        with pytest.raises(ModelError):
+            load_dpr_dict(file, tmp_path)
+    file.write_bytes(b"nothing")
+    with pytest.raises(ModelError, match="could not read it"):
+        load_dpr_dict(file, tmp_path)
+
+
+def test_tasers_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """The released layout: experts in layers 2 and 5, 0 for questions, 1 for passages; stored twice."""
+    torch.manual_seed(2)
+    config = DenseConfig(
+        InputLayout(use_title=True, answer_segment=0, max_length=256, overlap=0, separate_title=True),
+        routing="det",
+        pooling="cls",
+        cosine=False,
+    )
+    original = DenseModel(bert(6, 64, 1, 96, tiny_tokenizer.get_vocab_size()), tiny_tokenizer, config).eval()
+    with torch.no_grad():
+        for one in original._experts:
+            for expert in one.experts:
+                expert.output.dense.weight.normal_(std=0.3)
+    weights = {}
+    for name, tensor in original.passage_encoder.state_dict().items():
+        name = re.sub(r"output\.experts\.(\d)\.intermediate\.", r"moe_layer.interm_layers.\1.", name)
+        name = re.sub(r"output\.experts\.(\d)\.output\.", r"moe_layer.output_layers.\1.", name)
+        for side in ("question_model", "ctx_model"):
+            weights[f"{side}.encoder.{name}"] = tensor
+    assert "ctx_model.encoder.encoder.layer.5.moe_layer.output_layers.1.LayerNorm.bias" in weights
+    torch.save({"model_dict": weights}, tmp_path / "taser.bin")
+    tiny_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    model = load_dpr_dict(tmp_path / "taser.bin", tmp_path)
+    assert model.config == config
+    questions, passages = ["the moon"], [Passage("", "the earth", "King"), Passage("", "the moon")]
+    np.testing.assert_array_equal(model.encode_questions(questions), original.encode_questions(questions))
+    np.testing.assert_array_equal(model.encode_passages(passages), original.encode_passages(passages))
+    different = model.encode_questions(questions)[0] - model.encode_passages(passages)[1, 0]
+    assert np.abs(different).max() > 0.01, "the same text, another expert"
+    model.save_pretrained(tmp_path / "ours")
+    again = DenseModel.load(tmp_path / "ours")
+    np.testing.assert_array_equal(again.encode_questions(questions), original.encode_questions(questions))
+
+
+def test_dprs_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder
+
+    torch.manual_seed(4)
+    config = DPRConfig(
+        vocab_size=tiny_tokenizer.get_vocab_size(),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=96,
+    )
+    question, passage = DPRQuestionEncoder(config).eval(), DPRContextEncoder(config).eval()
+    for name, encoder in (("q", question), ("p", passage)):
+        encoder.save_pretrained(tmp_path / name)
+        tiny_tokenizer.save(str(tmp_path / name / "tokenizer.json"))
+    model = load_dpr_folders(tmp_path / "q", tmp_path / "p")
+    ids = torch.tensor([tiny_tokenizer.encode("the moon").ids])
+    with torch.no_grad():
+        expected = [question(ids).pooler_output[0], passage(ids).pooler_output[0]]
+    np.testing.assert_allclose(model.encode_questions(["the moon"])[0], expected[0], atol=1e-5)
+    inputs = [model.config.layout.windows(Passage("", "the moon"), model.tokenizer)[0]]
+    with torch.no_grad():
+        np.testing.assert_allclose(model.passages(inputs)[0, 0], expected[1], atol=1e-5)
+    with pytest.raises(ModelError, match="expected a DPR question encoder"):
+        load_dpr_folders(tmp_path / "p", tmp_path / "p")
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
+        load_dpr_folders(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"routing": "det", "experts": 3},
+        {"routing": "any"},
+        {"routing": "seq", "experts": 1},
+        {"routing": "det", "shared": False},
+        {"pooling": "max"},
+        {"pooling": "cls"},
+        {"routing": "det", "period": 5},
+    ],
+)
+def test_impossible_models(tiny_tokenizer: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError):
+        DenseModel(bert(4, 32, 2, 64, 364), tiny_tokenizer, DenseConfig(LAYOUT, **options))
 
 
 def questions_on(words: list[str]) -> ParagraphSet:
