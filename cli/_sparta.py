@@ -585,7 +585,7 @@ def export(index: Path | None, form: str, output: Path) -> None:
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
-    default=5e-5,
+    default=1.5e-4,
     show_default=True,
     help="Highest learning rate.",
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +78,33 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep transformers from showing bars and reports of weights that are not needed (a pooler's)."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
 def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
     """Load by an Auto class of transformers: in float32, all weights, no code from the folder."""
     try:
-        model, report = auto.from_pretrained(
-            str(name), dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **arguments
-        )
+        with _silence():
+            model, report = auto.from_pretrained(
+                str(name),
+                dtype=torch.float32,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **arguments,
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ImportError) as error:
         raise ModelError(
             f"expected a transformers model, could not load it: {error}",
