@@ -12,10 +12,12 @@ Markdown table; p is that of a paired t-test of the reciprocal rank against the 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,27 +39,34 @@ NAMES = {"dual": "dual encoder", "poly": "Poly-Encoder"}
 
 def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, Path]:
     """Train what is not there yet; folders of the best models."""
-    usual = {
+    usual: dict[str, Any] = {
         "encoder": given.encoder,
         "steps": given.steps,
         "learning_rate": given.learning_rate,
         "validate_every": max(1, given.steps // 3),
         "seed": given.seed,
         "device": given.device,
+        "resume": True,
     }
+    settings = {**usual, "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in sets]}
     trainings = {
         "sparta": lambda out: train_model(sets, output=out, pressure=0.001, terms=1000, **usual),
         "dual": lambda out: train_dense(sets, output=out, shared=False, **usual),
         "poly": lambda out: train_dense(sets, output=out, shared=False, codes=4, **usual),
     }
     for name, train in trainings.items():
-        done = given.work / name / "done"
+        done = given.work / f"{name}.json"
         if done.exists():
+            if json.loads(done.read_text())["settings"] != settings:
+                raise SystemExit(f"{given.work / name} was trained otherwise: choose another --work")
             continue
         started = time.monotonic()
-        result = train(given.work / name)
-        done.write_text(f"validation {result.validation:.4f} at step {result.step}\n")
-        print(f"{name}: {done.read_text().strip()}, {time.monotonic() - started:.0f} s", flush=True)
+        result = train(given.work / name)  # goes on where it was stopped, or refuses other settings
+        done.write_text(json.dumps({"settings": settings, "validation": result.validation}))
+        seconds = time.monotonic() - started
+        print(
+            f"{name}: validation {result.validation:.4f} at step {result.step}, {seconds:.0f} s", flush=True
+        )
     return {name: given.work / name / "best" for name in trainings}
 
 

@@ -99,9 +99,8 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
         draw(found, measures[0], given["plot"])
 
 
-channel_options = options(
+fusion_options = options(
     index_option,
-    click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25."),
     click.option(
         "--base", type=click.Choice(["sparta"]), default="sparta", show_default=True, help="What BM25 joins."
     ),
@@ -126,9 +125,10 @@ channel_options = options(
         show_default=True,
         help="Passages from each channel.",
     ),
-    click.option(
-        "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
-    ),
+)
+alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
 )
 form_option = click.option(
     "--format",
@@ -154,7 +154,8 @@ def _fusion(given: dict[str, Any]) -> Any:
 
 @main.command()
 @click.argument("question", type=Text())
-@channel_options
+@alpha_option
+@fusion_options
 @click.option("-k", "depth", type=click.IntRange(1), default=10, show_default=True, help="Passages.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def search(question: str, **given: Any) -> None:
@@ -191,7 +192,9 @@ def search(question: str, **given: Any) -> None:
     help="A TREC run to fuse instead of an index's channels; --alpha weighs all but the first.",
 )
 @click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
-@channel_options
+@alpha_option
+@fusion_options
+@threads_option
 @click.option("--match", type=click.Choice(["string", "regex"]), default="string", show_default=True)
 @form_option
 def evaluate_channels(
@@ -228,7 +231,8 @@ def evaluate_channels(
 
 @main.command()
 @click.option("--dataset", type=folder_type, help="As for eval.")
-@channel_options
+@fusion_options
+@threads_option
 @click.option("--measure", default="RR", show_default=True, help="As ir_measures names it.")
 @form_option
 def tune(dataset: Path | None, **given: Any) -> None:
@@ -243,7 +247,8 @@ def tune(dataset: Path | None, **given: Any) -> None:
     [measure] = parse_measures([given["measure"]])
     asked = questions_of(dataset) if dataset else questions_beside(index)
     alphas = [round(0.5 + 0.1 * i, 1) for i in range(16)]
-    found = measured(index, asked, given["base"], alphas, measure, threads=given["threads"])
+    fusion = _fusion({**given, "alpha": 1.0})
+    found = measured(index, asked, fusion, alphas, measure, threads=given["threads"])
     best = max(found, key=lambda pair: (pair[1], -pair[0]))
     rows = [[f"{alpha:.1f}", 100 * value, "best" if alpha == best[0] else ""] for alpha, value in found]
     click.echo(Table(["alpha", measure, ""], rows, digits=2).write(given["form"]))

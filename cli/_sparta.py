@@ -566,7 +566,7 @@ def export(index: Path | None, form: str, output: Path) -> None:
     type=click.IntRange(2),
     default=12,
     show_default=True,
-    help="Texts a step, with their sentences and up to three questions each.",
+    help="Texts a step, with their sentences and up to six questions each.",
 )
 @click.option(
     "--accumulate",

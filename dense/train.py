@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, process_group, training_device
-from sparta.ranking import RankingConfig, RankingTraining
+from sparta.ranking import RankingConfig, RankingTraining, check_length
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.train import TrainResult
@@ -40,7 +40,8 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
     ) -> None:
         encoders = [model.passage_encoder, model.question_encoder]
         super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
-        self.layout = replace(model.config.layout, max_length=config.max_tokens, overlap=0)
+        longest = min(config.max_tokens, model.config.layout.max_length)
+        self.layout = replace(model.config.layout, max_length=longest, overlap=0)
 
     def ask(self, questions: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
@@ -54,7 +55,12 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side
         vectors = self.model.passages([inputs[i] for i in order])
         back = torch.tensor(order, device=vectors.device).argsort()
-        return self.model.score(asked.float(), vectors[back])
+        with torch.autocast(self.device.type, enabled=False):  # bf16 has too few digits to tell scores apart
+            return self.model.score(asked.float(), vectors[back].float())
+
+    def facts(self) -> dict[str, Any]:
+        """Layout and form of the model."""
+        return {"model": asdict(self.model.config)}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
         """Exact search in NumPy."""
@@ -134,6 +140,7 @@ def train_dense(
     )
     config = DenseConfig(layout, codes, shared, routing, experts)
     model = DenseModel.from_encoder(encoder, config).to(training_device(device))
+    check_length(model.passage_encoder, max_length)
     trainer = TrainerConfig(
         steps=steps,
         learning_rate=learning_rate,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hybrid.answers import answer_recall
-from hybrid.evaluate import Evaluated
+from hybrid.evaluate import Evaluated, read_judged_run
 from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate, p_values
 from hybrid.tables import Cell, Table
@@ -17,7 +17,7 @@ from hybrid.testsets import Qrels
 from sparta.base.errors import InputError
 from sparta.base.queries import read_queries
 from sparta.base.records import Query, ScoredPassage
-from sparta.base.trec import read_qrels, read_run
+from sparta.base.trec import read_qrels
 from sparta.layout import IndexFolder
 from sparta.search import Hit, Searcher
 
@@ -84,7 +84,8 @@ def compare(
     match: str = "string",
     threads: int = 2,
 ) -> Evaluated:
-    """Search every channel, fuse, and measure all of them; the fusion comes last."""
+    """Search every channel, fuse, and measure all of them to the same depth; the fusion comes last."""
+    depth = max(fusion.candidates, *RECALL_AT)
     ids = [q.query_id for q in asked.queries]
     texts = [q.text for q in asked.queries]
     runs: dict[str, Run] = {}
@@ -92,9 +93,9 @@ def compare(
     facts: list[dict[str, float]] = []
     for channel in fusion.weights:
         with Searcher(index, channel=channel) as searcher:
-            searcher.batch_search(texts[:5], ids[:5], fusion.candidates, threads)
+            searcher.batch_search(texts[:5], ids[:5], depth, threads)
             started = time.perf_counter()
-            hits = searcher.batch_search(texts, ids, fusion.candidates, threads)
+            hits = searcher.batch_search(texts, ids, depth, threads)
             seconds = time.perf_counter() - started
             for found in hits.values():
                 for hit in found:
@@ -103,7 +104,7 @@ def compare(
         runs[channel] = {q: [ScoredPassage(h.docid, h.score) for h in found] for q, found in hits.items()}
         facts.append({"ms": 1000 * seconds / len(ids)})
     started = time.perf_counter()
-    runs[HYBRID] = fusion.fuse_runs(runs)
+    runs[HYBRID] = fusion.fuse_runs(runs, depth)
     own = 1000 * (time.perf_counter() - started) / len(ids)
     facts.append({"ms": own + sum(fact["ms"] for fact in facts)})
     evaluations = [measured(name, run, asked, shown, match) for name, run in runs.items()]
@@ -112,9 +113,18 @@ def compare(
 
 def compare_runs(paths: Sequence[Path], qrels: Path, fusion: Fusion) -> Evaluated:
     """Fuse runs that are there, named by the fusion's weights in their order, and measure all of them."""
+    if len(fusion.weights) < len(paths) or HYBRID in fusion.weights:
+        raise InputError(
+            f"expected runs with names of their own, none of them {HYBRID!r}, found"
+            f" {', '.join(map(str, paths))}",
+            remedy="give the files other names",
+        )
     judged = read_qrels(qrels)
-    runs: dict[str, Run] = {name: read_run(path) for name, path in zip(fusion.weights, paths, strict=True)}
-    runs[HYBRID] = fusion.fuse_runs(runs)
+    runs: dict[str, Run] = {
+        name: read_judged_run(path, judged, qrels) for name, path in zip(fusion.weights, paths, strict=True)
+    }
+    depth = max(len(found) for run in runs.values() for found in run.values())
+    runs[HYBRID] = fusion.fuse_runs(runs, depth)
     evaluations = [evaluate(name, run, judged, MEASURES) for name, run in runs.items()]
     return Evaluated(qrels.stem, evaluations)
 
@@ -162,14 +172,15 @@ def measured(
 
 
 def compare_table(sets: Sequence[Evaluated]) -> Table:
-    """One row for each set and channel; p of the first measure that judges ranks, against the best channel.
+    """One row for each set and channel; p of RR, or of the first measure, against the best single channel.
 
     The p of the fusion says whether it differs from the best single channel (paired t-test; Holm).
     """
     rows: list[list[Cell]] = []
-    measures = list(sets[0].evaluations[0].per_query)
-    first = "RR" if "RR" in measures else measures[0]
+    measures = list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
     for one in sets:
+        known = one.evaluations[0].per_query
+        first = "RR" if "RR" in known else next(iter(known))
         *channels, _ = one.evaluations
         best = max(channels, key=lambda e: e.mean(first))
         others = [e for e in one.evaluations if e is not best]
@@ -177,19 +188,24 @@ def compare_table(sets: Sequence[Evaluated]) -> Table:
         facts = one.facts or [{}] * len(one.evaluations)
         for evaluation, fact in zip(one.evaluations, facts, strict=True):
             chance = "" if evaluation is best else f"{p[evaluation.name]:.3f}"
-            means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
+            means: list[Cell] = [100 * evaluation.mean(m) if m in known else None for m in measures]
             rows.append([one.name, evaluation.name, *means, chance, *fact.values()])
     timed = ["ms a question"] if sets[0].facts else []
-    return Table(["set", "channel", *measures, f"p ({first})", *timed], rows, digits=2)
+    return Table(["set", "channel", *measures, "p", *timed], rows, digits=2)
 
 
 def tune(
-    index: Path, asked: Asked, base: str, alphas: Sequence[float], measure: str = "RR", *, threads: int = 2
+    index: Path,
+    asked: Asked,
+    fusion: Fusion,
+    alphas: Sequence[float],
+    measure: str = "RR",
+    *,
+    threads: int = 2,
 ) -> list[tuple[float, float]]:
-    """Return the measure's mean for each α of `base + α·bm25` (TASER, §4.3)."""
+    """Return the measure's mean for each α of `base + α·bm25` (TASER, §4.3), else fused as `fusion` says."""
     if not asked.qrels:
         raise InputError("expected judged passages to tune on, found none", where=asked.name)
-    fusion = Fusion.with_alpha(base, 1.0)
     ids, texts = [q.query_id for q in asked.queries], [q.text for q in asked.queries]
     runs: dict[str, Run] = {}
     for channel in fusion.weights:
@@ -199,9 +215,13 @@ def tune(
     return [
         (
             alpha,
-            evaluate("", Fusion.with_alpha(base, alpha).fuse_runs(runs), asked.qrels, [measure]).mean(
-                measure
-            ),
+            evaluate("", weighed(fusion, alpha).fuse_runs(runs), asked.qrels, [measure]).mean(measure),
         )
         for alpha in alphas
     ]
+
+
+def weighed(fusion: Fusion, alpha: float) -> Fusion:
+    """Return the same with another α: the weight of all channels but the base."""
+    base = next(iter(fusion.weights))
+    return replace(fusion, weights={name: 1.0 if name == base else alpha for name in fusion.weights})

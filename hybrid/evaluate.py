@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.measures import DEFAULT_MEASURES, Evaluation, evaluate, p_values
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
-from hybrid.testsets import TestSet, open_test_set
+from hybrid.testsets import Qrels, TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 from sparta.base.trec import read_qrels, read_run, write_run
@@ -45,15 +45,20 @@ def evaluate_runs(
         names = [str(path) for path in paths]
     found = []
     for name, path in zip(names, paths, strict=True):
-        run = read_run(path)
-        if not run.keys() & judged.keys():
-            raise InputError(
-                "expected a run for the judged questions, found none of their ids in it",
-                where=str(path),
-                remedy=f"check that it belongs to {qrels}",
-            )
-        found.append(evaluate(name, run, judged, measures))
+        found.append(evaluate(name, read_judged_run(path, judged, qrels), judged, measures))
     return Evaluated(qrels.stem, found)
+
+
+def read_judged_run(path: Path, judged: Qrels, qrels: Path) -> Mapping[str, Sequence[ScoredPassage]]:
+    """Read a run, which must share questions with the judgments of the file `qrels`."""
+    run = read_run(path)
+    if not run.keys() & judged.keys():
+        raise InputError(
+            "expected a run for the judged questions, found none of their ids in it",
+            where=str(path),
+            remedy=f"check that it belongs to {qrels}",
+        )
+    return run
 
 
 def evaluate_set(
@@ -81,12 +86,7 @@ def evaluate_set(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work)
-        if path.is_dir() and options.unit == "sentence":
-            raise InputError(
-                "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
-                where=str(path),
-                remedy="leave --unit out",
-            )
+        check_unit(path, options.unit)
         index = IndexFolder(work / "index")
         started = time.monotonic()
         source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
@@ -101,6 +101,16 @@ def evaluate_set(
                 runs.mkdir(parents=True, exist_ok=True)
                 write_run(runs / f"{tested.name}-{channel}.trec", run.items(), f"sparta-{channel}")
         return Evaluated(tested.name, evaluations, facts)
+
+
+def check_unit(path: Path, unit: str) -> None:
+    """Refuse sentences of a BEIR folder, whose judgments are of its passages."""
+    if path.is_dir() and unit == "sentence":
+        raise InputError(
+            "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
+            where=str(path),
+            remedy="leave --unit out",
+        )
 
 
 def search_index(

@@ -20,17 +20,17 @@ RRF_K = 60
 
 
 def centred(scores: Scores) -> Scores:
-    """Ma et al. (2021): the middle of the range becomes 0, its ends ±0.5; equal scores become 0."""
+    """Ma et al. (2021): the middle of the range becomes 0, its ends ±0.5; equal scores become 0.5."""
     low, high = scores.min(), scores.max()
     if high == low:
-        return np.zeros_like(scores)
+        return np.full_like(scores, 0.5)
     return (scores - (low + high) / 2) / (high - low)
 
 
 def standardized(scores: Scores) -> Scores:
-    """Mean 0, standard deviation 1; equal scores become 0."""
+    """Mean 0, standard deviation 1; equal scores become 1."""
     deviation = scores.std()
-    return (scores - scores.mean()) / deviation if deviation > 0 else np.zeros_like(scores)
+    return (scores - scores.mean()) / deviation if deviation > 0 else np.ones_like(scores)
 
 
 def plain(scores: Scores) -> Scores:
@@ -43,6 +43,8 @@ NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {
     "zscore": standardized,
     "none": plain,
 }
+LEAST_OF_EQUALS = {"minmax": -0.5, "zscore": -1.0}
+"""What a passage counts that a channel lacks, where all that it has score the same."""
 _SAID = {"minmax": "min-max centred (Ma et al., 2021)", "zscore": "standardized", "none": "as they are"}
 
 
@@ -52,8 +54,10 @@ class Fusion:
 
     `weights` names the channels, the base first. With method `linear`, the score of a passage is the weighted
     sum of its scores in the channels, normalized for each question over the `candidates` best of the channel;
-    a passage that a channel does not rank gets the least score there (TASER, eq. 7). With `rrf` it is the
-    weighted sum of 1 / (rrf_k + rank), ranks from 1; a passage that a channel does not rank gets nothing
+    a passage that a channel does not rank gets the least score there (TASER, eq. 7). Where all that a channel
+    ranks score the same, or it ranks one only, these stand at the upper end and the others at the lower.
+    With `rrf` it is the weighted sum of 1 / (rrf_k + rank), ranks from 1; a passage that a channel does not
+    rank gets nothing there
     (Cormack et al., 2009).
     """
 
@@ -106,12 +110,19 @@ class Fusion:
         total = dict.fromkeys(ids, 0.0)
         for name, weight in self.weights.items():
             own = self._channel(cut[name])
-            least = min(own.values(), default=0.0) if self.method == "linear" else 0.0
+            least = self._least(own)
             for passage_id in ids:
                 total[passage_id] += weight * own.get(passage_id, least)
         last = len(ids)
         order = sorted(ids, key=lambda i: (-total[i], *(place.get(i, last) for place in places.values()), i))
         return [ScoredPassage(i, total[i]) for i in order[:k]]
+
+    def _least(self, own: Mapping[str, float]) -> float:
+        """Return what a channel adds for a passage that it lacks: less than equal scores, else the least."""
+        if self.method == "rrf" or not own:
+            return 0.0
+        least, most = min(own.values()), max(own.values())
+        return LEAST_OF_EQUALS.get(self.normalization, least) if least == most else least
 
     def _channel(self, ranking: Ranking) -> dict[str, float]:
         """Return what the channel adds for each of its passages, before the weight."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.evaluate import search_index
+from hybrid.evaluate import check_unit, search_index
 from hybrid.measures import Evaluation, evaluate
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
@@ -60,6 +60,8 @@ def sweep(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work)
+        check_unit(path, options.unit)
+        options = replace(options, top_k=None)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
         for top_k in (*sorted(set(ks)), None):

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import json
-import re
 import tempfile
-import unicodedata
 from collections.abc import Sequence
 from itertools import batched
 from pathlib import Path
@@ -23,30 +22,23 @@ from typing import Any
 
 import numpy as np
 
+from hybrid.answers import has_answer, tokens
 from sparta.base.corpus import CorpusReader
 from sparta.base.records import Passage, Query
 from sparta.lucene import ImpactSearcher, ImpactWriter
 from sparta.sentences import sentence_splitter
 
-WORD = re.compile(r"\w+")
-
 
 def read_questions(path: Path) -> list[Query]:
-    """DPR's question files: `question<TAB>['answer', …]`."""
-    rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line)
-    return [Query(str(i), row[0], tuple(ast.literal_eval(row[1]))) for i, row in enumerate(rows)]
-
-
-def words(text: str) -> list[str]:
-    """Lower-cased words, without accents."""
-    plain = unicodedata.normalize("NFD", text.lower())
-    return WORD.findall("".join(c for c in plain if unicodedata.category(c) != "Mn"))
-
-
-def holds(text: Sequence[str], answer: Sequence[str]) -> bool:
-    """Whether the words of the answer stand in the text, side by side."""
-    n = len(answer)
-    return n > 0 and any(text[i : i + n] == answer for i in range(len(text) - n + 1))
+    """DPR's question files: tab-separated as CSV, question and a Python list of answers."""
+    found = []
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
+            answers = ast.literal_eval(row[1]) if len(row) == 2 else None
+            if not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
+                raise SystemExit(f"{path}:{number}: expected a question and a list of answers, found {row}")
+            found.append(Query(str(number), row[0], tuple(answers)))
+    return found
 
 
 def index_text(passages: Sequence[Passage], folder: Path) -> None:
@@ -69,12 +61,12 @@ def index_text(passages: Sequence[Passage], folder: Path) -> None:
 
 def pair(query: Query, passage: Passage, spans: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """Return the training pair of a question in this passage, if the passage holds an answer."""
-    asked = set(words(query.text))
+    asked = set(tokens(query.text))
     best, most = None, -1
     for start, end in spans:
-        sentence = words(passage.text[start:end])
-        if any(holds(sentence, words(answer)) for answer in query.answers):
-            shared = len(asked & set(sentence))
+        sentence = passage.text[start:end]
+        if has_answer(sentence, query.answers):
+            shared = len(asked & set(tokens(sentence)))
             if shared > most:
                 best, most = (start, end), shared
     if best is None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.neural.trainer import (
@@ -65,6 +66,11 @@ class Batch(NamedTuple):
     questions: list[str]
     gold_sentence: list[int]
     gold_paragraph: list[int]
+
+    def also_right(self, row: int) -> set[int]:
+        """Candidates that answer the question of a row too: it is asked of several texts."""
+        same = [i for i, q in enumerate(self.questions) if q == self.questions[row]]
+        return {g for i in same for g in (self.gold_sentence[i], self.gold_paragraph[i]) if g >= 0}
 
 
 def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, each: int) -> Batch:
@@ -142,6 +148,10 @@ class RankingTraining[M: nn.Module, A]:
         """Return a function from questions to `(n_questions, n_candidates)` scores, without gradients."""
         raise NotImplementedError
 
+    def facts(self) -> dict[str, Any]:
+        """Return what of the model must be the same for a training to be continued."""
+        raise NotImplementedError
+
     def save_best(self) -> None:
         """Write the model, which has just validated best, to `folder/best`."""
         raise NotImplementedError
@@ -150,6 +160,9 @@ class RankingTraining[M: nn.Module, A]:
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train; the best by validation MRR is saved on the way."""
+        if not (resume and (self.folder / "state.pt").exists()):
+            for left in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
+                left.unlink()
         trainer = Trainer(
             self.model,
             [g for g in self.parameter_groups() if g["params"]],
@@ -160,7 +173,9 @@ class RankingTraining[M: nn.Module, A]:
             self.folder,
             {
                 **asdict(self.ranking_config),
-                "sets": [[s.name, s.n_questions, s.weight, s.batch_size] for s in self.sets],
+                **self.facts(),
+                "processes": process_group()[1],
+                "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
                 "teacher": self.teacher.name if self.teacher else None,
             },
             self.memory,
@@ -232,7 +247,8 @@ class RankingTraining[M: nn.Module, A]:
     ) -> torch.Tensor | None:
         """Cross entropy of the answer among candidates of one kind, and divergence from the teacher's scores.
 
-        A candidate with the same text as the answer is not counted against it. None when no question of the
+        A candidate with the same text as the answer, or that answers the same question elsewhere, is not
+        counted against it. None when no question of the
         batch has an answer of this kind.
         """
         rows = [i for i, g in enumerate(gold) if g >= 0]
@@ -241,7 +257,14 @@ class RankingTraining[M: nn.Module, A]:
         scores = scores[rows]
         target = torch.tensor([gold[i] - first for i in rows], device=scores.device)
         texts = [c.text for c in batch.candidates[first : first + scores.shape[1]]]
-        same = torch.tensor([[t == texts[g] for t in texts] for g in target.tolist()], device=scores.device)
+        right = [batch.also_right(i) for i in rows]
+        same = torch.tensor(
+            [
+                [t == texts[g] or first + j in own for j, t in enumerate(texts)]
+                for g, own in zip(target.tolist(), right, strict=True)
+            ],
+            device=scores.device,
+        )
         same[torch.arange(len(rows)), target] = False
         scores = scores.masked_fill(same, float("-inf"))
         loss = functional.cross_entropy(scores, target)
@@ -275,9 +298,11 @@ class RankingTraining[M: nn.Module, A]:
         with_sentence = [i for i, g in enumerate(batch.gold_sentence) if g >= 0]
         if with_sentence and sentences.shape[1] > len(paragraphs):
             gold = [batch.gold_sentence[i] for i in with_sentence]
-            figures.append(reciprocal_rank(sentences[with_sentence], gold))
-        gold = [g - batch.n_sentences for g in batch.gold_paragraph]
-        figures.append(reciprocal_rank(whole, gold))
+            others = [batch.also_right(i) for i in with_sentence]
+            figures.append(reciprocal_rank(sentences[with_sentence], gold, others))
+        n = batch.n_sentences
+        others = [{g - n for g in batch.also_right(i) if g >= n} for i in range(len(batch.questions))]
+        figures.append(reciprocal_rank(whole, [g - n for g in batch.gold_paragraph], others))
         return float(np.mean(figures))
 
     def _all_scores(
@@ -298,8 +323,24 @@ class RankingTraining[M: nn.Module, A]:
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
 
 
-def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int]) -> float:
-    """Of equal scores the last place, and none with a score of 0: a dead model gains nothing."""
+def check_length(encoder: nn.Module, max_length: int) -> None:
+    """Refuse texts longer than the encoder has positions for."""
+    positions = getattr(getattr(encoder, "config", None), "max_position_embeddings", None)
+    if positions and max_length > positions:
+        raise ModelError(
+            f"expected at most {positions} wordpieces, the positions of the encoder, found {max_length}",
+            remedy=f"train with --max-length {positions}, or less",
+        )
+
+
+def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[set[int]]) -> float:
+    """Of equal scores the last place, and none with a score of 0: a dead model gains nothing.
+
+    `others` are right too, for the same question, and stand in nobody's way.
+    """
     own = scores[torch.arange(len(gold)), torch.tensor(gold)]
-    ranks = (scores >= own[:, None]).sum(1)
+    before = scores >= own[:, None]
+    for row, (answer, right) in enumerate(zip(gold, others, strict=True)):
+        before[row, [i for i in right if i != answer and i < scores.shape[1]]] = False
+    ranks = before.sum(1)
     return float(((own != 0) / ranks).mean())

@@ -21,6 +21,7 @@ from sparta.traindata import Bm25, ParagraphSet, bag_matrix
 
 BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
+COSINE_SCALE = 20.0
 _LONGEST = 256
 _TOKEN_BUDGET = 4096
 
@@ -74,9 +75,11 @@ class LexicalTeacher:
 
 
 class DenseTeacher:
-    """Cosine of a bi-encoder from a folder or a hub id; vectors of texts that come again are kept.
+    """Cosine of a bi-encoder from a folder or a hub id, times 20; vectors of texts that come again are kept.
 
-    Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of [CLS].
+    Cosines of such models lie close together: times 20 (a temperature of 0.05) they prefer some candidates
+    to others. Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of
+    [CLS], and questions then get bge's prefix.
     """
 
     def __init__(self, name: str, *, prefix: str = QUERY_PREFIX, device: str | None = None) -> None:
@@ -84,7 +87,7 @@ class DenseTeacher:
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
         self.tokenizer.enable_truncation(_LONGEST)
-        self.mean = _pools_by_mean(Path(name))
+        self.mean = _pools_by_mean(name)
         self.prefix = "" if self.mean else prefix
         self._known: dict[str, torch.Tensor] = {}
 
@@ -94,9 +97,9 @@ class DenseTeacher:
         return next(self.encoder.parameters()).device
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        """`(n_questions, n_candidates) float32`, between -1 and 1."""
+        """`(n_questions, n_candidates) float32`, between -20 and 20."""
         asked = self.embed([self.prefix + q for q in questions])
-        return asked @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+        return COSINE_SCALE * asked @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """`(n, width) float32` of length 1."""
@@ -126,9 +129,12 @@ class DenseTeacher:
         return functional.normalize(pooled, dim=1).cpu()
 
 
-def _pools_by_mean(folder: Path) -> bool:
+def _pools_by_mean(name: str) -> bool:
+    from transformers.utils.hub import cached_file
+
     try:
-        config = json.loads((folder / "1_Pooling" / "config.json").read_text(encoding="utf-8"))
+        path = cached_file(name, "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False)
+        config = json.loads(Path(path).read_text(encoding="utf-8")) if path else None
     except (OSError, ValueError):
         return False
     return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))

@@ -18,7 +18,7 @@ from sparta.inputs import ANSWER, CONTEXT, InputLayout
 from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
-from sparta.ranking import RankingConfig, RankingTraining
+from sparta.ranking import RankingConfig, RankingTraining, check_length
 from sparta.teachers import Teacher, open_teacher
 from sparta.traindata import ParagraphSet, Scorer
 
@@ -104,6 +104,7 @@ def train_model(
         overlap=max_length // 8,
     )
     model = SpartaModel.from_encoder(encoder, SpartaConfig(layout, tied=tied)).to(training_device(device))
+    check_length(model.encoder, max_length)
     config = TrainConfig(
         trainer=TrainerConfig(
             steps=steps,
@@ -145,7 +146,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     ) -> None:
         super().__init__(model, [model.encoder], model.query_tokenizer(), sets, config, folder, teacher)
         self.config = config
-        self.layout = replace(model.config.layout, max_length=config.max_tokens, overlap=0)
+        longest = min(config.max_tokens, model.config.layout.max_length)
+        self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
 
@@ -200,7 +202,7 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         ]
         columns = torch.cat([torch.tensor(asked.terms), sampled]).to(self.device)
         weights = self._weights(batch.candidates, columns)
-        ranking = self.ranking(asked.counts @ weights[:, : len(asked.terms)].T, batch)
+        ranking = self.ranking(self._sums(asked, weights[:, : len(asked.terms)]), batch)
         penalty, logs = self._penalty(weights[:, len(asked.terms) :], batch.n_sentences)
         ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
         loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
@@ -221,7 +223,16 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     def score(self, asked: Asked, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(asked.terms, device=self.device)
-        return asked.counts @ self._weights(candidates, columns).T
+        return self._sums(asked, self._weights(candidates, columns))
+
+    def _sums(self, asked: Asked, weights: torch.Tensor) -> torch.Tensor:
+        """Sum in float32: bf16 has too few digits to tell scores apart."""
+        with torch.autocast(self.device.type, enabled=False):
+            return asked.counts @ weights.float().T
+
+    def facts(self) -> dict[str, Any]:
+        """Layout and form of the model."""
+        return {"model": self.model.config.as_dict()}
 
     def _penalty(self, weights: torch.Tensor, n_sentences: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Squared mean weight of a term plus its mean weight, times the vocabulary; paragraphs count less.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,6 +75,10 @@ class ParagraphSet:
         seeds = tuple(i for i, p in enumerate(self.paragraphs) if p.questions)
         object.__setattr__(self, "seeds", seeds)
 
+    def fingerprint(self) -> str:
+        """What the set holds, as a hash."""
+        return hashlib.sha256(repr(self.paragraphs).encode()).hexdigest()[:16]
+
     @property
     def n_questions(self) -> int:
         """How many questions all paragraphs have."""
@@ -87,15 +92,20 @@ class ParagraphSet:
             if len(chosen) == size:
                 break
             seed = rng.choice(self.seeds)
-            group = [seed, *self._beside(seed, rng)]
-            chosen.update(dict.fromkeys(group[: size - len(chosen)]))
+            new = [i for i in (seed, *self._beside(seed, rng)) if i not in chosen]
+            chosen.update(dict.fromkeys(new[: size - len(chosen)]))
         return [self.paragraphs[i] for i in chosen]
 
     def _beside(self, seed: int, rng: random.Random) -> list[int]:
-        """Two more of a group: mined ones if there are any, else what stands beside it in the file."""
+        """Two more of a group: mined ones, negatives that the file gives, or its neighbours in the file."""
         mined = self.near[seed] if self.near else ()
         if mined and rng.random() < 0.5:
             return rng.sample(mined, min(len(mined), NEIGHBOURS - 1))
+        given = seed + 1
+        while given < len(self.paragraphs) and not self.paragraphs[given].questions:
+            given += 1
+        if given > seed + 1:  # negatives that the file gives stand behind their positive
+            return rng.sample(range(seed + 1, given), min(given - seed - 1, NEIGHBOURS - 1))
         return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
 
 
@@ -142,16 +152,21 @@ def read_paragraphs(
         return
     spans = sentence_splitter("en")
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
+    negatives: dict[tuple[str, str], dict[str, None]] = {}
     alone: list[dict[str, Any]] = []
     for record in records:
         context, span = _context(record)
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
+            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record)))
         else:
             alone.append(record)
     for (title, context), asked in texts_of.items():
-        yield from cut(context, title, _sentences(context, asked, spans(context)), asked, longest)
+        asked = list(dict.fromkeys(asked))
+        for part in cut(context, title, _sentences(context, asked, spans(context)), asked, longest):
+            yield part
+            yield from (_one(text, "", ()) for text in negatives[title, context])
     yield from _alone(alone, longest if layout == "articles" else 0)
 
 
@@ -175,8 +190,9 @@ def _asked_texts(texts: Iterable[AskedText], layout: str, longest: int) -> Itera
     for one in texts:
         asked = [(question, begins) for _, question, begins in one.questions if question and begins]
         if layout == "passages":
-            if asked:
-                questions = tuple((question, -1) for question, _ in asked)
+            if any(min(begins) < LONGEST_CHARACTERS for _, begins in asked):
+                read = [q for q, begins in asked if min(begins) < LONGEST_CHARACTERS]
+                questions = tuple((question, -1) for question in dict.fromkeys(read))
                 yield Paragraph(one.text[:LONGEST_CHARACTERS], one.title, (), questions)
             continue
         sentences = spans(one.text)
@@ -249,17 +265,19 @@ def _alone(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragrap
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record)))
     if not longest:
         for text, questions in asked.items():
-            yield _one(text, titles[text], questions)
+            yield _one(text, titles[text], list(dict.fromkeys(questions)))
             yield from (_one(t, "", ()) for t in negatives[text] if t not in asked)
         return
     stretch: list[str] = []
     for text in asked:
         if stretch and sum(len(t.split()) for t in [*stretch, text]) > longest:
             yield _join(stretch, asked, titles[stretch[0]])
+            yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
             stretch = []
         stretch.append(text)
     if stretch:
         yield _join(stretch, asked, titles[stretch[0]])
+        yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
 
 
 def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
@@ -275,7 +293,7 @@ def _negatives(record: dict[str, Any]) -> list[str]:
 def _join(texts: Sequence[str], asked: dict[str, list[str]], title: str) -> Paragraph:
     ends = np.cumsum([len(t) + 1 for t in texts])
     spans = tuple((int(end) - 1 - len(t), int(end) - 1) for t, end in zip(texts, ends, strict=True))
-    questions = tuple((q, n) for n, text in enumerate(texts) for q in asked[text])
+    questions = tuple((q, n) for n, text in enumerate(texts) for q in dict.fromkeys(asked[text]))
     return Paragraph(" ".join(texts), title, spans, questions)
 
 
@@ -284,13 +302,17 @@ def _passages(records: Iterable[dict[str, Any]]) -> Iterator[Paragraph]:
     asked: dict[tuple[str, str], list[str]] = {}
     negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for record in records:
-        text = str(record.get("context") or record["positive"])[:LONGEST_CHARACTERS]
+        whole = str(record.get("context") or record["positive"])
+        at = whole.find(str(record["positive"]))
+        if at >= LONGEST_CHARACTERS:
+            continue  # the answer stands beyond what is read of the text
+        text = whole[:LONGEST_CHARACTERS]
         key = (str(record.get("title") or ""), text)
         asked.setdefault(key, []).append(str(record["question"]))
         others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
         negatives.setdefault(key, {}).update(dict.fromkeys(others))
     for (title, text), questions in asked.items():
-        yield Paragraph(text, title, (), tuple((q, -1) for q in questions))
+        yield Paragraph(text, title, (), tuple((q, -1) for q in dict.fromkeys(questions)))
         yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
 
 
@@ -338,15 +360,18 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
     """Split off the last paragraphs of each set for validation: whole stretches, as neighbours stay together.
 
-    Of each set at most a tenth of its questions, and at most `questions`.
+    Of each set about a tenth of its questions at most, and about `questions` at most; none of a set whose
+    questions would be used up.
     """
     training, validation = [], []
     for one in sets:
         wanted = min(questions, one.n_questions // 10)
         n = taken = 0
-        while taken < wanted:
+        while taken < wanted and n + 1 < len(one.paragraphs):
             n += 1
             taken += len(one.paragraphs[-n].questions)
+        if not any(p.questions for p in one.paragraphs[: len(one.paragraphs) - n]):
+            n = 0  # too few texts with questions to spare any
         training.append(replace(one, paragraphs=one.paragraphs[: len(one.paragraphs) - n]))
         if n:
             validation.append(replace(one, paragraphs=one.paragraphs[len(one.paragraphs) - n :]))
@@ -363,6 +388,7 @@ def mine(one: ParagraphSet, score: Scorer, depth: int = 8) -> ParagraphSet:
     :param depth: how many are kept for each paragraph, over all its questions.
     """
     asked = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
+    right = _right_for(one.paragraphs)
     best: list[dict[int, float]] = [{} for _ in one.paragraphs]
     keep = min(depth + 1, len(one.paragraphs))
     for first in range(0, len(asked), MINED_AT_ONCE):
@@ -371,10 +397,21 @@ def mine(one: ParagraphSet, score: Scorer, depth: int = 8) -> ParagraphSet:
         columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
             for other in chosen:
-                if row[other] > 0 and one.paragraphs[other].text != one.paragraphs[own].text:
+                if row[other] > 0 and other not in right[own]:
                     best[own][other] = max(best[own].get(other, 0.0), float(row[other]))
     near = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
     return replace(one, near=tuple(near))
+
+
+def _right_for(paragraphs: Sequence[Paragraph]) -> list[set[int]]:
+    """Return, for each paragraph, those that answer one of its questions too, and those of the same text."""
+    holders: dict[str, set[int]] = {}
+    texts: dict[str, set[int]] = {}
+    for i, paragraph in enumerate(paragraphs):
+        texts.setdefault(paragraph.text, set()).add(i)
+        for question, _ in paragraph.questions:
+            holders.setdefault(question, set()).add(i)
+    return [texts[p.text].union(*(holders[q] for q, _ in p.questions)) for p in paragraphs]
 
 
 class Bm25:

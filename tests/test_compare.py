@@ -100,9 +100,11 @@ def test_a_dataset_is_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     )
     assert result.exit_code == 0, result.output
     header, *rows = result.stdout.splitlines()
-    assert header == "set,channel,RR,nDCG@10,p (RR),ms a question"
+    assert header == "set,channel,RR,nDCG@10,p,ms a question"
     assert len(rows) == 3
-    assert run("eval", "--dataset", tmp_path, "--index", folder / "index").exit_code == 0
+    mixed = run("eval", "--dataset", tmp_path, "--dataset", other, "--index", folder / "index")
+    assert mixed.exit_code == 0, mixed.output
+    assert "answer_recall@20" in mixed.stdout.splitlines()[0]
     (other / "queries.jsonl").unlink()
     assert "found neither" in run("eval", "--dataset", other, "--index", folder / "index").stderr
 
@@ -123,8 +125,19 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
     right = {"1": "google", "2": "moon", "3": "house"}
     ranks = [1 / (1 + [p.passage_id for p in fused[q]].index(gold)) for q, gold in right.items()]
     assert rows[2]["RR"] == pytest.approx(100 * sum(ranks) / 3)
-    for wrong in (["--run", paths[0], "--qrels", folder / "qrels.tsv"], given[:4], given[4:]):
-        assert run("eval", *wrong).exit_code == 2
+    foreign = tmp_path / "foreign.trec"
+    write_run(foreign, [("x", [ScoredPassage("moon", 1.0)])])
+    named = paths[0].rename(tmp_path / "hybrid.trec")
+    for wrong in (
+        ["--run", paths[1], "--qrels", folder / "qrels.tsv"],
+        ["--run", named, "--run", paths[1]],
+        ["--qrels", folder / "qrels.tsv"],
+        ["--run", named, "--run", paths[1], "--qrels", folder / "qrels.tsv"],
+        ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
+        ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
+    ):
+        result = run("eval", *wrong)
+        assert (result.exit_code, "→" in result.stderr) == (2, True)
 
 
 def test_search(folder: Path) -> None:

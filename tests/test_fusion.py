@@ -48,6 +48,16 @@ def test_equal_scores_are_ordered_by_the_first_channel_then_by_id() -> None:
     assert pairs(fusion.fuse(lone)) == [("z", 0.0), ("a", 0.0)]
 
 
+def test_the_only_hit_of_a_channel_counts() -> None:
+    fusion = Fusion.with_alpha("sparta", 1.2)
+    found = fusion.fuse({"sparta": ranking(a=30, b=20), "bm25": ranking(right=9)})
+    assert pairs(found) == [("right", 0.1), ("a", -0.1), ("b", -1.1)]
+    for normalization in ("minmax", "zscore"):
+        one = Fusion({"x": 1.0, "y": 1.0}, normalization=normalization)
+        found = one.fuse({"x": ranking(a=1, b=1), "y": ranking(c=2, b=1)})
+        assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0)], "the upper end here, the lower there"
+
+
 def test_rrf_by_hand() -> None:
     fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
     found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})
@@ -82,25 +92,27 @@ def test_any_rankings(method: str, normalization: str) -> None:
         assert scores == sorted(scores, reverse=True)
         assert fusion.fuse(found) == fused
         assert fusion.fuse(found, k=3) == fused[:3]
-        own = {}
+        own, least = {}, {}
         for name, r in cut.items():
             values = np.array([p.score for p in r])
             if method == "rrf":
                 own[name] = {p.passage_id: 1 / (61 + i) for i, p in enumerate(r)}
-                least = 0.0
+                least[name] = 0.0
             elif r:
                 span = values.max() - values.min()
                 normal = {
                     "none": values,
-                    "minmax": (values - values.min()) / span - 0.5 if span else values * 0,
-                    "zscore": (values - values.mean()) / values.std() if values.std() else values * 0,
+                    "minmax": (values - values.min()) / span - 0.5 if span else values * 0 + 0.5,
+                    "zscore": (values - values.mean()) / values.std() if span else values * 0 + 1,
                 }[normalization]
                 own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}
+                least[name] = min(normal)
+                if not span and normalization != "none":
+                    least[name] = -max(normal)
         for p in fused:
             expected = 0.0
             for name, channel in own.items():
-                least = min(channel.values()) if method == "linear" and channel else 0.0
-                expected += weights[name] * channel.get(p.passage_id, least)
+                expected += weights[name] * channel.get(p.passage_id, least[name])
             assert p.score == pytest.approx(expected, abs=1e-9)
 
 

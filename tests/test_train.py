@@ -252,7 +252,83 @@ def test_a_set_with_few_questions_still_draws(training):
     others = tuple(Paragraph(text) for text in "abcdefgh")
     [one] = training(data=ParagraphSet("few", (asked, *others), 1.0, 6), held_out=0, mined=False).sets
     drawn_texts = {p.text for _ in range(10) for p in one.draw(random.Random(_))}
-    assert drawn_texts == {"moon", "a", "b"}
+    assert drawn_texts == {"moon", *"abcdefgh"}
+    assert all(len(one.draw(random.Random(i))) == 6 for i in range(10))
+
+
+def test_answers_to_the_same_question_are_no_negatives(training):
+    """A question asked of two texts: neither is wrong for it, in the loss, in mining, in validation."""
+    import torch
+
+    from sparta.ranking import make_batch, reciprocal_rank
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    texts = ["moon earth", "moon west", "sun king", "paris"]
+    asked = ["moon", "moon", "sun", "paris"]
+    paragraphs = tuple(Paragraph(t, "", ((0, len(t)),), ((q, 0),)) for t, q in zip(texts, asked, strict=True))
+    made = training(data=ParagraphSet("two", paragraphs, 1.0, 4), held_out=0)
+    assert made.sets[0].near[0] == ()
+    batch = make_batch(paragraphs, random.Random(0), 1)
+    assert batch.also_right(0) == {0, 1, 4, 5}
+    scores = torch.tensor([[1.0, 9.0, 2.0, 3.0]] * 4).repeat(1, 2)
+    losses = [torch.logsumexp(torch.tensor(part), 0) - part[0] for part in ([1.0, 2, 3], [9.0, 2, 3])]
+    losses += [torch.logsumexp(scores[0, :4], 0) - own for own in (2.0, 3.0)]
+    assert made.ranking(scores, batch).item() == pytest.approx(float(sum(losses)) / 4, rel=1e-5)
+    assert reciprocal_rank(scores[:1, :4], [0], [{0, 1, 4, 5}]) == pytest.approx(1 / 3)
+
+
+def test_repeated_questions_are_asked_once_and_hold_out_leaves_some(write_jsonl, tmp_path):
+    from sparta.traindata import hold_out, open_set
+
+    lines = [{"question": "q", "positive": "p", "negative": f"n{i}"} for i in range(40)]
+    path = write_jsonl(tmp_path / "p.jsonl", lines)
+    one = open_set(str(path), "pairs", 4)
+    assert one.n_questions == 1
+    assert len(one.paragraphs) == 41
+    [training], validation = hold_out([one], 100)
+    assert (training, validation) == (one, [])
+
+
+def test_negatives_of_texts_in_contexts(write_jsonl, tmp_path):
+    lines = [{"question": "a", "positive": "Larry founded it.", "context": CONTEXT, "negative": "n"}]
+    found = read(write_jsonl(tmp_path / "p.jsonl", lines))
+    assert [(p.text, len(p.questions)) for p in found] == [(CONTEXT, 1), ("n", 0)]
+    joined = [{"question": f"q{i}", "positive": f"p{i}", "negative": f"n{i}"} for i in range(2)]
+    found = read(write_jsonl(tmp_path / "a.jsonl", joined), "articles")
+    assert [p.text for p in found] == ["p0 p1", "n0", "n1"]
+
+
+def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
+    context = "word " * 300 + "Paris is a city."
+    lines = [
+        {"question": "far", "positive": "Paris is a city.", "context": context},
+        {"question": "near", "positive": "word", "context": context},
+    ]
+    [one] = read(write_jsonl(tmp_path / "p.jsonl", lines), "passages")
+    assert [q for q, _ in one.questions] == ["near"]
+    asked = [
+        {"id": q, "question": q, "answers": [{"answer_start": at}]} for q, at in (("far", 1500), ("near", 0))
+    ]
+    data = {"data": [{"title": "", "paragraphs": [{"context": context, "qas": asked}]}]}
+    (tmp_path / "s.json").write_text(json.dumps(data))
+    [one] = read(tmp_path / "s.json", "passages")
+    assert [q for q, _ in one.questions] == ["near"]
+
+
+def test_texts_longer_than_the_encoder_are_refused(train):
+    with pytest.raises(ModelError, match="expected at most 512 wordpieces"):
+        train("out", max_length=600)
+
+
+def test_resuming_another_model_or_other_data_is_refused(train, pairs_file):
+    train("out")
+    for change in ({"alone": True}, {"max_length": 64}, {"tied": True}):
+        with pytest.raises(InputError, match="expected the same training settings"):
+            train("out", resume=True, **change)
+    lines = pairs_file.read_text().splitlines()
+    pairs_file.write_text("\n".join([lines[1], lines[0], *lines[2:]]))
+    with pytest.raises(InputError, match="expected the same training settings"):
+        train("out", resume=True)
 
 
 @pytest.mark.parametrize(
@@ -893,18 +969,20 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
 
     expected = [[2 * weight(1, 2, 5), 2 * weight(1, 2, 2), 0, 0], [0, 0, weight(1, 1, 4), weight(1, 1, 2)]]
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
-    teacher = DenseTeacher(str(encoder_folder), prefix="the ")
+    teacher = DenseTeacher(str(encoder_folder))
+    teacher.mean, teacher.prefix = True, "the "
     cosines = teacher.scores(asked, candidates)
     encoder = teacher.encoder
 
     def vector(text: str) -> Any:
         ids = torch.tensor([tiny_tokenizer.encode(text).ids])
         with torch.no_grad():
-            state = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, 0]
+            state = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].mean(0)
         return state / state.norm()
 
-    by_hand = [[float(vector("the " + q) @ vector(t)) for t in texts] for q in asked]
-    np.testing.assert_allclose(cosines, by_hand, atol=0.02)
+    by_hand = [[20 * float(vector("the " + q) @ vector(t)) for t in texts] for q in asked]
+    assert np.std(by_hand) > 1
+    np.testing.assert_allclose(cosines, by_hand, atol=0.4)
     mixture = Mixture([(lexical, 0.5), (teacher, 20.0)], temperature=2)
     np.testing.assert_allclose(mixture.scores(asked, candidates), 0.25 * scores + 10 * cosines, rtol=1e-5)
     assert mixture.name == f"0.5 bm25 + 20 {encoder_folder.name}"

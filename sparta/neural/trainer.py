@@ -177,6 +177,7 @@ class Trainer:
             "facts": self.facts,
             "memory": self.memory,
             "torch_rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
         with atomic_path(self.folder / "state.pt") as temporary:
             torch.save(payload, temporary)
@@ -196,6 +197,8 @@ class Trainer:
         if self.rank:
             return
         torch.set_rng_state(payload["torch_rng"])
+        if payload["cuda_rng"]:
+            torch.cuda.set_rng_state_all(payload["cuda_rng"])
         self._cut_log()
 
     def _cut_log(self) -> None:
