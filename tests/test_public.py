@@ -15,7 +15,7 @@ import pytest
 import sparta
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("sparta", "hybrid", "cli")
+PACKAGES = ("sparta", "dense", "hybrid", "cli")
 
 
 # Names
@@ -74,8 +74,9 @@ def test_the_command_is_installed():
         points = distribution("sparta-search").entry_points
     except PackageNotFoundError:
         pytest.skip("sparta is not installed in this environment")
-    assert [(p.name, p.value) for p in points if p.group == "console_scripts"] == [
-        ("sparta", "cli._sparta:main")
+    assert sorted((p.name, p.value) for p in points if p.group == "console_scripts") == [
+        ("hybrid", "cli._hybrid:main"),
+        ("sparta", "cli._sparta:main"),
     ]
 
 
@@ -147,11 +148,10 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
 @pytest.mark.slow
 def test_the_wheel_names_its_command_and_license(wheel):
     (info,) = {name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
-    assert wheel.read(f"{info}/entry_points.txt").decode().split() == [
+    assert wheel.read(f"{info}/entry_points.txt").decode().splitlines()[:3] == [
         "[console_scripts]",
-        "sparta",
-        "=",
-        "cli._sparta:main",
+        "hybrid = cli._hybrid:main",
+        "sparta = cli._sparta:main",
     ]
     assert f"{info}/licenses/LICENSE" in wheel.namelist()
     assert "Requires-Python: >=3.12" in wheel.read(f"{info}/METADATA").decode()
