@@ -256,6 +256,7 @@ def test_interrupt_reaches_python():
     code = """
 import os, signal, time
 from sparta import jvm
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 jvm.start_jvm()
 try:
     os.kill(os.getpid(), signal.SIGINT)
