@@ -111,6 +111,21 @@ index_option = click.option(
     help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
 
+depth_option = click.option(
+    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
+)
+form_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "csv", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the table.",
+)
+
 model_options = options(
     click.option(
         "--model",

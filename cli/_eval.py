@@ -10,11 +10,14 @@ import click
 
 from cli._args import (
     corpus_bar,
+    depth_option,
     encode_options,
     file_type,
     folder_type,
+    form_option,
     model_options,
     open_model,
+    threads_option,
     unit_options,
 )
 from sparta.base.errors import InputError
@@ -41,20 +44,9 @@ from sparta.base.errors import InputError
     show_default=True,
     help="Measures, as ir_measures names them.",
 )
-@click.option(
-    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
-)
-@click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "csv", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the table.",
-)
+@depth_option
+@threads_option
+@form_option
 @click.option("--per-query", type=file_type, help="Also write the measures of every question here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")

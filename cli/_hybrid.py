@@ -12,14 +12,17 @@ from cli._args import (
     SpartaGroup,
     Text,
     corpus_bar,
+    depth_option,
     dumps,
     encode_options,
     file_type,
     folder_type,
+    form_option,
     index_option,
     model_options,
     open_model,
     options,
+    threads_option,
     unit_options,
 )
 from sparta.base.errors import InputError
@@ -43,20 +46,9 @@ def main() -> None:
 @model_options
 @unit_options
 @click.option("--measures", default="RR,Success@1", show_default=True, help="As ir_measures names them.")
-@click.option(
-    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
-)
-@click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "csv", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the table.",
-)
+@depth_option
+@threads_option
+@form_option
 @click.option("--plot", type=file_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
@@ -127,17 +119,6 @@ fusion_options = options(
     ),
 )
 alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
-threads_option = click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
-)
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "csv", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the table.",
-)
 
 
 def _fusion(given: dict[str, Any]) -> Any:

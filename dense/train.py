@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 
 from dense.encoders import DenseConfig, DenseModel
-from sparta.base.errors import IndexStateError
 from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
 from sparta.neural.encoding import pick_dtype
-from sparta.neural.trainer import TrainerConfig, process_group, training_device
-from sparta.ranking import RankingConfig, RankingTraining, check_length
+from sparta.neural.trainer import TrainerConfig, training_device
+from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.train import TrainResult
@@ -123,12 +122,7 @@ def train_dense(
 
     Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors.
     """
-    if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
-        raise IndexStateError(
-            "expected an empty or a new folder, found one that holds files",
-            where=str(output),
-            remedy="continue with --resume, or choose another --output",
-        )
+    check_output(output, resume=resume)
     torch.manual_seed(seed)
     layout = InputLayout(
         use_title=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.answers import answer_recall
-from hybrid.evaluate import Evaluated, read_judged_run
+from hybrid.evaluate import Evaluated, read_judged_run, search_index
 from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate, p_values
 from hybrid.tables import Cell, Table
@@ -206,12 +206,10 @@ def tune(
     """Return the measure's mean for each α of `base + α·bm25` (TASER, §4.3), else fused as `fusion` says."""
     if not asked.qrels:
         raise InputError("expected judged passages to tune on, found none", where=asked.name)
-    ids, texts = [q.query_id for q in asked.queries], [q.text for q in asked.queries]
-    runs: dict[str, Run] = {}
-    for channel in fusion.weights:
-        with Searcher(index, channel=channel) as searcher:
-            hits = searcher.batch_search(texts, ids, fusion.candidates, threads)
-        runs[channel] = {q: [ScoredPassage(h.docid, h.score) for h in found] for q, found in hits.items()}
+    runs: dict[str, Run] = {
+        channel: search_index(index, channel, asked.queries, fusion.candidates, threads)[0]
+        for channel in fusion.weights
+    }
     return [
         (
             alpha,

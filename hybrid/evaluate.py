@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from hybrid.measures import DEFAULT_MEASURES, Evaluation, evaluate, p_values
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
-from hybrid.testsets import Qrels, TestSet, open_test_set
+from hybrid.testsets import Qrels, open_test_set
 from sparta.base.errors import InputError
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Query, ScoredPassage
 from sparta.base.trec import read_qrels, read_run, write_run
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def evaluate_set(
         indexing = time.monotonic() - started
         evaluations, facts = [], []
         for channel in channels:
-            run, seconds = search_index(index.path, channel, tested, depth, threads)
+            run, seconds = search_index(index.path, channel, tested.queries, depth, threads)
             evaluations.append(evaluate(channel, run, tested.qrels, measures))
             facts.append({"ms": 1000 * seconds / len(tested.queries), "indexing": indexing})
             if runs:
@@ -114,14 +114,14 @@ def check_unit(path: Path, unit: str) -> None:
 
 
 def search_index(
-    index: Path, channel: str, tested: TestSet, depth: int, threads: int
+    index: Path, channel: str, queries: Sequence[Query], depth: int, threads: int
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
-    """Search an index with the questions of a test set; the run, and the seconds it took, warm."""
+    """Search one channel of an index; the run, and the seconds it took, warm."""
     from sparta.search import Searcher
 
     with Searcher(index, channel=channel) as searcher:
-        texts = [query.text for query in tested.queries]
-        ids = [query.query_id for query in tested.queries]
+        texts = [query.text for query in queries]
+        ids = [query.query_id for query in queries]
         searcher.batch_search(texts[:10], ids[:10], depth, threads)
         started = time.monotonic()
         found = searcher.batch_search(texts, ids, depth, threads)

@@ -67,7 +67,7 @@ def sweep(
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             write_index(index, kept_source(shards, top_k), WriteOptions())
-            run, seconds = search_index(index.path, "sparta", tested, depth, threads)
+            run, seconds = search_index(index.path, "sparta", tested.queries, depth, threads)
             rows = [prune(shard.rows, top_k=top_k) for shard in read_shards([shards])]
             found.append(
                 Kept(

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.model import load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.tokenize import QueryTokenizer, load_tokenizer
-from sparta.traindata import Bm25, ParagraphSet, bag_matrix
+from sparta.traindata import Bm25, ParagraphSet, bag_matrix, name_and_weight
 
 BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
@@ -146,11 +145,7 @@ def open_teacher(
     """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named."""
     teachers: list[tuple[Teacher, float]] = []
     for given in names:
-        name, _, weight = given.partition("=")
-        try:
-            factor = float(weight) if weight else 1.0
-        except ValueError:
-            raise InputError(f"expected TEACHER=WEIGHT with a number, found {given!r}") from None
+        name, factor = name_and_weight(given, "TEACHER")
         one = LexicalTeacher(sets, tokenizer) if name == BM25 else DenseTeacher(name, device=device)
         teachers.append((one, factor))
     return Mixture(teachers) if teachers else None

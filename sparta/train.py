@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from sparta.base.errors import IndexStateError
 from sparta.base.records import Passage
 from sparta.inputs import ANSWER, CONTEXT, InputLayout
 from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
-from sparta.ranking import RankingConfig, RankingTraining, check_length
+from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
 from sparta.teachers import Teacher, open_teacher
 from sparta.traindata import ParagraphSet, Scorer
 
@@ -88,12 +87,7 @@ def train_model(
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
     wordpieces, that the model will read at once. Under torchrun every process does its share of each step.
     """
-    if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
-        raise IndexStateError(
-            "expected an empty or a new folder, found one that holds files",
-            where=str(output),
-            remedy="continue with --resume, or choose another --output",
-        )
+    check_output(output, resume=resume)
     torch.manual_seed(seed)
     layout = InputLayout(
         use_title=True,

@@ -109,6 +109,15 @@ class ParagraphSet:
         return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
 
 
+def name_and_weight(given: str, what: str) -> tuple[str, float]:
+    """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
+    name, _, weight = given.partition("=")
+    try:
+        return name, float(weight) if weight else 1.0
+    except ValueError:
+        raise InputError(f"expected {what}=WEIGHT with a number, found {given!r}") from None
+
+
 def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
     """Return a training set from `FILE` or `FILE=WEIGHT`.
 
@@ -116,11 +125,7 @@ def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WOR
         `articles`: the same, and records without context that stand beside each other come from one text,
         so that they are each other's context; `passages`: the answer is the whole context.
     """
-    path, _, weight = name.partition("=")
-    try:
-        factor = float(weight) if weight else 1.0
-    except ValueError:
-        raise InputError(f"expected FILE=WEIGHT with a number, found {name!r}") from None
+    path, factor = name_and_weight(name, "FILE")
     paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest))
     if len(paragraphs) < batch_size:
         raise InputError(
