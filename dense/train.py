@@ -110,6 +110,10 @@ def train_dense(
     shared: bool = True,
     routing: str = "",
     experts: int = 2,
+    period: int = 3,
+    pooling: str = "mean",
+    cosine: bool = True,
+    alone: bool = False,
     accumulate: int = 1,
     max_length: int = 256,
     mined: bool = True,
@@ -120,19 +124,21 @@ def train_dense(
 ) -> TrainResult:
     """Train a bi-encoder from a pretrained encoder; the best by validation MRR ends in `output/best`.
 
-    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors.
+    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. With
+    `alone`, and always with `pooling` cls, a sentence is read with its title and without the context.
     """
     check_output(output, resume=resume)
     torch.manual_seed(seed)
+    alone = alone or pooling == "cls"
     layout = InputLayout(
         use_title=True,
-        use_context=True,
+        use_context=not alone,
         answer_segment=CONTEXT,
-        share_context=True,
+        share_context=not alone,
         max_length=max_length,
         overlap=max_length // 8,
     )
-    config = DenseConfig(layout, codes, shared, routing, experts)
+    config = DenseConfig(layout, codes, shared, routing, experts, period, pooling, cosine)
     model = DenseModel.from_encoder(encoder, config).to(training_device(device))
     check_length(model.passage_encoder, max_length)
     trainer = TrainerConfig(
