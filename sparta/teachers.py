@@ -40,7 +40,11 @@ class Teacher(Protocol):
 
 @dataclass
 class Mixture:
-    """The weighted sum of several teachers' scores, divided by a temperature."""
+    """The weighted sum of several teachers' scores, divided by a temperature.
+
+    Teachers read a sentence without its context. What they say of the whole context is added: it tells a
+    sentence that lacks the words of the question, because the sentence before has them, from a stranger.
+    """
 
     teachers: Sequence[tuple[Teacher, float]]
     temperature: float = 2.0
@@ -52,8 +56,19 @@ class Mixture:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`."""
+        around = [(c.title, c.context) for c in candidates]
+        contexts = list(dict.fromkeys(one for one in around if one[1]))
+        column = {one: i for i, one in enumerate(contexts)}
+        texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
+        scores = self._summed(questions, texts)
+        own, whole = scores[:, : len(candidates)], scores[:, len(candidates) :]
+        inside = [i for i, one in enumerate(around) if one in column]
+        own[:, inside] += whole[:, [column[around[i]] for i in inside]]
+        return own / self.temperature
+
+    def _summed(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         parts = [weight * one.scores(questions, candidates) for one, weight in self.teachers]
-        return torch.stack(parts).sum(0) / self.temperature
+        return torch.stack(parts).sum(0)
 
 
 class LexicalTeacher:

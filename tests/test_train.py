@@ -986,3 +986,14 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     mixture = Mixture([(lexical, 0.5), (teacher, 20.0)], temperature=2)
     np.testing.assert_allclose(mixture.scores(asked, candidates), 0.25 * scores + 10 * cosines, rtol=1e-5)
     assert mixture.name == f"0.5 bm25 + 20 {encoder_folder.name}"
+    inside = [
+        Passage("", "the moon", "", texts[0], 0, 8),
+        candidates[2],
+        Passage("", "of", "", texts[0], 9, 11),
+    ]
+    alone = mixture.scores(asked, [candidates[1], candidates[2], Passage("", "of")])
+    whole = mixture.scores(asked, [candidates[0]])
+    expected = alone + whole * torch.tensor([1.0, 0.0, 1.0])
+    np.testing.assert_allclose(
+        mixture.scores(asked, inside), expected, rtol=1e-4, err_msg="context counts too"
+    )
