@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 import regex
 
@@ -24,8 +25,14 @@ def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> b
     """
     if match == "regex":
         return any(_searched(answer, text) for answer in answers)
-    found = tokens(text)
-    return any(_stands_in(tokens(answer), found) for answer in answers)
+    found = f" {' '.join(tokens(text))} "
+    return any(wanted.strip() and wanted in found for wanted in map(_wanted, answers))
+
+
+@lru_cache(maxsize=1 << 14)
+def _wanted(answer: str) -> str:
+    """Return what the text must hold, tokens between spaces: an answer is looked for in many texts."""
+    return f" {' '.join(tokens(answer))} "
 
 
 def _searched(pattern: str, text: str) -> bool:
@@ -36,8 +43,3 @@ def _searched(pattern: str, text: str) -> bool:
         )
     except regex.error:
         return False
-
-
-def _stands_in(answer: Sequence[str], text: Sequence[str]) -> bool:
-    n = len(answer)
-    return n > 0 and any(list(text[i : i + n]) == list(answer) for i in range(len(text) - n + 1))
