@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.nn import functional
 from sparta.base.errors import IndexStateError, ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
+from sparta.batches import Batch, make_batch
 from sparta.neural.trainer import (
     Trainer,
     TrainerConfig,
@@ -25,6 +26,7 @@ from sparta.neural.trainer import (
     set_dropout,
     use_fast_attention,
 )
+from sparta.ranks import RECIPROCAL, Figure, figure_named, reciprocal_rank
 from sparta.teachers import Teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
@@ -40,7 +42,7 @@ class RankingConfig:
     paragraphs into a batch that BM25 takes for each other's questions; every `mine_every` steps the model
     itself says which these are (0: never). `taught` is the share of the teacher's
     scores in the loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs
-    of each set validate.
+    of each set validate, by the figure `validate_by`: `rr`, `average-rank` or `recall@K`.
     """
 
     trainer: TrainerConfig
@@ -52,44 +54,12 @@ class RankingConfig:
     dropout: float = 0.0
     held_out: int = 120
     candidates: int = 80
+    validate_by: str = RECIPROCAL
 
-
-class Batch(NamedTuple):
-    """Candidates of a step, and for each question its bag of terms and its answer among the candidates.
-
-    The first `n_sentences` candidates are sentences, the others whole paragraphs. `gold_sentence` is -1 where
-    only the whole paragraph answers.
-    """
-
-    candidates: list[Passage]
-    n_sentences: int
-    questions: list[str]
-    gold_sentence: list[int]
-    gold_paragraph: list[int]
-
-    def also_right(self, row: int) -> set[int]:
-        """Candidates that answer the question of a row too: it is asked of several texts."""
-        same = [i for i, q in enumerate(self.questions) if q == self.questions[row]]
-        return {g for i in same for g in (self.gold_sentence[i], self.gold_paragraph[i]) if g >= 0}
-
-
-def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, each: int) -> Batch:
-    """Return sentences and paragraphs as candidates, and at most `each` questions a paragraph."""
-    sentences: list[Passage] = []
-    questions: list[str] = []
-    gold_sentence: list[int] = []
-    gold_paragraph: list[int] = []
-    for number, paragraph in enumerate(paragraphs):
-        first = len(sentences)
-        sentences += paragraph.answers()
-        asked = paragraph.questions
-        for question, sentence in rng.sample(asked, min(each, len(asked))):
-            questions.append(question)
-            gold_sentence.append(first + sentence if sentence >= 0 else -1)
-            gold_paragraph.append(number)
-    whole = [paragraph.whole() for paragraph in paragraphs]
-    gold_paragraph = [len(sentences) + number for number in gold_paragraph]
-    return Batch(sentences + whole, len(sentences), questions, gold_sentence, gold_paragraph)
+    def recorded(self) -> dict[str, Any]:
+        """What a checkpoint keeps; a setting that came later only where it is not what was always done."""
+        values = asdict(self)
+        return {k: v for k, v in values.items() if (k, v) != ("validate_by", RECIPROCAL)}
 
 
 class RankingTraining[M: nn.Module, A]:
@@ -110,6 +80,7 @@ class RankingTraining[M: nn.Module, A]:
     ) -> None:
         self.model, self.folder, self.teacher = model, folder, teacher
         self.ranking_config = config
+        self.figure = figure_named(config.validate_by)
         self.tokenizer = tokenizer
         self.seed = config.trainer.seed
         self.memory: dict[str, float] = {}
@@ -159,7 +130,7 @@ class RankingTraining[M: nn.Module, A]:
     # ------------------------------------------------------------------ training
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Train; the best by validation MRR is saved on the way."""
+        """Train; the best by validation is saved on the way."""
         if not (resume and (self.folder / "state.pt").exists()):
             for left in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
                 left.unlink()
@@ -167,12 +138,12 @@ class RankingTraining[M: nn.Module, A]:
             self.model,
             [g for g in self.parameter_groups() if g["params"]],
             self.loss,
-            self.mean_reciprocal_rank,
+            self.validate,
             self.save_best,
             self.ranking_config.trainer,
             self.folder,
             {
-                **asdict(self.ranking_config),
+                **self.ranking_config.recorded(),
                 **self.facts(),
                 "processes": process_group()[1],
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
@@ -247,24 +218,17 @@ class RankingTraining[M: nn.Module, A]:
     ) -> torch.Tensor | None:
         """Cross entropy of the answer among candidates of one kind, and divergence from the teacher's scores.
 
-        A candidate with the same text as the answer, or that answers the same question elsewhere, is not
-        counted against it. None when no question of the
-        batch has an answer of this kind.
+        A candidate that has an answer's text, or answers the question elsewhere, is not counted against it.
+        None when no question of the batch has an answer of this kind.
         """
         rows = [i for i, g in enumerate(gold) if g >= 0]
         if not rows or scores.shape[1] < 2:
             return None
         scores = scores[rows]
         target = torch.tensor([gold[i] - first for i in rows], device=scores.device)
-        texts = [c.text for c in batch.candidates[first : first + scores.shape[1]]]
         right = [batch.also_right(i) for i in rows]
-        same = torch.tensor(
-            [
-                [t == texts[g] or first + j in own for j, t in enumerate(texts)]
-                for g, own in zip(target.tolist(), right, strict=True)
-            ],
-            device=scores.device,
-        )
+        columns = range(first, first + scores.shape[1])
+        same = torch.tensor([[column in own for column in columns] for own in right], device=scores.device)
         same[torch.arange(len(rows)), target] = False
         scores = scores.masked_fill(same, float("-inf"))
         loss = functional.cross_entropy(scores, target)
@@ -278,18 +242,25 @@ class RankingTraining[M: nn.Module, A]:
 
     # ------------------------------------------------------------------ validation
 
-    @torch.no_grad()
-    def mean_reciprocal_rank(self) -> float:
-        """MRR of the held-out questions: mean over sentences and paragraphs, weighted mean over the sets.
+    def validate(self) -> float:
+        """The figure of the held-out questions: mean over sentences and paragraphs, weighted over the sets.
 
         Candidates are all held-out paragraphs, and their sentences, and some of training.
         """
+        return self._validation(self.figure)
+
+    def mean_reciprocal_rank(self) -> float:
+        """The same, of reciprocal ranks."""
+        return self._validation(reciprocal_rank)
+
+    @torch.no_grad()
+    def _validation(self, figure: Figure) -> float:
         if not self.validation:
             return 0.0
-        figures = [self._set_mrr(one) for one in self.validation]
+        figures = [self._of_set(one, figure) for one in self.validation]
         return float(np.average(figures, weights=[one.weight for one in self.validation]))
 
-    def _set_mrr(self, held: ParagraphSet) -> float:
+    def _of_set(self, held: ParagraphSet, figure: Figure) -> float:
         training = next(s for s in self.sets if s.name == held.name)
         paragraphs = [*held.paragraphs, *training.paragraphs[: self.ranking_config.candidates]]
         batch = make_batch(held.paragraphs, random.Random(0), 1_000)
@@ -299,10 +270,10 @@ class RankingTraining[M: nn.Module, A]:
         if with_sentence and sentences.shape[1] > len(paragraphs):
             gold = [batch.gold_sentence[i] for i in with_sentence]
             others = [batch.also_right(i) for i in with_sentence]
-            figures.append(reciprocal_rank(sentences[with_sentence], gold, others))
+            figures.append(figure(sentences[with_sentence], gold, others))
         n = batch.n_sentences
-        others = [{g - n for g in batch.also_right(i) if g >= n} for i in range(len(batch.questions))]
-        figures.append(reciprocal_rank(whole, [g - n for g in batch.gold_paragraph], others))
+        others = [frozenset(g - n for g in own if g >= n) for own in batch.right]
+        figures.append(figure(whole, [g - n for g in batch.gold_paragraph], others))
         return float(np.mean(figures))
 
     def _all_scores(
@@ -341,16 +312,3 @@ def check_length(encoder: nn.Module, max_length: int) -> None:
             f"expected at most {positions} wordpieces, the positions of the encoder, found {max_length}",
             remedy=f"train with --max-length {positions}, or less",
         )
-
-
-def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[set[int]]) -> float:
-    """Of equal scores the last place, and none with a score of 0: a dead model gains nothing.
-
-    `others` are right too, for the same question, and stand in nobody's way.
-    """
-    own = scores[torch.arange(len(gold)), torch.tensor(gold)]
-    before = scores >= own[:, None]
-    for row, (answer, right) in enumerate(zip(gold, others, strict=True)):
-        before[row, [i for i in right if i != answer and i < scores.shape[1]]] = False
-    ranks = before.sum(1)
-    return float(((own != 0) / ranks).mean())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,20 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from sparta.base.asked import AskedText, read_mrqa, read_squad, read_whole, stored_form
-from sparta.base.corpus import decoded, parse_object, placed, string_field
+from sparta.base.asked import AskedText, read_mrqa, read_squad
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines
 from sparta.base.records import Passage
 from sparta.sentences import sentence_splitter
 from sparta.tokenize import QueryTokenizer
+from sparta.trainfiles import LONGEST_CHARACTERS, form_of, read_records
 
 Span = tuple[int, int]
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
-LONGEST_CHARACTERS = 1200
-DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
 MINED_AT_ONCE = 512
 NEIGHBOURS = 3
 """Paragraphs of one group: near ones stand beside each other in a batch."""
@@ -60,8 +56,8 @@ class Paragraph:
 class ParagraphSet:
     """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
 
-    `near` names, for each paragraph, others that its questions could be taken for (mined negatives); `seeds`
-    are the paragraphs that have questions.
+    `near` names, for each paragraph, others that its questions could be taken for (mined negatives), which
+    `near_share` of the groups take; `seeds` are the paragraphs that have questions.
     """
 
     name: str
@@ -69,6 +65,7 @@ class ParagraphSet:
     weight: float = 1.0
     batch_size: int = 12
     near: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    near_share: float = 0.5
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +96,7 @@ class ParagraphSet:
     def _beside(self, seed: int, rng: random.Random) -> list[int]:
         """Two more of a group: mined ones, negatives that the file gives, or its neighbours in the file."""
         mined = self.near[seed] if self.near else ()
-        if mined and rng.random() < 0.5:
+        if mined and rng.random() < self.near_share:
             return rng.sample(mined, min(len(mined), NEIGHBOURS - 1))
         given = seed + 1
         while given < len(self.paragraphs) and not self.paragraphs[given].questions:
@@ -143,16 +140,17 @@ def read_paragraphs(
 
     Pairs are JSONL: `question`, `positive`, maybe `context` with `start` and `end` (what the positive stands
     in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
-    questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, and TSV of
-    triples (question, positive, negative). Negatives stand behind their positive, without questions.
+    questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, TSV of triples
+    (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
+    positive, without questions.
     """
-    form = _form(path)
+    form = form_of(path)
     if form in ("squad", "mrqa"):
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
         yield from _asked_texts(texts, layout, longest)
         return
-    records = {"pairs": _read_jsonl, "dpr": _read_dpr, "triples": _read_triples}[form](path)
-    if layout == "passages" or form == "dpr":
+    records = read_records(path, form)
+    if layout == "passages" or form in ("dpr", "beir"):
         yield from _passages(records)
         return
     spans = sentence_splitter("en")
@@ -173,20 +171,6 @@ def read_paragraphs(
             yield part
             yield from (_one(text, "", ()) for text in negatives[title, context])
     yield from _alone(alone, longest if layout == "articles" else 0)
-
-
-def _form(path: Path) -> str:
-    """Tell a file's form from its name and its first character or record."""
-    name = path.name.removesuffix(".gz")
-    if name.endswith(".tsv"):
-        return "triples"
-    for number, line in numbered_lines(path):
-        if name.endswith(".json"):
-            return "dpr" if line.lstrip().startswith(b"[") else "squad"
-        with placed(f"{path}:{number}"):
-            record = parse_object(decoded(line))
-        return "mrqa" if "header" in record or "qas" in record else "pairs"
-    return "pairs"
 
 
 def _asked_texts(texts: Iterable[AskedText], layout: str, longest: int) -> Iterator[Paragraph]:
@@ -319,47 +303,6 @@ def _passages(records: Iterable[dict[str, Any]]) -> Iterator[Paragraph]:
     for (title, text), questions in asked.items():
         yield Paragraph(text, title, (), tuple((q, -1) for q in dict.fromkeys(questions)))
         yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
-
-
-def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in numbered_lines(path):
-        with placed(f"{path}:{number}"):
-            record = parse_object(decoded(line))
-            for name in ("question", "positive"):
-                if not string_field(record, name, of=name).strip():
-                    raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
-        yield record
-
-
-def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in numbered_lines(path):
-        with placed(f"{path}:{number}"):
-            columns = decoded(line).split("\t")
-            if len(columns) != 3 or not all(column.strip() for column in columns):
-                raise InputError(
-                    f"expected 3 columns (question, positive, negative), found {len(columns)}",
-                    remedy="separate them by tabs, and leave none empty",
-                )
-        yield dict(zip(("question", "positive", "negative"), columns, strict=True))
-
-
-def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield DPR's training questions: the first positive, and at most two negatives, hard ones first."""
-    with placed(str(path)), stored_form(path, DPR_FORM):
-        for number, record in enumerate(json.loads(read_whole(path))):
-            with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-                positives = record["positive_ctxs"]
-                if not positives:
-                    continue
-                others = [*record.get("hard_negative_ctxs", ()), *record.get("negative_ctxs", ())]
-                yield {
-                    "question": str(record["question"]),
-                    "title": str(positives[0].get("title") or ""),
-                    "positive": str(positives[0]["text"]),
-                    "negative_ctxs": [
-                        (str(c.get("title") or ""), str(c["text"])[:LONGEST_CHARACTERS]) for c in others[:2]
-                    ],
-                }
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:

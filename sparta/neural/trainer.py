@@ -218,6 +218,12 @@ def process_group() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
+def wait_for_all() -> None:
+    """Go on when all processes have come here: what the first one writes is there then."""
+    if process_group()[1] > 1:
+        distributed.barrier()
+
+
 def training_device(name: str | None) -> torch.device:
     """Return the named device, or the best there is; under torchrun each process has a GPU of its own."""
     if name is None and torch.cuda.is_available() and process_group()[1] > 1:

@@ -1,0 +1,63 @@
+"""Where the answers stand among the candidates: the figures that validate a training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+
+from sparta.base.errors import InputError
+
+Figure = Callable[[torch.Tensor, Sequence[int], Sequence[Collection[int]]], float]
+RECIPROCAL, AVERAGE = "rr", "average-rank"
+_RECALL = re.compile(r"recall@([1-9]\d*)")
+
+
+def ranks(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> torch.Tensor:
+    """`(n,) float32`, from 1: of equal scores the last place; infinite for a score of 0, which finds nothing.
+
+    `others` are right too, for the same question, and stand in nobody's way.
+
+    :param scores: `(n_questions, n_candidates)`.
+    """
+    own = scores[torch.arange(len(gold)), torch.tensor(gold)]
+    before = scores >= own[:, None]
+    for row, (answer, right) in enumerate(zip(gold, others, strict=True)):
+        before[row, [i for i in right if i != answer and i < scores.shape[1]]] = False
+    return before.sum(1).float().masked_fill(own == 0, float("inf"))
+
+
+def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:
+    """Mean reciprocal rank: a dead model gains nothing."""
+    return float((1 / ranks(scores, gold, others)).mean())
+
+
+def negative_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:
+    """The average rank (DPR, from 1), below zero: more is better. What is not found stands last."""
+    return -float(ranks(scores, gold, others).clamp_max(scores.shape[1]).mean())
+
+
+def figure_named(name: str) -> Figure:
+    """Return the figure called `rr`, `average-rank` or `recall@K`.
+
+    :raises InputError: another name.
+    """
+    if name == RECIPROCAL:
+        return reciprocal_rank
+    if name == AVERAGE:
+        return negative_rank
+    if match := _RECALL.fullmatch(name):
+        k = int(match[1])
+        return lambda *given: float((ranks(*given) <= k).float().mean())
+    raise InputError(
+        f"expected rr, average-rank or recall@K to validate by, found {name!r}",
+        remedy="for example recall@20",
+    )
+
+
+def shown(name: str, figure: float) -> str:
+    """`MRR 0.8123`, `average rank 3.20`, `recall@20 0.9510`."""
+    if name == AVERAGE:
+        return f"average rank {-figure:.2f}"
+    return f"{'MRR' if name == RECIPROCAL else name} {figure:.4f}"
