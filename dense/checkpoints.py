@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from torch import nn
 from dense.encoders import DenseConfig, DenseModel
 from sparta.base.errors import ModelError
 from sparta.inputs import InputLayout
-from sparta.neural.checkpoint import load_state
+from sparta.model import blank_encoder
+from sparta.neural.checkpoint import load_state, read_json
 from sparta.tokenize import load_tokenizer
 
 State = dict[str, torch.Tensor]
 _SIDES = {"question": ("question_model.", "question_encoder."), "passage": ("ctx_model.", "ctx_encoder.")}
 _EXPERT = re.compile(r"(encoder\.layer\.\d+)\.moe_layer\.(interm|output)_layers\.(\d+)\.(.+)")
+DPR_SIDES = tuple(_SIDES)
 LONGEST = 256
 _SIZES = (
     "embeddings.word_embeddings.weight",
@@ -39,14 +42,7 @@ def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
     :raises ModelError: another layout, or a file that needs more than weights to be opened.
     """
     path = Path(path)
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise ModelError(
-            f"expected a dict file with weights, could not read it: {error}",
-            where=str(path),
-            remedy="save it again with plain encoder_params if it holds other objects (OmegaConf's, for one)",
-        ) from error
+    stored = _torch_file(path)
     weights = stored.get("model_dict", stored) if isinstance(stored, dict) else None
     if not isinstance(weights, dict) or not any(k.startswith("ctx_model.") for k in weights):
         raise ModelError(
@@ -56,21 +52,104 @@ def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
     return _assemble(sides, load_tokenizer(tokenizer), str(path))
 
 
-def load_dpr_folders(question: str | Path, passage: str | Path) -> DenseModel:
+def load_dpr_folders(
+    question: str | Path, passage: str | Path, tokenizer: str | Path | None = None
+) -> DenseModel:
     """Return the model of two folders of transformers' DPR (`facebook/dpr-question_encoder-…` and so on).
 
+    :param tokenizer: a folder or hub id; None is the passage encoder's.
     :raises ModelError: a folder holds something else.
     """
     sides = {}
     for side, folder in (("question", Path(question)), ("passage", Path(passage))):
-        file = folder / "model.safetensors"
-        if not file.is_file():
-            raise ModelError("expected model.safetensors of a DPR encoder, found none", where=str(folder))
-        own = _side(load_state(file), _SIDES[side][1])
+        own = _side(_folder_weights(folder), _SIDES[side][1])
         sides[side] = {k.removeprefix("bert_model."): v for k, v in own.items()}
         if not sides[side]:
             raise ModelError(f"expected a DPR {side} encoder, found none of its weights", where=str(folder))
-    return _assemble(sides, load_tokenizer(passage), str(passage))
+    return _assemble(sides, load_tokenizer(tokenizer or passage), str(passage))
+
+
+def dpr_side(folder: Path) -> str | None:
+    """Which encoder of transformers' DPR a folder holds, `question` or `passage`; None: neither."""
+    architectures = _config(folder).get("architectures") or [""]
+    return {"DPRQuestionEncoder": "question", "DPRContextEncoder": "passage"}.get(architectures[0])
+
+
+def is_dense_folder(folder: str | Path) -> bool:
+    """Whether a folder holds a model of ours."""
+    return isinstance(_config(Path(folder)).get("dense"), dict)
+
+
+def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
+    """Return a model of this form to be trained, begun from a pretrained encoder or from a model of ours.
+
+    Of a model with one shared encoder and no experts, any form can be made. Two encoders stay two, and
+    experts stay as they are: which of several encoders or experts another form should begin from, nothing
+    says. Scale and codes are taken over where both have them, and whether [SEP] stands behind a title.
+
+    :raises ModelError: a model of ours has another form than what is to be trained.
+    """
+    if not is_dense_folder(name):
+        return DenseModel.from_encoder(name, config)
+    source = DenseModel.load(Path(name))
+    own = source.config
+    if not config.layout.share_context:
+        config = replace(config, layout=replace(config.layout, separate_title=own.layout.separate_title))
+    if own.shared and not own.routing:
+        model = DenseModel(source.passage_encoder, source.tokenizer, config)
+    elif form_of(own) == form_of(config):
+        raw = {k: v for k, v in _config(Path(name)).items() if k != "dense"}
+        model = DenseModel(blank_encoder(raw, str(name)), source.tokenizer, config)
+        model.passage_encoder.load_state_dict(source.passage_encoder.state_dict())
+        model.question_encoder.load_state_dict(source.question_encoder.state_dict())
+    else:
+        raise ModelError(
+            f"expected a model of the form that is trained ({form_of(config)}), or one with a single encoder"
+            f" without experts, found {form_of(own)}",
+            where=str(name),
+            remedy="train the same form, or begin from a plain encoder",
+        )
+    with torch.no_grad():
+        if own.cosine and config.cosine:
+            model.log_scale.copy_(source.log_scale)
+        if model.codes is not None and source.codes is not None and own.codes == config.codes:
+            model.codes.copy_(source.codes)
+    return model
+
+
+def form_of(config: DenseConfig) -> str:
+    """What encoders a model has, in words."""
+    if config.routing:
+        return f"{config.experts} experts, routing {config.routing}, period {config.period}"
+    return "a single encoder" if config.shared else "two encoders"
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    return read_json(file) if file.is_file() else {}
+
+
+def _folder_weights(folder: Path) -> State:
+    """Return the weights of a transformers folder, in safetensors or torch's own form."""
+    if (folder / "model.safetensors").is_file():
+        return load_state(folder / "model.safetensors")
+    if (folder / "pytorch_model.bin").is_file():
+        stored = _torch_file(folder / "pytorch_model.bin")
+        return stored if isinstance(stored, dict) else {}
+    raise ModelError(
+        "expected model.safetensors or pytorch_model.bin of a DPR encoder, found neither", where=str(folder)
+    )
+
+
+def _torch_file(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ModelError(
+            f"expected a dict file with weights, could not read it: {error}",
+            where=str(path),
+            remedy="save it again with plain encoder_params if it holds other objects (OmegaConf's, for one)",
+        ) from error
 
 
 def _side(weights: dict[str, Any], prefix: str) -> State:

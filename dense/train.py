@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from dense.checkpoints import begin_from
 from dense.encoders import DenseConfig, DenseModel
 from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, training_device
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
+from sparta.ranks import RECIPROCAL
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.train import TrainResult
@@ -24,6 +27,34 @@ from sparta.traindata import ParagraphSet, Scorer
 
 SCALE_RATE = 100.0
 ENTROPY_WEIGHT = 0.01
+_LAYER = re.compile(r"\.layers?\.(\d+)\.")
+
+
+def layer_groups(named: Iterable[tuple[str, torch.nn.Parameter]], decay: float) -> list[dict[str, Any]]:
+    """Adam's groups: a layer's `factor` is `decay` for each layer above it; embeddings lie below all layers.
+
+    What is no part of a layer, such as codes, learns as the highest does. Without decay it is one group.
+    """
+    named = list(named)
+    if decay == 1.0:
+        return [{"params": [p for _, p in named]}]
+    layers = {name: int(match[1]) for name, _ in named if (match := _LAYER.search(name))}
+    highest = max(layers.values(), default=-1)
+    below: dict[int, list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        lowest = highest + 1 if ".embeddings." in name else 0
+        below.setdefault(highest - layers[name] if name in layers else lowest, []).append(parameter)
+    return [{"params": own, "factor": decay**n} for n, own in sorted(below.items())]
+
+
+def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
+    """Return a function from questions to their scores for all candidates, each encoded once."""
+    vectors = torch.from_numpy(model.encode_passages(candidates))
+
+    def scores(asked: Sequence[str]) -> npt.NDArray[np.float32]:
+        return model.score(torch.from_numpy(model.encode_questions(asked)), vectors).numpy()
+
+    return scores
 
 
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
@@ -36,11 +67,15 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         config: RankingConfig,
         folder: Path,
         teacher: Teacher | None = None,
+        *,
+        entropy: float = ENTROPY_WEIGHT,
+        layer_decay: float = 1.0,
     ) -> None:
         encoders = [model.passage_encoder, model.question_encoder]
         super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
         longest = min(config.max_tokens, model.config.layout.max_length)
         self.layout = replace(model.config.layout, max_length=longest, overlap=0)
+        self.entropy, self.layer_decay = entropy, layer_decay
 
     def ask(self, questions: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
@@ -58,17 +93,14 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
             return self.model.score(asked.float(), vectors[back].float())
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model."""
-        return {"model": asdict(self.model.config)}
+        """Layout and form of the model; of β and the decay, what is not usual."""
+        usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
+        own = {"entropy": self.entropy, "layer_decay": self.layer_decay}
+        return {"model": asdict(self.model.config), **dict(own.items() - usual.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
-        """Exact search in NumPy."""
-        vectors = torch.from_numpy(self.model.encode_passages(candidates))
-
-        def scores(asked: Sequence[str]) -> npt.NDArray[np.float32]:
-            return self.model.score(torch.from_numpy(self.model.encode_questions(asked)), vectors).numpy()
-
-        return scores
+        """Exact search."""
+        return exact_scorer(self.model, candidates)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 3 over sentences and paragraphs; learned routers are kept from one choice (eq. 5, 6).
@@ -82,77 +114,119 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         ranking = self.ranking(self.score(asked, batch.candidates), batch)
         entropy = (entropy + self.model.entropy()) / 2
         logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
-        return ranking - ENTROPY_WEIGHT * entropy, logs
+        return ranking - self.entropy * entropy, logs
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoders and codes; the scale, which is one number, learns faster."""
+        """Encoders, layer by layer, and codes; the scale, which is one number, learns faster."""
         scale = self.model.log_scale
-        return [
-            {"params": [p for p in self.model.parameters() if p is not scale]},
-            {"params": [scale], "factor": SCALE_RATE},
-        ]
+        named = [(name, p) for name, p in self.model.named_parameters() if p is not scale]
+        return [*layer_groups(named, self.layer_decay), {"params": [scale], "factor": SCALE_RATE}]
 
     def save_best(self) -> None:
         """Write the model in full precision."""
         self.model.save_pretrained(self.folder / "best")
 
 
-def train_dense(
-    sets: Sequence[ParagraphSet],
-    *,
-    encoder: str,
-    output: Path,
-    steps: int,
-    learning_rate: float,
-    validate_every: int,
-    seed: int,
-    codes: int = 0,
-    shared: bool = True,
-    routing: str = "",
-    experts: int = 2,
-    period: int = 3,
-    pooling: str = "mean",
-    cosine: bool = True,
-    alone: bool = False,
-    accumulate: int = 1,
-    max_length: int = 256,
-    mined: bool = True,
-    mine_every: int = 0,
-    teachers: Sequence[str] = (),
-    resume: bool = False,
-    device: str | None = None,
-) -> TrainResult:
-    """Train a bi-encoder from a pretrained encoder; the best by validation MRR ends in `output/best`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What makes a training, beside its data and its folder.
 
     Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. With
-    `alone`, and always with `pooling` cls, a sentence is read with its title and without the context.
+    `alone`, and always with `pooling` cls, a sentence is read with its title and without the context;
+    `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6. `layer_decay`
+    multiplies the learning rate once for every layer below the highest.
+    """
+
+    encoder: str
+    steps: int
+    learning_rate: float
+    validate_every: int
+    seed: int
+    codes: int = 0
+    shared: bool = True
+    routing: str = ""
+    experts: int = 2
+    period: int = 3
+    pooling: str = "mean"
+    cosine: bool = True
+    alone: bool = False
+    separate_title: bool = False
+    entropy: float = ENTROPY_WEIGHT
+    layer_decay: float = 1.0
+    accumulate: int = 1
+    max_length: int = 256
+    questions: int = 6
+    mined: bool = True
+    mine_every: int = 0
+    teachers: Sequence[str] = ()
+    validate_by: str = RECIPROCAL
+    held_out: int = 120
+    candidates: int = 80
+    checkpoint_every: int = 200
+    device: str | None = None
+
+    def model(self) -> DenseModel:
+        """Return the untrained model, on its device."""
+        alone = self.alone or self.pooling == "cls"
+        layout = InputLayout(
+            use_title=True,
+            use_context=not alone,
+            answer_segment=CONTEXT,
+            share_context=not alone,
+            max_length=self.max_length,
+            overlap=self.max_length // 8,
+            separate_title=self.separate_title and alone,
+        )
+        config = DenseConfig(
+            layout,
+            self.codes,
+            self.shared,
+            self.routing,
+            self.experts,
+            self.period,
+            self.pooling,
+            self.cosine,
+        )
+        model = begin_from(self.encoder, config).to(training_device(self.device))
+        check_length(model.passage_encoder, self.max_length)
+        return model
+
+    def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
+        """Return a training of a new model, which `seed` alone determines, in a folder."""
+        torch.manual_seed(self.seed)
+        model = self.model()
+        trainer = TrainerConfig(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            clip=2.0,
+            accumulate=self.accumulate,
+            bf16=pick_dtype("auto", model.device) == torch.bfloat16,
+            seed=self.seed,
+            validate_every=self.validate_every,
+            checkpoint_every=self.checkpoint_every,
+        )
+        config = RankingConfig(
+            trainer=trainer,
+            questions=self.questions,
+            mined=self.mined,
+            mine_every=self.mine_every,
+            held_out=self.held_out,
+            candidates=self.candidates,
+            validate_by=self.validate_by,
+        )
+        teacher = open_teacher(self.teachers, sets, QueryTokenizer(model.tokenizer), str(model.device))
+        return DenseTraining(
+            model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay
+        )
+
+
+def train_dense(
+    sets: Sequence[ParagraphSet], *, output: Path, resume: bool = False, **recipe: Any
+) -> TrainResult:
+    """Train a bi-encoder from a pretrained encoder; the best by validation ends in `output/best`.
+
+    :param recipe: the fields of `Recipe`.
     """
     check_output(output, resume=resume)
-    torch.manual_seed(seed)
-    alone = alone or pooling == "cls"
-    layout = InputLayout(
-        use_title=True,
-        use_context=not alone,
-        answer_segment=CONTEXT,
-        share_context=not alone,
-        max_length=max_length,
-        overlap=max_length // 8,
-    )
-    config = DenseConfig(layout, codes, shared, routing, experts, period, pooling, cosine)
-    model = DenseModel.from_encoder(encoder, config).to(training_device(device))
-    check_length(model.passage_encoder, max_length)
-    trainer = TrainerConfig(
-        steps=steps,
-        learning_rate=learning_rate,
-        clip=2.0,
-        accumulate=accumulate,
-        bf16=pick_dtype("auto", model.device) == torch.bfloat16,
-        seed=seed,
-        validate_every=validate_every,
-    )
-    teacher = open_teacher(teachers, sets, QueryTokenizer(model.tokenizer), str(model.device))
-    training = DenseTraining(
-        model, sets, RankingConfig(trainer=trainer, mined=mined, mine_every=mine_every), output, teacher
-    )
-    state = training.run(resume=resume)
+    state = Recipe(**recipe).training(sets, output).run(resume=resume)
     return TrainResult(output / "best", state.best, state.best_step)
