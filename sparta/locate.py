@@ -36,12 +36,18 @@ def model_folder(name: str | Path | None) -> Path:
         return folder
     path = Path(name)
     if path.is_dir():
-        return path
+        return _trained(path)
     if path.is_absolute() or str(name).startswith(("./", "../", "~")) or str(name).count("/") != 1:
         raise ModelError(
             "expected a model folder, found none", where=str(name), remedy="check the path given to --model"
         )
     return _download(str(name))
+
+
+def _trained(folder: Path) -> Path:
+    """Return the folder itself or, of the output of a training, the model in it."""
+    best = folder / "best"
+    return best if not (folder / "config.json").is_file() and (best / "config.json").is_file() else folder
 
 
 def _download(name: str) -> Path:
@@ -67,7 +73,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
 
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
-    folder = default_model_folder() if name is None else Path(name)
+    folder = default_model_folder() if name is None else _trained(Path(name))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])

@@ -856,3 +856,18 @@ def test_a_hub_id_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         load_model("nobody/no-such-model")
     assert "check the name and the network" in str(caught.value)
     assert "\n" not in caught.value.message
+
+
+def test_the_output_of_a_training_is_named_by_its_folder(tmp_path, tiny_model_folder):
+    """`--model OUTPUT` opens `OUTPUT/best`, with and without torch."""
+    import shutil
+
+    from sparta.load import load_model
+    from sparta.locate import known_query_side
+
+    shutil.copytree(tiny_model_folder, tmp_path / "out" / "best")
+    opened = load_model(tmp_path / "out").query_side()
+    assert opened.model_hash == load_model(tiny_model_folder).query_side().model_hash
+    known = known_query_side(tmp_path / "out", None)
+    assert known is not None
+    assert known.model_hash == opened.model_hash
