@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from cli._args import (
     write_options,
 )
 from cli._eval import eval_command
+from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -543,52 +543,8 @@ def export(index: Path | None, form: str, output: Path) -> None:
 
 
 @main.command()
-@click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with.")
-@click.option(
-    "--pairs",
-    multiple=True,
-    metavar="FILE[=WEIGHT]",
-    help="Questions and positives; a positive is read in its context when the record has one.",
-)
-@click.option(
-    "--articles",
-    multiple=True,
-    metavar="FILE[=WEIGHT]",
-    help="The same; positives that stand beside each other come from one text and are its sentences.",
-)
-@click.option(
-    "--passages", multiple=True, metavar="FILE[=WEIGHT]", help="The same; the answer is the whole context."
-)
-@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
-@click.option("--steps", type=click.IntRange(1), default=1100, show_default=True, help="Steps of training.")
-@click.option(
-    "--batch-size",
-    type=click.IntRange(2),
-    default=12,
-    show_default=True,
-    help="Texts a step, with their sentences and up to six questions each.",
-)
-@click.option(
-    "--accumulate",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Batches whose gradients make one step.",
-)
-@click.option(
-    "--max-length",
-    type=click.IntRange(16),
-    default=256,
-    show_default=True,
-    help="Wordpieces that the model reads at once.",
-)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
-    default=1.5e-4,
-    show_default=True,
-    help="Highest learning rate.",
-)
+@data_options
+@length_options(learning_rate=1.5e-4)
 @click.option(
     "--pressure", type=float, default=0.001, show_default=True, help="Weight of the vocabulary penalty."
 )
@@ -598,35 +554,11 @@ def export(index: Path | None, form: str, output: Path) -> None:
     metavar="N",
     help="Move the pressure so that a paragraph has about N terms.",
 )
-@click.option(
-    "--validate-every",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Steps between validations.",
-)
-@click.option("--seed", type=int, default=13, show_default=True, help="Seed of everything random.")
-@click.option(
-    "--teacher",
-    "teachers",
-    multiple=True,
-    metavar="bm25|FOLDER|ID[=WEIGHT]",
-    help="Learn the scores of BM25 and of bi-encoders too; several are added up.",
-)
-@click.option(
-    "--mine-every",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Steps after which the model finds its own hard negatives, again and again; 0: never.",
-)
-@click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25.")
-@click.option("--alone", is_flag=True, help="Read answers without their context.")
+@loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint.")
-@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
+@end_options
 def train(
     pairs: tuple[str, ...],
     articles: tuple[str, ...],
@@ -637,31 +569,22 @@ def train(
     """Train a model on questions and the texts that answer them.
 
     Files hold pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON, DPR
-    JSON, MRQA JSONL, or TSV of triples; gzipped or not. With several GPUs:
+    JSON, MRQA JSONL, or TSV of triples, gzipped or not; a BEIR folder with qrels/train.tsv will do. With
+    several GPUs:
 
     \b
     torchrun --nproc-per-node 4 -m cli._sparta train …
     """  # noqa: D301 (click looks for the backspace)
-    import logging
-
-    named = {"pairs": pairs, "articles": articles, "passages": passages}
-    if not any(named.values()):
-        raise InputError(
-            "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
-        )
     if given["alone"] and given["segments"]:
         raise InputError(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
+    sets = named_sets(pairs, articles, passages, batch_size)
     from sparta.train import train_model
-    from sparta.traindata import open_set
 
-    logging.getLogger("sparta").setLevel(logging.INFO)
-    sets = [open_set(name, layout, batch_size) for layout, files in named.items() for name in files]
     result = train_model(sets, **given)
-    if int(os.environ.get("RANK", "0")):
-        return
-    click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
+    if first_process():
+        click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
 
 
 @main.command()

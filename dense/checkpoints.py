@@ -15,6 +15,7 @@ from torch import nn
 from dense.encoders import DenseConfig, DenseModel
 from sparta.base.errors import ModelError
 from sparta.inputs import InputLayout
+from sparta.locate import model_folder
 from sparta.model import blank_encoder
 from sparta.neural.checkpoint import load_state, read_json
 from sparta.tokenize import load_tokenizer
@@ -75,9 +76,9 @@ def dpr_side(folder: Path) -> str | None:
     return {"DPRQuestionEncoder": "question", "DPRContextEncoder": "passage"}.get(architectures[0])
 
 
-def is_dense_folder(folder: str | Path) -> bool:
+def is_dense_folder(folder: Path) -> bool:
     """Whether a folder holds a model of ours."""
-    return isinstance(_config(Path(folder)).get("dense"), dict)
+    return isinstance(_config(folder).get("dense"), dict)
 
 
 def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
@@ -89,17 +90,18 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
 
     :raises ModelError: a model of ours has another form than what is to be trained.
     """
-    if not is_dense_folder(name):
+    folder = model_folder(name) if Path(name).is_dir() else Path(name)
+    if not is_dense_folder(folder):
         return DenseModel.from_encoder(name, config)
-    source = DenseModel.load(Path(name))
+    source = DenseModel.load(folder)
     own = source.config
     if not config.layout.share_context:
         config = replace(config, layout=replace(config.layout, separate_title=own.layout.separate_title))
     if own.shared and not own.routing:
         model = DenseModel(source.passage_encoder, source.tokenizer, config)
     elif form_of(own) == form_of(config):
-        raw = {k: v for k, v in _config(Path(name)).items() if k != "dense"}
-        model = DenseModel(blank_encoder(raw, str(name)), source.tokenizer, config)
+        raw = {k: v for k, v in _config(folder).items() if k != "dense"}
+        model = DenseModel(blank_encoder(raw, str(folder)), source.tokenizer, config)
         model.passage_encoder.load_state_dict(source.passage_encoder.state_dict())
         model.question_encoder.load_state_dict(source.question_encoder.state_dict())
     else:

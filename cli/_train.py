@@ -1,0 +1,127 @@
+"""What `sparta train` and `dense train` share: options, and the sets that they name."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from cli._args import Decorator, folder_type, options
+from sparta.base.errors import InputError
+
+if TYPE_CHECKING:
+    from sparta.traindata import ParagraphSet
+
+data_options = options(
+    click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with."),
+    click.option(
+        "--pairs",
+        multiple=True,
+        metavar="FILE[=WEIGHT]",
+        help="Questions and positives; a positive is read in its context when the record has one.",
+    ),
+    click.option(
+        "--articles",
+        multiple=True,
+        metavar="FILE[=WEIGHT]",
+        help="The same; positives that stand beside each other come from one text and are its sentences.",
+    ),
+    click.option(
+        "--passages",
+        multiple=True,
+        metavar="FILE[=WEIGHT]",
+        help="The same; the answer is the whole context.",
+    ),
+    click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model."),
+)
+
+
+def length_options(learning_rate: float) -> Decorator:
+    """How long, how much at once, how fast."""
+    return options(
+        click.option(
+            "--steps", type=click.IntRange(1), default=1100, show_default=True, help="Steps of training."
+        ),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(2),
+            default=12,
+            show_default=True,
+            help="Texts a step, with their sentences and up to six questions each.",
+        ),
+        click.option(
+            "--accumulate",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Batches whose gradients make one step.",
+        ),
+        click.option(
+            "--max-length",
+            type=click.IntRange(16),
+            default=256,
+            show_default=True,
+            help="Wordpieces that the model reads at once.",
+        ),
+        click.option(
+            "--learning-rate",
+            type=click.FloatRange(0, min_open=True),
+            default=learning_rate,
+            show_default=True,
+            help="Highest learning rate.",
+        ),
+    )
+
+
+loop_options = options(
+    click.option(
+        "--validate-every",
+        type=click.IntRange(1),
+        default=200,
+        show_default=True,
+        help="Steps between validations.",
+    ),
+    click.option("--seed", type=int, default=13, show_default=True, help="Seed of everything random."),
+    click.option(
+        "--teacher",
+        "teachers",
+        multiple=True,
+        metavar="bm25|FOLDER|ID[=WEIGHT]",
+        help="Learn the scores of BM25 and of bi-encoders too; several are added up.",
+    ),
+    click.option(
+        "--mine-every",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Steps after which the model finds its own hard negatives, again and again; 0: never.",
+    ),
+    click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25."),
+    click.option("--alone", is_flag=True, help="Read answers without their context."),
+)
+end_options = options(
+    click.option("--resume", is_flag=True, help="Go on from the last checkpoint."),
+    click.option("--device", metavar="NAME", help="Device [default: the best there is]."),
+)
+
+
+def named_sets(
+    pairs: tuple[str, ...], articles: tuple[str, ...], passages: tuple[str, ...], batch_size: int
+) -> list[ParagraphSet]:
+    """Open the sets that the command line names, and let the training speak."""
+    named = {"pairs": pairs, "articles": articles, "passages": passages}
+    if not any(named.values()):
+        raise InputError(
+            "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
+        )
+    from sparta.traindata import open_set
+
+    logging.getLogger("sparta").setLevel(logging.INFO)
+    return [open_set(name, layout, batch_size) for layout, files in named.items() for name in files]
+
+
+def first_process() -> bool:
+    """Whether this is the process that speaks, of those that torchrun started."""
+    return not int(os.environ.get("RANK", "0"))
