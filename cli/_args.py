@@ -53,7 +53,7 @@ def _interrupted(command: click.Command | None, kept: str) -> str:
     """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
     if command is not None and any(option.name == "resume" for option in command.params):
         return f"interrupted: {kept or 'what was finished is'} kept; the same command with --resume goes on"
-    return "interrupted"
+    return f"interrupted: {kept} kept; the same command goes on" if kept else "interrupted"
 
 
 def _never_fail_to_print() -> None:
@@ -126,6 +126,14 @@ form_option = click.option(
     help="Form of the table.",
 )
 
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
+    default="auto",
+    show_default=True,
+    help="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
+)
+
 model_options = options(
     click.option(
         "--model",
@@ -138,13 +146,11 @@ model_options = options(
     click.option(
         "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
     ),
-    click.option(
-        "--dtype",
-        type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
-        default="auto",
-        show_default=True,
-        help="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
-    ),
+    dtype_option,
+)
+
+shard_option = click.option(
+    "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
 
 unit_options = options(
@@ -204,6 +210,29 @@ def open_model(name: str | None, bits: int | None, device: str | None) -> Any:
 
     first = devices_of(device)
     return load_model(name, bits=bits).to(pick_device(first[0] if first else None))
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """`I/N` to the two numbers."""
+    try:
+        i, n = (int(number) for number in text.split("/"))
+    except ValueError:
+        i, n = 0, 0
+    if not 0 <= i < n:
+        raise InputError(
+            f"expected --shard i/n with 0 ≤ i < n, found {text!r}",
+            remedy="for the first of two machines: 0/2",
+        )
+    return i, n
+
+
+def read_counts(counts: dict[str, Any]) -> str:
+    """What was read of a corpus, to be put after a report."""
+    if "read" not in counts:
+        return ""
+    reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
+    skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
+    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}"
 
 
 def count_lines(source: str) -> int | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +19,21 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
+    part_of,
+    read_counts,
+    shard_option,
     table,
     unit_options,
     write_options,
 )
 from cli._eval import eval_command
+from cli._search import check_search, hit_as_dict, mark, print_hit, search_many, search_options
 from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
     from sparta.layout import IndexFolder
 
-_QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
 _INDEX_BLOCK = 512  # passages that Ctrl-C may cost
 
 
@@ -153,6 +153,7 @@ def delete(ids: tuple[str, ...], index: Path | None) -> None:
     folder.state()  # without an index, nothing is made
     deleted, missing = delete_passages(folder, ids)
     click.echo(f"deleted {deleted} of {len(ids)}")
+    _dense_follows(folder)
     if missing:
         raise InputError(
             f"the index holds no passage with the id {', '.join(map(repr, missing))}",
@@ -166,9 +167,7 @@ def delete(ids: tuple[str, ...], index: Path | None) -> None:
 @click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
 @model_options
 @unit_options
-@click.option(
-    "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
-)
+@shard_option
 @click.option(
     "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard."
 )
@@ -184,7 +183,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     from sparta.encode import encode_corpus
 
     CorpusReader(corpus)  # a wrong path is told before a model is loaded
-    part = _part(shard)
+    part = part_of(shard)
     chosen = encode_options(**given, part=part)
     model = open_model(given["model"], given["bits"], given["device"])
     with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
@@ -200,21 +199,8 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} ({report.mean_terms:,.0f} terms each), "
         f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
-        f"{_windowed(report.windowed)}{_read_counts(report.corpus['counts'])}"
+        f"{_windowed(report.windowed)}{read_counts(report.corpus['counts'])}"
     )
-
-
-def _part(text: str) -> tuple[int, int]:
-    try:
-        i, n = (int(number) for number in text.split("/"))
-    except ValueError:
-        i, n = 0, 0
-    if not 0 <= i < n:
-        raise InputError(
-            f"expected --shard i/n with 0 ≤ i < n, found {text!r}",
-            remedy="for the first of two machines: 0/2",
-        )
-    return i, n
 
 
 def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, str]:
@@ -249,6 +235,7 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     settled = _settled(folder, job, mode, given)
     if settled:
         _say(folder, settled)
+        _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
         return
     options = encode_options(**given, shard_size=_INDEX_BLOCK)
     model = open_model(given["model"], given["bits"], given["device"])
@@ -291,6 +278,20 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
     if bar is not None:
         bar.close()
     _say(folder, report)
+    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
+
+
+def _dense_follows(
+    folder: IndexFolder, device: str | None = None, dtype: str = "auto", *, quiet: bool = True
+) -> None:
+    """Bring the dense channel, where there is one, to what the index holds now."""
+    from dense.index import has_dense
+
+    if has_dense(folder.path):
+        from cli._dense import sync_dense
+
+        first = device.partition(",")[0] if device else None
+        sync_dense(folder.path, device=first, dtype=dtype, quiet=quiet)
 
 
 def _write_options(mode: str, given: dict[str, Any]) -> Any:
@@ -317,7 +318,7 @@ def _say(folder: IndexFolder, report: Any) -> None:
     click.echo(
         f"{folder.path}: {counted(report.documents, 'passage')}, {counted(postings, 'posting')} written "
         f"({postings / max(1, passages):,.0f} a passage) in {report.seconds:.1f} s"
-        f"{_windowed(int(written.get('windowed', 0)))}{_read_counts(report.source)}"
+        f"{_windowed(int(written.get('windowed', 0)))}{read_counts(report.source)}"
     )
     for skip in report.source.get("first_skips", []):
         click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
@@ -327,21 +328,11 @@ def _windowed(n: int) -> str:
     return f"; {n:,} longer than the model reads at once, encoded in windows" if n else ""
 
 
-def _read_counts(counts: dict[str, Any]) -> str:
-    if "read" not in counts:
-        return ""
-    reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
-    skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
-    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}"
-
-
 # ---------------------------------------------------------------- searching
 
 
 @main.command()
-@click.argument("query", required=False, type=Text())
-@index_option
-@click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many passages.")
+@search_options
 @click.option(
     "--channel",
     type=click.Choice(["sparta", "bm25"]),
@@ -349,57 +340,25 @@ def _read_counts(counts: dict[str, Any]) -> str:
     show_default=True,
     help="Learned impacts, or BM25 over the same passages.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each hit.")
-@click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL.")
-@click.option("--output", type=file_type, help="With --queries: the TREC run to write.")
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries: threads."
-)
-def search(
-    query: str | None,
-    index: Path | None,
-    k: int,
-    channel: str,
-    as_json: bool,
-    queries: str | None,
-    output: Path | None,
-    threads: int,
-) -> None:
+def search(channel: str, **given: Any) -> None:
     """Find passages for a question, or for many.
 
     A hit shows its rank, title, [id] and score, the words that matched, and what each adds to the score. Many
     questions come from --queries, and their answers go to --output.
     """
-    _check_search(query, queries, output, as_json)
+    check_search("sparta search", given)
     from sparta.search import Searcher
 
-    if queries is not None and output is not None:
-        _search_many(index, channel, queries, output, k, threads)
+    if given["queries"] is not None:
+        search_many(lambda: Searcher(given["index"], channel=channel), given)
         return
-    with Searcher(index, channel=channel) as searcher:
-        hits = searcher.search(str(query), k)
+    query, as_json = given["query"], given["as_json"]
+    with Searcher(given["index"], channel=channel) as searcher:
+        hits = searcher.search(query, given["k"])
         if not hits and not as_json:
-            click.echo(_nothing(searcher, str(query)))
+            click.echo(_nothing(searcher, query))
         for rank, hit in enumerate(hits, 1):
-            _print_hit(searcher, str(query), rank, hit, as_json=as_json)
-
-
-def _check_search(query: str | None, queries: str | None, output: Path | None, as_json: bool) -> None:
-    if (query is None) == (queries is None):
-        raise InputError(
-            f"expected a question or --queries FILE, found {'neither' if query is None else 'both'}",
-            remedy='sparta search "who founded google"',
-        )
-    if (queries is None) != (output is None):
-        raise InputError(
-            "expected --queries and --output together, found only one",
-            remedy="sparta search --queries questions.jsonl --output run.trec",
-        )
-    if queries is not None and as_json:
-        raise InputError(
-            "expected a TREC run, which is what --queries writes, found --json",
-            remedy="leave --json out, or ask one question",
-        )
+            _print_hit(searcher, query, rank, hit, as_json=as_json)
 
 
 def _nothing(searcher: Any, query: str) -> str:
@@ -420,53 +379,14 @@ def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool)
             {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)}
             for s in shares
         ]
-        found = {
-            "rank": rank,
-            "score": hit.score,
-            "id": hit.docid,
-            "title": record.get("title", ""),
-            "snippet": snippet(searcher, record["contents"], matched, "*{}*".format),
-            **({"terms": terms} if by_impact else {}),
-        }
+        text = snippet(searcher, record["contents"], matched, "*{}*".format)
+        found = {**hit_as_dict(rank, hit, record, text), **({"terms": terms} if by_impact else {})}
         click.echo(dumps({**found, "record": record}))
         return
-    text = snippet(searcher, record["contents"], matched, _mark)
-    score = f"{hit.score:g}" if by_impact else f"{hit.score:.4g}"
-    title = record.get("title")
-    heading = (
-        f"{click.style(title, bold=True)}  [{hit.docid}]" if title else click.style(hit.docid, bold=True)
-    )
-    click.echo(f"{rank:>3}  {heading}  {score}")
-    click.echo(f"     {text}")
+    text = snippet(searcher, record["contents"], matched, mark)
+    print_hit(rank, hit, record, f"{hit.score:g}" if by_impact else f"{hit.score:.4g}", text)
     if by_impact:
         click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
-
-
-def _mark(word: str) -> str:
-    return click.style(word, bold=True, underline=True) if sys.stdout.isatty() else f"*{word}*"
-
-
-def _search_many(index: Path | None, channel: str, queries: str, output: Path, k: int, threads: int) -> None:
-    from sparta.base.queries import read_queries
-    from sparta.base.records import ScoredPassage
-    from sparta.base.trec import write_run
-    from sparta.search import Searcher
-
-    asked = list(read_queries(queries))
-    counts = {"lines": 0, "empty": 0}
-
-    def runs() -> Iterator[tuple[str, list[ScoredPassage]]]:
-        for block in itertools.batched(asked, _QUESTIONS_AT_ONCE):
-            texts, qids = [q.text for q in block], [q.query_id for q in block]
-            for qid, hits in searcher.batch_search(texts, qids, k, threads).items():
-                counts["lines"] += len(hits)
-                counts["empty"] += not hits
-                yield qid, [ScoredPassage(h.docid, h.score) for h in hits]
-
-    with Searcher(index, channel=channel) as searcher:
-        write_run(output, runs(), tag=f"sparta-{channel}")
-    none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
-    click.echo(f"{output}: {counted(counts['lines'], 'line')} for {counted(len(asked), 'question')}{none}")
 
 
 @main.command()

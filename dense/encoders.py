@@ -166,15 +166,18 @@ class DenseModel(nn.Module):
         return torch.cat(parts).numpy()
 
     @torch.inference_mode()
-    def encode_passages(self, passages: Sequence[Passage]) -> Vectors:
-        """`(n, vectors, width) float32`; of a passage that needs several windows, the first."""
+    def encode_passages(self, passages: Sequence[Passage], dtype: str = "auto") -> Vectors:
+        """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
+
+        `dtype` is the arithmetic of the encoder, as `pick_dtype` knows it.
+        """
         self.eval()
         inputs = [self.config.layout.windows(p, self.tokenizer)[0] for p in passages]
         rows = np.array(shared_inputs(inputs))
         groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1)
         found: list[Vectors | None] = [None] * len(inputs)
-        dtype = pick_dtype("auto", self.device)
-        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        kind = pick_dtype(dtype, self.device)
+        with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
             for chosen in length_sorted_batches([len(inputs[g[0]].ids) for g in groups], TOKEN_BUDGET, 256):
                 batch = np.concatenate([groups[i] for i in chosen])
                 vectors = self.passages([inputs[i] for i in batch]).float().cpu().numpy()

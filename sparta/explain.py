@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from sparta.search import Searcher
+from sparta.tokenize import QueryTokenizer
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
 _SNIPPET_WORDS = 40
 _LEAD = 8  # of the words shown, one in so many stands before the first match
+
+
+class HasTokenizer(Protocol):
+    """A searcher of any channel."""
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The tokenizer of the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 
 
 def snippet(
-    searcher: Searcher,
+    searcher: HasTokenizer,
     text: str,
     terms: Collection[str],
     mark: Callable[[str], str],
@@ -88,7 +98,7 @@ def snippet(
     return before + " ".join("".join(pieces).split()) + after
 
 
-def _matches(searcher: Searcher, word: str, terms: Collection[str]) -> bool:
+def _matches(searcher: HasTokenizer, word: str, terms: Collection[str]) -> bool:
     encoded = searcher.tokenizer.tokenizer.encode(word, add_special_tokens=False)
     return word[0].isalnum() and any(token in terms for token in encoded.tokens)
 

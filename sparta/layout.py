@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
-_OURS = re.compile(rf"({CHANNEL}|tokenizer)-\d{{6}}")
+_OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
 
 def default_index() -> Path:
@@ -58,6 +58,11 @@ class Generation:
     def tokenizer_name(self) -> str:
         """The folder of its tokenizer."""
         return f"tokenizer-{self.number:06d}"
+
+    @property
+    def dense_name(self) -> str:
+        """The folder of its dense channel, where it has one."""
+        return f"dense-{self.number:06d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,10 @@ class IndexFolder:
         """Where its Lucene index lies."""
         return self.path / generation.name
 
+    def dense_path(self, generation: Generation) -> Path:
+        """Where its dense channel lies, if it has one."""
+        return self.path / generation.dense_name
+
     def query_side(self, generation: Generation) -> QuerySide:
         """Its tokenizer, query weights and quantizer."""
         return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
@@ -149,7 +158,7 @@ class IndexFolder:
 
     def _refuse_foreign(self) -> None:
         """A first index goes into an empty folder: nothing of somebody else's may be swept away."""
-        ours = (f"{CHANNEL}-", "tokenizer-", "lock", ".")
+        ours = (f"{CHANNEL}-", "tokenizer-", "dense-", "lock", ".")
         foreign = [child.name for child in self.path.iterdir() if not child.name.startswith(ours)]
         foreign += [c.name for c in self.path.iterdir() if c.is_dir() and not _OURS.fullmatch(c.name)]
         if foreign:
@@ -162,7 +171,8 @@ class IndexFolder:
     def sweep(self) -> None:
         """Remove folders of generations that the manifest does not name."""
         state = self.state()
-        named = {n for g in (state.live, state.building) if g for n in (g.name, g.tokenizer_name)}
+        kept = [g for g in (state.live, state.building) if g]
+        named = {n for g in kept for n in (g.name, g.tokenizer_name, g.dense_name)}
         for child in self.path.iterdir():
             ours = _OURS.fullmatch(child.name)
             if child.is_dir() and ours and child.name not in named:

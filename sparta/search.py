@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import Generation, IndexFolder, default_index
@@ -22,6 +22,16 @@ logger = logging.getLogger(__name__)
 CHANNELS = ("sparta", "bm25")
 
 
+class Records(Protocol):
+    """What gives stored records by Lucene's numbers: a searcher of any channel."""
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        """The stored record of a passage."""
+
+    def raw(self, lucene_docid: int) -> str:
+        """The stored record of a passage as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One passage found. `docid` is the passage id, `lucene_docid` Lucene's number, `score` ranked it."""
@@ -29,7 +39,7 @@ class Hit:
     docid: str
     lucene_docid: int
     score: float
-    searcher: Searcher
+    searcher: Records
 
     def doc(self) -> dict[str, Any]:
         """The stored record."""

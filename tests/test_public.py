@@ -75,6 +75,7 @@ def test_the_command_is_installed():
     except PackageNotFoundError:
         pytest.skip("sparta is not installed in this environment")
     assert sorted((p.name, p.value) for p in points if p.group == "console_scripts") == [
+        ("dense", "cli._dense:main"),
         ("hybrid", "cli._hybrid:main"),
         ("sparta", "cli._sparta:main"),
     ]
@@ -148,8 +149,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
 @pytest.mark.slow
 def test_the_wheel_names_its_command_and_license(wheel):
     (info,) = {name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
-    assert wheel.read(f"{info}/entry_points.txt").decode().splitlines()[:3] == [
+    assert wheel.read(f"{info}/entry_points.txt").decode().splitlines()[:4] == [
         "[console_scripts]",
+        "dense = cli._dense:main",
         "hybrid = cli._hybrid:main",
         "sparta = cli._sparta:main",
     ]

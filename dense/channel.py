@@ -1,0 +1,151 @@
+"""What lies in the folder of a dense channel.
+
+    dense-000001/
+      manifest.json           model, what is searched and how, the Lucene commit it was made for
+      vectors-000001/         shards of vectors, a folder of its own kind (dense.shards)
+      rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
+      search-000003.faiss     IVF or HNSW over the rows; none for flat
+
+The manifest is replaced atomically and names the rest; what it does not name is left over, or the beginning
+of work that goes on.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dense.faiss_index import Parameters
+from dense.locate import ModelIdentity
+from dense.shards import Rows, VectorFolder
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.files import atomic_write
+from sparta.base.manifest import read_manifest, write_manifest
+
+KIND = "dense-channel"
+FORMAT_VERSION = 1
+_STORE = re.compile(r"vectors-(\d{6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A finished dense channel, as its manifest tells.
+
+    `store` names the folder of vectors, of which the first `shards` shards count; `asked` is the kind that
+    was asked for (maybe `auto`), `search` the one that was built.
+    """
+
+    serial: int
+    model: ModelIdentity
+    store: str
+    shards: int
+    passages: int
+    asked: str
+    search: Parameters
+    commit: str
+
+    @property
+    def rows_name(self) -> str:
+        """The file of the rows."""
+        return f"rows-{self.serial:06d}.npy"
+
+    @property
+    def index_name(self) -> str | None:
+        """The file of FAISS, where there is one."""
+        return None if self.search.kind == "flat" else f"search-{self.serial:06d}.faiss"
+
+
+class ChannelFolder:
+    """The folder of a dense channel."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        """Whether a channel was finished here."""
+        return (self.path / "manifest.json").is_file()
+
+    @cached_property
+    def _damaged_remedy(self) -> str:
+        return f"remove {self.path}, and run: dense index"
+
+    def read(self) -> Channel:
+        """Read the manifest; none, a broken or a newer one is an IndexStateError."""
+        if not self.exists():
+            raise IndexStateError(
+                "the index has no dense channel",
+                where=str(self.path.parent),
+                remedy=f"make it with: dense index --index {self.path.parent}",
+            )
+        found = read_manifest(self.path, KIND, FORMAT_VERSION)
+        try:
+            given = {k: found[k] for k in Channel.__dataclass_fields__}
+            given["model"], given["search"] = (
+                ModelIdentity(**found["model"]),
+                Parameters(**found["search"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise IndexStateError(
+                f"the manifest is not as expected: {error!r}",
+                where=str(self.path / "manifest.json"),
+                remedy=self._damaged_remedy,
+            ) from error
+        return Channel(**given)
+
+    def write(self, channel: Channel, facts: dict[str, Any]) -> None:
+        """Replace the manifest."""
+        model = channel.model._asdict()
+        head = {"kind": KIND, "format_version": FORMAT_VERSION}
+        write_manifest(self.path, {**facts, **asdict(channel), "model": model, **head})
+
+    def write_rows(self, channel: Channel, rows: Rows) -> None:
+        """Write which rows are searched."""
+        atomic_write(self.path / channel.rows_name, lambda stream: np.save(stream, rows))
+
+    def read_rows(self, channel: Channel) -> Rows:
+        """`(passages,) int64`: the rows that are searched, in corpus order."""
+        path = self.path / channel.rows_name
+        try:
+            rows: Rows = np.load(path, allow_pickle=False)
+            if rows.shape != (channel.passages,) or rows.dtype != np.int64:
+                raise ValueError(f"expected {channel.passages} numbers, found {rows.dtype} {rows.shape}")
+        except (OSError, ValueError, EOFError) as error:
+            raise IndexStateError(
+                f"a file of the dense channel cannot be read: {error}",
+                where=str(path),
+                remedy=self._damaged_remedy,
+            ) from error
+        return rows
+
+    def vectors(self, channel: Channel) -> VectorFolder:
+        """Open the vectors that count."""
+        try:
+            return VectorFolder(self.path / channel.store, shards=channel.shards)
+        except SpartaError as error:
+            error.remedy = self._damaged_remedy
+            raise
+
+    def stores(self) -> Iterator[tuple[int, VectorFolder]]:
+        """All folders of vectors that can be read, finished or begun, by number."""
+        for path in sorted(self.path.glob("vectors-*")):
+            found = _STORE.fullmatch(path.name)
+            if found and (path / "manifest.json").is_file():
+                yield int(found.group(1)), VectorFolder(path)
+
+    def sweep(self, channel: Channel) -> None:
+        """Remove what the manifest does not name."""
+        named = {"manifest.json", channel.store, channel.rows_name, channel.index_name}
+        for child in self.path.iterdir():
+            if child.name in named:
+                continue
+            if child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+            else:
+                child.unlink(missing_ok=True)

@@ -1,0 +1,209 @@
+"""FAISS over a folder of vectors: flat, IVF or HNSW, by inner product."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from dense.shards import Floats, Rows, VectorFolder
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_path
+
+KINDS = ("flat", "ivf", "hnsw")
+LARGEST_FLAT = 200_000
+_GPU_K = 2048
+_TRAINED_ON = 64  # vectors a list, for k-means
+
+
+def has_faiss() -> bool:
+    """Whether FAISS is installed; does not load it."""
+    return importlib.util.find_spec("faiss") is not None
+
+
+def _faiss() -> Any:
+    """FAISS, loaded when it is needed; its own annotations lack what is added at run time."""
+    return importlib.import_module("faiss")
+
+
+def choose_kind(asked: str, n: int) -> str:
+    """The kind for n vectors: the one asked for or, for `auto`, by size. Without FAISS it is flat.
+
+    :raises InputError: no such kind, or one that needs FAISS where there is none.
+    """
+    if asked not in ("auto", *KINDS):
+        raise InputError(
+            f"expected an index of kind auto, {', '.join(KINDS)}, found {asked!r}",
+            remedy="leave --kind out: auto chooses by the number of passages",
+        )
+    if asked == "auto":
+        return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
+    if asked != "flat" and not has_faiss():
+        raise InputError(
+            f"expected FAISS for an index of kind {asked}, found none installed",
+            remedy="pip install 'sparta-search[faiss]', or use --kind flat, which is exact",
+        )
+    return asked
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How an approximate index is built: `lists` of IVF; `links` and `build_depth` (M, efConstruction) of
+    HNSW. How deep it is searched follows from it and from k.
+    """
+
+    kind: str
+    lists: int = 0
+    links: int = 0
+    build_depth: int = 0
+
+    @staticmethod
+    def default(kind: str, n: int) -> Parameters:
+        """For n vectors."""
+        if kind == "ivf":
+            return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
+        return Parameters(kind, links=32, build_depth=128) if kind == "hnsw" else Parameters(kind)
+
+    def probes(self, k: int) -> int:
+        """IVF: how many lists are searched."""
+        return min(self.lists, max(8, self.lists // 16, k // 16))
+
+    def depth(self, k: int) -> int:
+        """HNSW: how many candidates are held (efSearch)."""
+        return max(192, 2 * k)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a manifest."""
+        return asdict(self)
+
+
+def build(parameters: Parameters, vectors: VectorFolder) -> Any:
+    """An IVF or HNSW index of all rows, in their order: FAISS's numbers are the rows."""
+    faiss = _faiss()
+
+    width, metric = vectors.width, faiss.METRIC_INNER_PRODUCT
+    if parameters.kind == "ivf":
+        index = faiss.IndexIVFScalarQuantizer(
+            faiss.IndexFlatIP(width),
+            width,
+            parameters.lists,
+            faiss.ScalarQuantizer.QT_fp16,
+            metric,
+            False,  # the vectors themselves, not what is left of them after their list's center
+        )
+        n = len(vectors)
+        sample = np.random.default_rng(0).permutation(n)[: parameters.lists * _TRAINED_ON]
+        index.train(vectors.take(np.sort(sample)))
+    else:
+        index = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, parameters.links, metric)
+        index.train(np.zeros((1, width), np.float32))  # nothing is learned, but it must have been called
+        index.hnsw.efConstruction = parameters.build_depth
+    extend(index, vectors)
+    return index
+
+
+def extend(index: Any, vectors: VectorFolder) -> None:
+    """Add the rows that an index does not have yet: those after its last."""
+    for block in vectors.blocks(np.arange(index.ntotal, len(vectors))):
+        index.add(block)
+
+
+def write(index: Any, path: Path) -> None:
+    """Write an index; the file is there whole or not at all."""
+    faiss = _faiss()
+
+    with atomic_path(path) as temporary:
+        faiss.write_index(index, str(temporary))
+
+
+def read(path: Path) -> Any:
+    """Read an index; a damaged file is an InputError."""
+    faiss = _faiss()
+
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise InputError(
+            f"expected an index of FAISS, could not read it: {str(error).splitlines()[0]}",
+            where=str(path),
+            remedy="delete this file and run: dense index",
+        ) from error
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """So many threads for FAISS."""
+    faiss = _faiss()
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(n)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+class FlatSearch:
+    """Exact search of some rows by FAISS, in memory; on all GPUs where FAISS can use them."""
+
+    exact = True
+
+    def __init__(self, vectors: VectorFolder, rows: Rows) -> None:
+        faiss = _faiss()
+
+        self.rows = rows
+        self.index = faiss.IndexFlatIP(vectors.width)
+        for block in vectors.blocks(rows):
+            self.index.add(block)
+        self.on_gpu = None
+        if len(rows) and getattr(faiss, "get_num_gpus", int)() > 0:
+            self.on_gpu = faiss.index_cpu_to_all_gpus(self.index)
+
+    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """As `dense.exact.Candidates` says."""
+        index = self.on_gpu if self.on_gpu is not None and k <= _GPU_K else self.index
+        with _threads(threads):
+            scores, found = index.search(questions, k)
+        return np.where(found < 0, -1, self.rows[found] if len(self.rows) else -1), scores
+
+
+class ApproximateSearch:
+    """IVF or HNSW, with the rows that are gone left out."""
+
+    exact = False
+
+    def __init__(self, index: Any, parameters: Parameters, rows: Rows) -> None:
+        """Search an index for those `rows` alone."""
+        faiss = _faiss()
+
+        self.index, self.parameters = index, parameters
+        self.widened = index.ntotal / max(1, len(rows))  # rows that are gone take places in what is looked at
+        self._selector: Any = None
+        if len(rows) < index.ntotal:
+            self._bits = np.packbits(np.isin(np.arange(index.ntotal), rows), bitorder="little")
+            self._selector = faiss.IDSelectorBitmap(self._bits)
+
+    @classmethod
+    def open(cls, path: Path, parameters: Parameters, rows: Rows) -> Self:
+        """Read the index first."""
+        return cls(read(path), parameters, rows)
+
+    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """As `dense.exact.Candidates` says."""
+        faiss = _faiss()
+
+        asked = int(k * self.widened)
+        given: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
+        if self.parameters.kind == "ivf":
+            chosen = faiss.SearchParametersIVF(nprobe=self.parameters.probes(asked), **given)
+        else:
+            chosen = faiss.SearchParametersHNSW(efSearch=self.parameters.depth(asked), **given)
+        with _threads(threads):
+            scores, found = self.index.search(questions, k, params=chosen)
+        return found, scores

@@ -1,0 +1,243 @@
+"""Dense search: a question becomes a vector, and the passages with the highest dot products are found."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from dense.channel import Channel, ChannelFolder
+from dense.exact import Candidates, ExactSearch
+from dense.faiss_index import ApproximateSearch, FlatSearch, has_faiss
+from dense.index import live_rows
+from dense.locate import dense_model_folder, identify
+from dense.passages import LivePassages
+from dense.shards import Floats, Rows, VectorFolder, check_finite
+from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.layout import IndexFolder, default_index
+from sparta.search import Hit
+from sparta.tokenize import QueryTokenizer
+
+if TYPE_CHECKING:
+    from dense.encoders import DenseModel
+
+logger = logging.getLogger("sparta.dense")
+
+_SPARE = 16
+_ROUNDING = 2.0**-18  # of a product of lengths: what float32 sums in another order may differ by
+_QUESTIONS_AT_ONCE = 256
+
+
+class DenseSearcher:
+    """Searches the dense channel of an index folder.
+
+    Order: score (dot product, float32) descending, then corpus position. The API is that of
+    `sparta.search.Searcher`. When the Lucene index was changed and the channel was not, passages that are
+    gone are not found, and a warning tells of those that have no vector yet.
+
+    :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
+    :raises IndexStateError: there is no index, it has no dense channel, or one of another making.
+    """
+
+    def __init__(self, index: str | Path | None = None, *, channel: str = "dense") -> None:
+        if channel != "dense":
+            raise InputError(f"expected the channel dense, found {channel!r}")
+        self.channel = channel
+        self.folder = IndexFolder(index if index is not None else default_index())
+        first = self._newest()
+        try:
+            self._open(*first)
+        except SpartaError:
+            again = self._newest()  # a writer ended just now and removed what was chosen
+            if again == first:
+                raise
+            self._open(*again)
+
+    def _newest(self) -> tuple[ChannelFolder, Channel]:
+        self.generation = self.folder.state().searchable
+        if self.generation is None:
+            raise IndexStateError(
+                "the index holds no passages yet",
+                where=str(self.folder.path),
+                remedy="finish it with: sparta index … --resume",
+            )
+        place = ChannelFolder(self.folder.dense_path(self.generation))
+        return place, place.read()
+
+    def _open(self, place: ChannelFolder, channel: Channel) -> None:
+        assert self.generation is not None
+        self.vectors: VectorFolder = place.vectors(channel)
+        self.model_name = channel.model.name
+        rows = place.read_rows(channel)
+        self._passages = LivePassages(self.folder.lucene_path(self.generation), self.generation.language)
+        self.lucene = self._passages.lucene
+        try:
+            self._follow(channel, rows)
+            self._find = self._candidates(place, channel)
+        except SpartaError:
+            self.close()
+            raise
+
+    def _follow(self, channel: Channel, rows: Rows) -> None:
+        """Find for every row the passage it stands for; of what changed since, only what is still true."""
+        live = self._passages
+        if live.commit != channel.commit:
+            found = live_rows(self.vectors, live.positions, live.hashes())
+            lacking = int((found < 0).sum())
+            if lacking:
+                logger.warning(
+                    "%s: %d of %d passages have no vector yet, and are not found: run dense index",
+                    self.folder.path,
+                    lacking,
+                    len(live),
+                )
+            rows, docids = found[found >= 0], live.docids[found >= 0]
+        elif len(rows) != len(live):
+            raise IndexStateError(
+                f"expected a vector of each of {len(live)} passages, found {len(rows)}",
+                where=str(self.vectors.folder.parent),
+                remedy="build the dense channel again: dense index --overwrite",
+            )
+        else:
+            docids = live.docids
+        self.rows = rows
+        self._docids = np.full(len(self.vectors), -1, np.int64)
+        self._docids[rows] = docids
+
+    def _candidates(self, place: ChannelFolder, channel: Channel) -> Candidates:
+        if not has_faiss():
+            return ExactSearch(self.vectors, self.rows)
+        if channel.index_name is None:
+            return FlatSearch(self.vectors, self.rows)
+        return ApproximateSearch.open(place.path / channel.index_name, channel.search, self.rows)
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages that have a vector."""
+        return len(self.rows)
+
+    @cached_property
+    def model(self) -> DenseModel:
+        """The model of the channel, loaded when the first question comes."""
+        from dense.encoders import DenseModel
+        from sparta.neural.encoding import pick_device
+
+        made_with = self.vectors.model
+        found = identify(self.model_name)
+        if found.sha256 != made_with.sha256:
+            raise IndexStateError(
+                f"expected the model that the dense channel was made with ({made_with.sha256[:12]}…), found"
+                f" another in its place ({found.sha256[:12]}…)",
+                where=found.name,
+                remedy="put that model back, or make the channel anew: dense index --overwrite",
+            )
+        return DenseModel.load(dense_model_folder(self.model_name)).to(pick_device())
+
+    @cached_property
+    def tokenizer(self) -> QueryTokenizer:
+        """The index's tokenizer, to show which words of a question a passage has."""
+        assert self.generation is not None
+        return self.folder.query_side(self.generation).query_tokenizer()
+
+    def terms(self, q: str) -> dict[str, float]:
+        """The wordpieces of a question; they are shown, not searched."""
+        return self.tokenizer.terms(q)
+
+    def search(self, q: str, k: int = 10) -> list[Hit]:
+        """The k best passages for a question."""
+        return self.batch_search([q], ["q"], k)["q"]
+
+    def batch_search(
+        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[Hit]]:
+        """The k best passages for each question, by query id. Threads are those of FAISS."""
+        if len(queries) != len(qids):
+            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
+        if not queries:
+            return {}
+        return dict(
+            zip(qids, self.search_vectors(self.model.encode_questions(queries), k, threads), strict=True)
+        )
+
+    def search_vectors(self, questions: Floats, k: int = 10, threads: int = 1) -> Iterator[list[Hit]]:
+        """The k best passages for each question, given as vectors `(n, width)`.
+
+        :raises InputError: another width than the channel's, NaN or infinity, k below 1.
+        """
+        if k < 1:
+            raise InputError(f"k must be at least 1, found {k}")
+        questions = np.ascontiguousarray(questions, np.float32)
+        if questions.ndim != 2 or questions.shape[1] != self.vectors.width:
+            raise InputError(
+                f"expected vectors of {self.vectors.width} numbers, found an array {questions.shape}",
+                where=str(self.vectors.folder.parent),
+                remedy=f"encode questions with the channel's own model, {self.model_name}",
+            )
+        check_finite(questions, "questions", f"check the model {self.model_name}")
+        return self._hits(questions, min(k, self.num_docs), threads)
+
+    def _hits(self, questions: Floats, k: int, threads: int) -> Iterator[list[Hit]]:
+        for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
+            ranked = self._ranked(questions[start : start + _QUESTIONS_AT_ONCE], k, threads)
+            docids = [self._docids[rows] for rows, _ in ranked]
+            ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
+            for found, (_, scores) in zip(docids, ranked, strict=True):
+                yield [
+                    Hit(next(ids), docid, score, self)
+                    for docid, score in zip(found.tolist(), scores.tolist(), strict=True)
+                ]
+
+    def _ranked(self, questions: Floats, k: int, threads: int) -> list[tuple[Rows, Floats]]:
+        """Rows and scores in order. An exact search is widened until no tie at the end can be cut."""
+        if not k:
+            return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in questions]
+        ranked: list[tuple[Rows, Floats]] = [None] * len(questions)  # type: ignore[list-item]
+        open_, width = np.arange(len(questions)), min(k + _SPARE, self.num_docs)
+        while len(open_):
+            rows, scores = self._find(questions[open_], width, threads)
+            cut = []
+            for q, found, last in zip(open_, rows, scores[:, -1], strict=True):
+                ranked[q], slack = self._rescored(questions[q], found[found >= 0], k)
+                if self._find.exact and width < self.num_docs and last >= ranked[q][1][-1] - slack:
+                    cut.append(q)
+            open_, width = np.array(cut, np.int64), min(4 * width, self.num_docs)
+        return ranked
+
+    def _rescored(self, question: Floats, rows: Rows, k: int) -> tuple[tuple[Rows, Floats], float]:
+        """The k best of some rows, with scores summed in double precision and rounded once; the slack that
+        sums in float32 need.
+
+        So a score is the same whoever found the row, and equal vectors have equal scores.
+        """
+        vectors = self.vectors.take(rows).astype(np.float64)
+        scores = np.einsum("nw,w->n", vectors, question.astype(np.float64)).astype(np.float32)
+        order = np.lexsort((self.vectors.positions[rows], -scores))[:k]
+        lengths = np.sqrt(np.einsum("nw,nw->n", vectors, vectors).max(initial=0.0))
+        return (rows[order], scores[order]), float(lengths * np.linalg.norm(question) * _ROUNDING)
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        """The stored record of a passage."""
+        record: dict[str, Any] = json.loads(self.raw(lucene_docid))
+        return record
+
+    def raw(self, lucene_docid: int) -> str:
+        """The stored record of a passage as JSON."""
+        return self.lucene.raws([lucene_docid])[0]
+
+    def close(self) -> None:
+        """Let go of the index."""
+        self._passages.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
