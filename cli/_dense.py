@@ -1,4 +1,4 @@
-"""`dense`: encode, index and search vectors."""
+"""`dense`: encode, index and search vectors; train, mine, convert."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cli._args import (
     read_counts,
     shard_option,
 )
+from cli._dense_train import convert, mine, train
 from cli._search import check_search, hit_as_dict, mark, print_hit, search_many, search_options
 
 
@@ -182,6 +183,10 @@ def search(**given: Any) -> None:
                 text = snippet(searcher, record["contents"], words, mark)
                 print_hit(rank, hit, record, f"{hit.score:.4g}", text)
 
+
+main.add_command(train)
+main.add_command(mine)
+main.add_command(convert)
 
 if __name__ == "__main__":
     main()

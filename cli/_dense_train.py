@@ -117,11 +117,11 @@ def train(
     two_stages: bool,
     **given: Any,
 ) -> None:
-    """Train a bi-encoder: TASER with --routing, DPR with --two-encoders, else one encoder for both sides.
+    """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
-    Files are those of sparta train: pairs as JSONL, SQuAD, MRQA and DPR JSON, TSV of triples, BEIR folders
-    with qrels/train.tsv, and what dense mine writes. Several files are several sets: a batch is of one set,
-    drawn by the weights. The best model ends in OUTPUT/best. With --two-stages --steps are those of each.
+    TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of
+    sparta train, and what dense mine writes. Several files are several sets: a batch is of one set, drawn by
+    the weights. The best model ends in OUTPUT/best. With --two-stages, --steps are those of each.
 
     \b
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
@@ -201,10 +201,11 @@ def _recipe(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:
-    """Find hard negatives in an index: passages that rank high for a question and do not answer it.
+    """Find hard negatives in an index.
 
-    Writes DPR training JSON. A positive is what the file gives or judges; of a question with answers only,
-    the best passage of BM25 that holds one; without any, the question is left out.
+    These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
+    positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
+    holds one; without any, the question is left out.
 
     \b
     dense mine --questions nq-train.tsv --negatives 1 --output first.json
@@ -251,7 +252,9 @@ def _asked(path: Path) -> Iterable[Asked]:
 @click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer of a checkpoint that brings none.")
 @click.option("--int8", is_flag=True, help="Store the weights in 8 bits with row scales.")
 def convert(sources: tuple[str, ...], output: Path, tokenizer: str | None, int8: bool) -> None:
-    """Make a model folder from a checkpoint of DPR or TASER; of a folder of ours, with --int8, a smaller one.
+    """Make a model folder from a checkpoint of DPR or TASER.
+
+    Of a folder of ours, --int8 makes a smaller one.
 
     \b
     dense convert --from hf_bert_base.cp --tokenizer bert-base-uncased --output dpr

@@ -49,7 +49,7 @@ def length_options(learning_rate: float) -> Decorator:
             type=click.IntRange(2),
             default=12,
             show_default=True,
-            help="Texts a step, with their sentences and up to six questions each.",
+            help="Texts a step, with their sentences and questions.",
         ),
         click.option(
             "--accumulate",

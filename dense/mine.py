@@ -257,5 +257,5 @@ def _json_list(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 def _text(path: Path, *, gz: bool) -> TextIO:
     if gz:
-        return gzip.open(path, "wt", encoding="utf-8")  # type: ignore[return-value]
+        return gzip.open(path, "wt", encoding="utf-8")
     return path.open("w", encoding="utf-8")

@@ -13,8 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from cli._args import SpartaGroup
-from cli._dense_train import convert, mine, train
+from cli._dense import main
 from dense.checkpoints import begin_from
 from dense.encoders import DenseConfig, DenseModel
 from dense.stages import train_in_two_stages
@@ -43,8 +42,7 @@ def _own_logger() -> Iterator[None]:
 
 
 def dense(*arguments: object) -> Result:
-    group = SpartaGroup(commands=[train, mine, convert])
-    return CliRunner().invoke(group, [str(a) for a in arguments])
+    return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
 @pytest.fixture
