@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hybrid.measures import Evaluation
+from hybrid.measures import Evaluation, Run
 from sparta.answers import has_answer, tokens
 
-__all__ = ["answer_recall", "has_answer", "tokens"]
+__all__ = ["Holds", "answer_recall", "has_answer", "tokens"]
+
+ANSWER_RECALL = "answer_recall@"
 
 
-def answer_recall(
-    name: str,
-    texts: Mapping[str, Sequence[str]],
-    answers: Mapping[str, Sequence[str]],
-    ks: Sequence[int] = (20, 100),
-    *,
-    match: str = "string",
-) -> Evaluation:
+class Holds:
+    """Whether a passage holds an answer to a question; decided once, when it is first asked for.
+
+    :param text: gives the text of a passage by its id.
+    :param match: as in `has_answer`.
+    """
+
+    def __init__(
+        self, answers: Mapping[str, Sequence[str]], text: Callable[[str], str], *, match: str = "string"
+    ) -> None:
+        self.answers, self.match = answers, match
+        self._text = text
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, query_id: str, passage_id: str) -> bool:
+        """Whether this passage holds an answer to this question."""
+        key = query_id, passage_id
+        if key not in self._known:
+            self._known[key] = has_answer(self._text(passage_id), self.answers[query_id], match=self.match)
+        return self._known[key]
+
+    def first(self, query_id: str, ranking: Iterable[str]) -> int | None:
+        """Return the place, from 0, of the first passage with an answer; None when there is none."""
+        return next((i for i, passage_id in enumerate(ranking) if self(query_id, passage_id)), None)
+
+
+def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 100)) -> Evaluation:
     """Share of questions with an answer among the first K passages (DPR's top-K accuracy; R@K of the papers).
 
-    :param texts: for each question, the texts of its passages, best first.
+    Over all questions with known answers; one that the run does not answer counts 0.
     """
-    first: dict[str, int | None] = {
-        q: next((i for i, text in enumerate(texts.get(q, ())) if has_answer(text, own, match=match)), None)
-        for q, own in answers.items()
+    deepest = max(ks)
+    first = {
+        q: holds.first(q, [passage.passage_id for passage in run.get(q, ())[:deepest]]) for q in holds.answers
     }
     return Evaluation(
         name,
-        {f"answer_recall@{k}": {q: float(at is not None and at < k) for q, at in first.items()} for k in ks},
+        {f"{ANSWER_RECALL}{k}": {q: float(at is not None and at < k) for q, at in first.items()} for k in ks},
     )

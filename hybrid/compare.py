@@ -1,225 +1,189 @@
-"""Every channel of an index beside their fusion, on questions whose answers or passages are known."""
+"""Every channel of an index beside their fusions, on questions whose answers or passages are known."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean, median
 
-from hybrid.answers import answer_recall
-from hybrid.evaluate import Evaluated, read_judged_run, search_index
+from hybrid.channels import Channels
+from hybrid.evaluate import chance, read_judged_run
 from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate, p_values
+from hybrid.questions import Asked
+from hybrid.search import fused_hits
+from hybrid.searched import MEASURES, depth_of, measures_of, search_all
 from hybrid.tables import Cell, Table
-from hybrid.testsets import Qrels
 from sparta.base.errors import InputError
-from sparta.base.queries import read_queries
-from sparta.base.records import Query, ScoredPassage
-from sparta.base.trec import read_qrels
-from sparta.layout import IndexFolder
-from sparta.search import Hit, Searcher
+from sparta.base.trec import read_qrels, write_run
 
-MEASURES = ("RR", "nDCG@10")
-RECALL_AT = (20, 100)
-HYBRID = "hybrid"
+TIMED_QUESTIONS = 50
+_WARMING = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Questions, and what is known of them: passages (qrels), answers, or both."""
+class Compared:
+    """What was measured on one set: channels, fusions, and the milliseconds of a question asked alone."""
 
     name: str
-    queries: tuple[Query, ...]
-    qrels: Qrels
+    channels: Sequence[Evaluation]
+    hybrids: Sequence[Evaluation]
+    ms: Mapping[str, float] = field(default_factory=dict)
 
-
-def questions_beside(index: Path) -> Asked:
-    """Return the questions that lie beside the corpus of an index: `questions.jsonl`, maybe `qrels.tsv`.
-
-    :raises InputError: there are none; another set can be named.
-    """
-    generation = IndexFolder(index).state().searchable
-    source = (generation.job.get("source") if generation else None) or ""
-    folder = Path(source).parent if source else index
-    if not source or not (folder / "questions.jsonl").is_file():
-        raise InputError(
-            "expected questions beside the index's corpus (questions.jsonl), found none",
-            where=str(folder),
-            remedy="name a folder that has queries.jsonl and qrels: --dataset DIR",
-        )
-    return _known(folder.name, folder / "questions.jsonl", folder / "qrels.tsv")
-
-
-def questions_of(folder: Path) -> Asked:
-    """Return the questions of a BEIR folder, or of one with `questions.jsonl` and answers."""
-    for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
-        if (folder / queries).is_file():
-            return _known(folder.name, folder / queries, folder / qrels)
-    raise InputError(
-        "expected queries.jsonl with qrels/test.tsv, or questions.jsonl, found neither",
-        where=str(folder),
-        remedy="complete the folder, or name another",
-    )
-
-
-def _known(name: str, queries: Path, qrels: Path) -> Asked:
-    judged = read_qrels(qrels) if qrels.is_file() else {}
-    asked = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
-    if not asked:
-        raise InputError(
-            "expected questions with answers or judged passages, found none",
-            where=str(queries),
-            remedy="give them answers, or qrels beside them",
-        )
-    return Asked(name, asked, judged)
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """All of them, the channels first."""
+        return [*self.channels, *self.hybrids]
 
 
 def compare(
-    index: Path,
+    channels: Channels,
     asked: Asked,
-    fusion: Fusion,
+    fusions: Sequence[Fusion],
     *,
-    match: str = "string",
     threads: int = 2,
-) -> Evaluated:
-    """Search every channel, fuse, and measure all of them to the same depth; the fusion comes last."""
-    depth = max(fusion.candidates, *RECALL_AT)
-    ids = [q.query_id for q in asked.queries]
-    texts = [q.text for q in asked.queries]
-    runs: dict[str, Run] = {}
-    shown: dict[str, str] = {}
-    facts: list[dict[str, float]] = []
-    for channel in fusion.weights:
-        with Searcher(index, channel=channel) as searcher:
-            searcher.batch_search(texts[:5], ids[:5], depth, threads)
-            started = time.perf_counter()
-            hits = searcher.batch_search(texts, ids, depth, threads)
-            seconds = time.perf_counter() - started
-            for found in hits.values():
-                for hit in found:
-                    if hit.docid not in shown:
-                        shown[hit.docid] = text_of(hit)
-        runs[channel] = {q: [ScoredPassage(h.docid, h.score) for h in found] for q, found in hits.items()}
-        facts.append({"ms": 1000 * seconds / len(ids)})
-    started = time.perf_counter()
-    runs[HYBRID] = fusion.fuse_runs(runs, depth)
-    own = 1000 * (time.perf_counter() - started) / len(ids)
-    facts.append({"ms": own + sum(fact["ms"] for fact in facts)})
-    evaluations = [measured(name, run, asked, shown, match) for name, run in runs.items()]
-    return Evaluated(asked.name, evaluations, facts)
+    runs: Path | None = None,
+) -> Compared:
+    """Search every channel once, fuse in every way, and measure all rankings to the same depth.
 
-
-def compare_runs(paths: Sequence[Path], qrels: Path, fusion: Fusion) -> Evaluated:
-    """Fuse runs that are there, named by the fusion's weights in their order, and measure all of them."""
-    if len(fusion.weights) < len(paths) or HYBRID in fusion.weights:
-        raise InputError(
-            f"expected runs with names of their own, none of them {HYBRID!r}, found"
-            f" {', '.join(map(str, paths))}",
-            remedy="give the files other names",
-        )
-    judged = read_qrels(qrels)
-    runs: dict[str, Run] = {
-        name: read_judged_run(path, judged, qrels) for name, path in zip(fusion.weights, paths, strict=True)
-    }
-    depth = max(len(found) for run in runs.values() for found in run.values())
-    runs[HYBRID] = fusion.fuse_runs(runs, depth)
-    evaluations = [evaluate(name, run, judged, MEASURES) for name, run in runs.items()]
-    return Evaluated(qrels.stem, evaluations)
-
-
-def search_both(index: Path, question: str, fusion: Fusion, k: int) -> list[dict[str, Any]]:
-    """Answer one question from all channels: rank, score, passage id, text, and the rank in each channel."""
-    rankings: dict[str, list[ScoredPassage]] = {}
-    texts: dict[str, str] = {}
-    for channel in fusion.weights:
-        with Searcher(index, channel=channel) as searcher:
-            hits = searcher.search(question, fusion.candidates)
-            rankings[channel] = [ScoredPassage(h.docid, h.score) for h in hits]
-            texts |= {h.docid: text_of(h) for h in hits}
-    places = {name: {p.passage_id: i for i, p in enumerate(r, 1)} for name, r in rankings.items()}
-    return [
-        {
-            "rank": rank,
-            "score": found.score,
-            "docid": found.passage_id,
-            "ranks": {name: own.get(found.passage_id) for name, own in places.items()},
-            "text": texts[found.passage_id],
-        }
-        for rank, found in enumerate(fusion.fuse(rankings, k), 1)
-    ]
-
-
-def text_of(hit: Hit) -> str:
-    """Return the text of a passage found, without its title."""
-    record = hit.doc()
-    return str(record.get("text") or record.get("contents") or "")
-
-
-def measured(
-    name: str, run: Run, asked: Asked, shown: Mapping[str, str], match: str = "string"
-) -> Evaluation:
-    """Measure one run by answers, by judged passages, or by both."""
-    per_query: dict[str, Mapping[str, float]] = {}
-    answers = {q.query_id: q.answers for q in asked.queries if q.answers}
-    if answers:
-        texts = {q: [shown[p.passage_id] for p in run.get(q, ())] for q in answers}
-        per_query |= answer_recall(name, texts, answers, RECALL_AT, match=match).per_query
-    if asked.qrels:
-        per_query |= evaluate(name, run, asked.qrels, MEASURES).per_query
-    return Evaluation(name, per_query)
-
-
-def compare_table(sets: Sequence[Evaluated]) -> Table:
-    """One row for each set and channel; p of RR, or of the first measure, against the best single channel.
-
-    The p of the fusion says whether it differs from the best single channel (paired t-test; Holm).
+    :param runs: a folder in which to leave all rankings as TREC runs.
     """
-    rows: list[list[Cell]] = []
-    measures = list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
-    for one in sets:
-        known = one.evaluations[0].per_query
-        first = "RR" if "RR" in known else next(iter(known))
-        *channels, _ = one.evaluations
-        best = max(channels, key=lambda e: e.mean(first))
-        others = [e for e in one.evaluations if e is not best]
-        p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
-        facts = one.facts or [{}] * len(one.evaluations)
-        for evaluation, fact in zip(one.evaluations, facts, strict=True):
-            chance = "" if evaluation is best else f"{p[evaluation.name]:.3f}"
-            means: list[Cell] = [100 * evaluation.mean(m) if m in known else None for m in measures]
-            rows.append([one.name, evaluation.name, *means, chance, *fact.values()])
-    timed = ["ms a question"] if sets[0].facts else []
-    return Table(["set", "channel", *measures, "p", *timed], rows, digits=2)
+    k = max(fusion.candidates for fusion in fusions)
+    depth = max(map(depth_of, fusions))
+    searched = search_all(channels, asked, depth, threads)
+    fusions = [fusion for fusion in fusions if fusion.label not in searched.runs]  # one channel as it is
+    fused = {fusion.label: fusion.fuse_runs(searched.runs, depth) for fusion in fusions}
+    measures = measures_of(asked)
+    if runs:
+        for name, run in {**searched.runs, **fused}.items():
+            leave_run(runs, asked.name, name, run)
+    return Compared(
+        asked.name,
+        [searched.measured(name, run, measures) for name, run in searched.runs.items()],
+        [searched.measured(name, run, measures) for name, run in fused.items()],
+        latencies(channels, [q.text for q in asked.queries[:TIMED_QUESTIONS]], fusions, k),
+    )
 
 
-def tune(
-    index: Path,
-    asked: Asked,
-    fusion: Fusion,
-    alphas: Sequence[float],
-    measure: str = "RR",
-    *,
-    threads: int = 2,
-) -> list[tuple[float, float]]:
-    """Return the measure's mean for each α of `base + α·bm25` (TASER, §4.3), else fused as `fusion` says."""
-    if not asked.qrels:
-        raise InputError("expected judged passages to tune on, found none", where=asked.name)
-    runs: dict[str, Run] = {
-        channel: search_index(index, channel, asked.queries, fusion.candidates, threads)[0]
-        for channel in fusion.weights
+def latencies(
+    channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion], k: int
+) -> dict[str, float]:
+    """Return the median milliseconds of a question asked alone for k passages, by channel and fusion.
+
+    All are asked one question before the next comes, so that what else the machine does is shared by them.
+    A fusion's channels are searched side by side.
+    """
+    asking: dict[str, Callable[[str], object]] = {
+        name: partial(searcher.search, k=k) for name, searcher in channels.searchers.items()
     }
-    return [
-        (
-            alpha,
-            evaluate("", weighed(fusion, alpha).fuse_runs(runs), asked.qrels, [measure]).mean(measure),
+    asking |= {fusion.label: partial(_ask, channels, fusion) for fusion in fusions}
+    times: dict[str, list[float]] = {name: [] for name in asking}
+    for number, question in enumerate([*questions[:_WARMING], *questions]):
+        for name, ask in asking.items():
+            started = time.perf_counter()
+            ask(question)
+            if number >= len(questions[:_WARMING]):
+                times[name].append(1000 * (time.perf_counter() - started))
+    return {name: median(own) for name, own in times.items()}
+
+
+def _ask(channels: Channels, fusion: Fusion, question: str) -> object:
+    found = channels.search(question, fusion.candidates, fusion.weights)
+    return fused_hits(fusion, found, fusion.candidates)
+
+
+def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:
+    """Return the same over groups of questions in place of questions; their mean is the macro average."""
+
+    def grouped(one: Evaluation) -> Evaluation:
+        means: dict[str, dict[str, float]] = {}
+        for measure, values in one.per_query.items():
+            members: dict[str, list[float]] = {}
+            for query_id, value in values.items():
+                members.setdefault(groups[query_id], []).append(value)
+            means[measure] = {group: fmean(own) for group, own in members.items()}
+        return Evaluation(one.name, means)
+
+    return replace(
+        compared, channels=[*map(grouped, compared.channels)], hybrids=[*map(grouped, compared.hybrids)]
+    )
+
+
+def with_macro(compared: Compared, asked: Asked) -> list[Compared]:
+    """Return what was measured; of questions in groups (EntityQuestions), over questions and over groups."""
+    if not asked.groups:
+        return [compared]
+    macro = by_group(compared, asked.groups)
+    return [replace(compared, name=f"{asked.name} (micro)"), replace(macro, name=f"{asked.name} (macro)")]
+
+
+def leave_run(folder: Path, of: str, name: str, run: Run) -> None:
+    """Write a TREC run into a folder, under the names of the set and of the ranking."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_run(folder / f"{_word(of)}-{_word(name)}.trec", run.items(), _word(name))
+
+
+def _word(name: str) -> str:
+    """`sparta + 1.2·bm25` as a file's name: `sparta+1.2xbm25`."""
+    return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
+
+
+def compare_runs(paths: Mapping[str, Path], qrels: Path, fusion: Fusion) -> tuple[Compared, Run]:
+    """Fuse TREC runs that are there, by name, and measure all of them; the fused run comes with it."""
+    judged = read_qrels(qrels)
+    runs: dict[str, Run] = {name: read_judged_run(path, judged, qrels) for name, path in paths.items()}
+    depth = max(len(found) for run in runs.values() for found in run.values())
+    fused = fusion.fuse_runs(runs, depth)
+    hybrid = evaluate(fusion.label, fused, judged, MEASURES)
+    return Compared(
+        qrels.stem, [evaluate(name, run, judged, MEASURES) for name, run in runs.items()], [hybrid]
+    ), fused
+
+
+def named_runs(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return runs by name: that of the file, or the whole path where these are not different.
+
+    :raises InputError: one file comes twice.
+    """
+    stems = [path.stem for path in paths]
+    names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"expected different runs, found {', '.join(map(str, paths))}", remedy="name each run once"
         )
-        for alpha in alphas
-    ]
+    return dict(zip(names, paths, strict=True))
 
 
-def weighed(fusion: Fusion, alpha: float) -> Fusion:
-    """Return the same with another α: the weight of all channels but the base."""
-    base = next(iter(fusion.weights))
-    return replace(fusion, weights={name: 1.0 if name == base else alpha for name in fusion.weights})
+def compare_table(sets: Sequence[Compared]) -> Table:
+    """One row for each set and ranking, in percent; p is of RR, or of the first measure.
+
+    p compares with the best single channel of the set (paired t-test; Holm).
+    """
+    measures = list(dict.fromkeys(m for one in sets for m in one.channels[0].per_query))
+    firsts = {_first(one) for one in sets}
+    timed = any(one.ms for one in sets)
+    header = ["set", "channel", *measures, f"p ({firsts.pop()})" if len(firsts) == 1 else "p"]
+    rows = [row for one in sets for row in _rows(one, measures, timed=timed)]
+    return Table([*header, "ms a question"] if timed else header, rows, digits=2)
+
+
+def _first(one: Compared) -> str:
+    known = one.channels[0].per_query
+    return "RR" if "RR" in known else next(iter(known))
+
+
+def _rows(one: Compared, measures: Sequence[str], *, timed: bool) -> list[list[Cell]]:
+    first = _first(one)
+    best = max(one.channels, key=lambda e: e.mean(first))
+    others = [e for e in one.evaluations if e is not best]
+    p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
+    rows: list[list[Cell]] = []
+    for found in one.evaluations:
+        means: list[Cell] = [100 * found.mean(m) if m in found.per_query else None for m in measures]
+        row: list[Cell] = [one.name, found.name, *means, "" if found is best else chance(p[found.name])]
+        rows.append([*row, one.ms.get(found.name)] if timed else row)
+    return rows

@@ -143,13 +143,18 @@ def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
         facts = one.facts or [{}] * len(one.evaluations)
         for evaluation, fact in zip(one.evaluations, facts, strict=True):
             name = evaluation.name
-            chance = "" if evaluation is best else f"{p[name]:.3f}" + ("*" if p[name] < SIGNIFICANT else "")
+            differs = "" if evaluation is best else chance(p[name])
             means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
-            rows.append([one.name, name, *means, chance, *([fact["ms"]] if fact else [])])
+            rows.append([one.name, name, *means, differs, *([fact["ms"]] if fact else [])])
     if len(sets) > 1:
         rows += _means(sets, measures)
     timed = ["ms a question"] if any(one.facts for one in sets) else []
     return Table(["set", "ranking", *measures, f"p ({measures[0]})", *timed], rows)
+
+
+def chance(p: float) -> str:
+    """Show a p-value, with a star where it is significant."""
+    return f"{p:.3f}" + ("*" if p < SIGNIFICANT else "")
 
 
 def _means(sets: Sequence[Evaluated], measures: Sequence[str]) -> list[list[Cell]]:

@@ -84,6 +84,12 @@ class Fusion:
         """`base + α · bm25`, the papers' form."""
         return Fusion({base: 1.0, "bm25": alpha}, **options)  # type: ignore[arg-type]
 
+    @property
+    def label(self) -> str:
+        """What is fused, in short: `sparta + 1.2·bm25`."""
+        terms = " + ".join(name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items())
+        return f"RRF {terms}" if self.method == "rrf" else terms
+
     def formula(self) -> str:
         """Say what is computed."""
         if self.method == "rrf":
@@ -92,9 +98,8 @@ class Fusion:
                 for name, w in self.weights.items()
             ]
             return f"score = {' + '.join(terms)}; each channel's {self.candidates} best"
-        terms = [name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items()]
         return (
-            f"score = {' + '.join(terms)}; scores {_SAID[self.normalization]} over each channel's"
+            f"score = {self.label}; scores {_SAID[self.normalization]} over each channel's"
             f" {self.candidates} best, a passage that a channel lacks counts as its least"
         )
 
@@ -102,42 +107,98 @@ class Fusion:
         """Return one ranking of all candidates, or of the `k` best; `rankings` best first, by channel.
 
         A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
-        channel comes first, then in the next; then the smaller id.
+        channel comes first, then in the next.
         """
-        cut = {name: list(rankings.get(name, ()))[: self.candidates] for name in self.weights}
-        places = {name: {p.passage_id: i for i, p in enumerate(ranking)} for name, ranking in cut.items()}
-        ids = list(dict.fromkeys(p.passage_id for ranking in cut.values() for p in ranking))
-        total = dict.fromkeys(ids, 0.0)
-        for name, weight in self.weights.items():
-            own = self._channel(cut[name])
-            least = self._least(own)
-            for passage_id in ids:
-                total[passage_id] += weight * own.get(passage_id, least)
-        last = len(ids)
-        order = sorted(ids, key=lambda i: (-total[i], *(place.get(i, last) for place in places.values()), i))
-        return [ScoredPassage(i, total[i]) for i in order[:k]]
+        return self.gather(rankings).ranked(list(self.weights.values()), k)
 
-    def _least(self, own: Mapping[str, float]) -> float:
+    def gather(self, rankings: Mapping[str, Ranking]) -> Candidates:
+        """Return the candidates of one question with what each channel adds for them before the weight."""
+        cut = [list(rankings.get(name, ()))[: self.candidates] for name in self.weights]
+        ids = list(dict.fromkeys(p.passage_id for ranking in cut for p in ranking))
+        row = {passage_id: i for i, passage_id in enumerate(ids)}
+        added = np.zeros((len(cut), len(ids)))
+        for column, ranking in zip(added, cut, strict=True):
+            if ranking:
+                own = self._channel(ranking)
+                column[:] = self._least(own)
+                column[[row[p.passage_id] for p in ranking]] = own
+        return Candidates(ids, added)
+
+    def _least(self, own: Scores) -> float:
         """Return what a channel adds for a passage that it lacks: less than equal scores, else the least."""
-        if self.method == "rrf" or not own:
-            return 0.0
-        least, most = min(own.values()), max(own.values())
-        return LEAST_OF_EQUALS.get(self.normalization, least) if least == most else least
-
-    def _channel(self, ranking: Ranking) -> dict[str, float]:
-        """Return what the channel adds for each of its passages, before the weight."""
-        if not ranking:
-            return {}
-        ids = [p.passage_id for p in ranking]
         if self.method == "rrf":
-            return {passage_id: 1 / (self.rrf_k + rank) for rank, passage_id in enumerate(ids, 1)}
-        scores = NORMALIZATIONS[self.normalization](np.array([p.score for p in ranking], dtype=np.float64))
-        return dict(zip(ids, scores.tolist(), strict=True))
+            return 0.0
+        least = float(own.min())
+        return LEAST_OF_EQUALS.get(self.normalization, least) if least == own.max() else least
+
+    def _channel(self, ranking: Ranking) -> Scores:
+        """Return what the channel adds for each of its passages, before the weight."""
+        if self.method == "rrf":
+            return 1 / (self.rrf_k + np.arange(1, len(ranking) + 1))
+        return NORMALIZATIONS[self.normalization](np.array([p.score for p in ranking], dtype=np.float64))
 
     def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, list[ScoredPassage]]:
         """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""
+        return {
+            q: found.ranked(list(self.weights.values()), k) for q, found in self.gather_runs(runs).items()
+        }
+
+    def gather_runs(self, runs: Mapping[str, Run]) -> dict[str, Candidates]:
+        """Return the candidates of every question, to be ranked by several weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
             raise InputError(f"expected a run for each channel, found none for {', '.join(missing)}")
         questions = dict.fromkeys(q for name in self.weights for q in runs[name])
-        return {q: self.fuse({name: runs[name].get(q, ()) for name in self.weights}, k) for q in questions}
+        return {q: self.gather({name: runs[name].get(q, ()) for name in self.weights}) for q in questions}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What several channels found for one question.
+
+    `ids` stand in the order that decides between equal scores: the first channel's ranking, then what the
+    next one has besides, and so on. `added` is `(channels, n) float64`.
+    """
+
+    ids: Sequence[str]
+    added: Scores
+
+    def ranked(self, weights: Sequence[float], k: int | None = None) -> list[ScoredPassage]:
+        """Return the `k` best by the weighted sum, summed in the order of the channels."""
+        total = np.zeros(len(self.ids))
+        for weight, column in zip(weights, self.added, strict=True):
+            total += weight * column
+        order = np.argsort(-total, kind="stable")[:k]
+        return [
+            ScoredPassage(self.ids[i], score) for i, score in zip(order, total[order].tolist(), strict=True)
+        ]
+
+
+def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:
+    """Read `bm25=1.2,sparta=1`: weights by channel, in the order given.
+
+    :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
+    """
+    weights: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, given = (piece.strip() for piece in part.rpartition("="))
+        if name not in known:
+            raise _not_weights(known, repr(name or given))
+        if name in weights:
+            raise _not_weights(known, f"{name} twice")
+        try:
+            weights[name] = float(given)
+        except ValueError:
+            weights[name] = math.nan
+        if not math.isfinite(weights[name]):
+            raise _not_weights(known, f"{given!r} as the weight of {name}")
+    if not weights:
+        raise _not_weights(known, "none")
+    return weights
+
+
+def _not_weights(known: Sequence[str], found: str) -> InputError:
+    return InputError(
+        f"expected weights of {', '.join(known)} as NAME=NUMBER, with commas, each once, found {found}",
+        remedy=f"--weights {','.join(f'{name}=1' for name in known)}",
+    )

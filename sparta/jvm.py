@@ -116,6 +116,14 @@ def check_process() -> None:
         )
 
 
+def leave_thread() -> None:
+    """Let Java forget the present thread, which is about to end; nothing where Java does not run."""
+    if _started is not None and _started.pid == os.getpid():
+        import jnius
+
+        jnius.detach()
+
+
 def jar_paths() -> tuple[Path, Path]:
     """Return the two jars of the class path: Anserini's with Lucene, and our own.
 

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from hybrid.answers import answer_recall, has_answer, tokens
-from hybrid.fusion import NORMALIZATIONS, Fusion
+from hybrid.answers import Holds, answer_recall, has_answer, tokens
+from hybrid.fusion import NORMALIZATIONS, Fusion, parse_weights
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 
@@ -150,6 +150,71 @@ def test_impossible_fusions(options: dict[str, object]) -> None:
         Fusion(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("method", ["linear", "rrf"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_three_channels_of_which_some_say_little(method: str, normalization: str) -> None:
+    fusion = Fusion({"x": 1.0, "y": 1.0, "z": 1.0}, method, normalization)
+    assert fusion.fuse({}) == []
+    assert fusion.fuse({"x": [], "y": [], "z": []}) == []
+    one = fusion.fuse({"x": [], "y": ranking(a=7), "z": []})
+    least = {"minmax": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
+    assert one == [ScoredPassage("a", 1 / 61 if method == "rrf" else least)], "an empty channel adds nothing"
+    equal = {"x": ranking(b=1, a=1), "y": ranking(c=1, a=1), "z": ranking(a=1, d=1)}
+    order = [p.passage_id for p in fusion.fuse({n: sorted(r) for n, r in equal.items()})]
+    assert order[0] == "a", "it is in all three"
+    if method == "linear":
+        assert order == ["a", "b", "c", "d"], "of equal scores, the first channel's, then the next one's"
+
+
+def test_weighted_rrf_of_three_by_hand() -> None:
+    fusion = Fusion({"x": 1.0, "y": 0.5, "z": 2.0}, method="rrf")
+    found = fusion.fuse({"x": ranking(a=9, b=8), "y": ranking(b=3, c=2), "z": ranking(c=1)})
+    expected = {"a": 1 / 61, "b": 1 / 62 + 0.5 / 61, "c": 0.5 / 62 + 2 / 61}
+    assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
+    assert [p.passage_id for p in found] == ["c", "b", "a"]
+    assert fusion.label == "RRF x + 0.5·y + 2·z"
+
+
+def test_candidates_are_gathered_once_for_all_weights() -> None:
+    rng = random.Random(2)
+    for _ in range(50):
+        found = random_rankings(rng)
+        gathered = Fusion({"x": 1.0, "y": 1.0, "z": 1.0}).gather(found)
+        for weights in ([1.0, 0.5, 2.0], [0.0, 1.0, -1.0]):
+            fusion = Fusion(dict(zip("xyz", weights, strict=True)))
+            assert gathered.ranked(weights) == fusion.fuse(found)
+            assert gathered.ranked(weights, 2) == fusion.fuse(found, 2)
+
+
+def test_weights_are_read() -> None:
+    known = ("bm25", "sparta", "dense")
+    assert list(parse_weights(" dense=1, bm25=1.2 ", known).items()) == [("dense", 1.0), ("bm25", 1.2)]
+    assert parse_weights("sparta=-1e-1", known) == {"sparta": -0.1}
+    assert parse_weights("a=b=2", ["a=b"]) == {"a=b": 2.0}, "runs are named by their files"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("", "found none"),
+        (" , ", "found none"),
+        ("splade=1", "found 'splade'"),
+        ("bm25", "found 'bm25'"),
+        ("=1", "found '1'"),
+        ("bm25=1,bm25=2", "found bm25 twice"),
+        ("bm25=", "found '' as the weight of bm25"),
+        ("bm25=x", "found 'x' as the weight of bm25"),
+        ("bm25=nan", "found 'nan'"),
+        ("bm25=inf", "found 'inf'"),
+    ],
+)
+def test_what_are_no_weights(given: str, found: str) -> None:
+    with pytest.raises(InputError, match="expected weights of bm25, sparta, dense as NAME=NUMBER") as error:
+        parse_weights(given, ("bm25", "sparta", "dense"))
+    assert found in str(error.value)
+    assert "--weights bm25=1,sparta=1,dense=1" in str(error.value)
+
+
 # ---------------------------------------------------------------- answers (DPR)
 
 
@@ -197,9 +262,23 @@ def test_tokens_are_dprs() -> None:
 
 
 def test_answer_recall() -> None:
-    texts = {"1": ["no", "Larry Page", "x"], "2": ["no"], "3": []}
-    answers = {"1": ["larry page"], "2": ["yes"], "3": ["a"], "4": ["b"]}
-    found = answer_recall("x", texts, answers, (1, 2))
+    texts = {"a": "no", "b": "Larry Page", "c": "x"}
+    asked: list[str] = []
+
+    def text_of(passage_id: str) -> str:
+        asked.append(passage_id)
+        return texts[passage_id]
+
+    run = {"1": ranking(a=3, b=2, c=1), "2": ranking(a=1), "3": []}
+    holds = Holds({"1": ["larry page"], "2": ["yes"], "3": ["a"], "4": ["b"]}, text_of)
+    found = answer_recall("x", run, holds, (1, 2))
     assert found.mean("answer_recall@1") == 0
     assert found.mean("answer_recall@2") == 0.25
     assert found.per_query["answer_recall@2"] == {"1": 1, "2": 0, "3": 0, "4": 0}
+    assert asked == ["a", "b", "a"], "nothing is read behind the first answer"
+    assert answer_recall("x", run, holds, (2,)).mean("answer_recall@2") == 0.25
+    assert asked == ["a", "b", "a"], "nor twice"
+    assert holds("1", "c") is False
+    assert answer_recall("x", {"1": ranking(c=1)}, Holds({"1": ["[wxyz]"]}, text_of, match="regex")).mean(
+        "answer_recall@20"
+    )

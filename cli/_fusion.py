@@ -1,0 +1,234 @@
+"""`hybrid search`, `hybrid eval`, `hybrid tune`: several channels as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._args import Text, counted, dumps, file_type, folder_type, form_option, threads_option
+from cli._fusion_args import (
+    alpha_option,
+    asked_of,
+    base_option,
+    folder_of,
+    fusion_of,
+    fusion_options,
+    notes,
+    print_table,
+    question_options,
+    weights_of,
+    weights_option,
+)
+from sparta.base.errors import IndexStateError, InputError, ModelError
+
+if TYPE_CHECKING:
+    from hybrid.fusion import Fusion
+
+
+@click.command()
+@click.argument("question", type=Text())
+@base_option("sparta")
+@alpha_option
+@weights_option()
+@fusion_options
+@click.option("-k", "depth", type=click.IntRange(1), default=10, show_default=True, help="Passages.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+def search(question: str, **given: Any) -> None:
+    """Answer a question from several channels: base + α·bm25, or as --weights says."""
+    from hybrid.search import HybridSearcher
+    from hybrid.searched import text_of
+
+    fusion = fusion_of(weights_of(given), given)
+    with HybridSearcher(folder_of(given), fusion) as searcher:
+        for rank, hit in enumerate(searcher.search(question, given["depth"]), 1):
+            text = text_of(hit)
+            if given["as_json"]:
+                ranks = {name: hit.ranks.get(name) for name in fusion.weights}
+                row = {"rank": rank, "score": hit.score, "docid": hit.docid, "ranks": ranks, "text": text}
+                click.echo(dumps(row))
+                continue
+            places = ", ".join(f"{name} {hit.ranks.get(name, '–')}" for name in fusion.weights)
+            click.echo(f"{rank:>3}  {hit.score:.3f}  {hit.docid}  ({places})")
+            click.echo(f"     {text[:160]}")
+    click.echo(fusion.formula(), err=given["as_json"])
+
+
+@click.command(name="eval")
+@click.argument("more_runs", nargs=-1, metavar="", type=file_type)
+@question_options
+@click.option(
+    "--run",
+    "--runs",
+    "runs",
+    multiple=True,
+    metavar="FILE...",
+    type=file_type,
+    help="TREC runs to fuse instead of an index's channels; --alpha weighs all but the first.",
+)
+@click.option("--qrels", type=file_type, help="Judgments for --runs, in TREC's or BEIR's form.")
+@base_option("dense, and sparta")
+@alpha_option
+@weights_option()
+@click.option("--no-dense", is_flag=True, help="Leave the dense channel out, and build none.")
+@fusion_options
+@threads_option
+@form_option
+@click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
+def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
+    """Measure every channel of an index and their fusions, on questions with known answers.
+
+    answer_recall@K is the share of questions with an answer in the text of the first K passages (R@K of the
+    DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm), with a star
+    below 0.05. A dense channel that is missing is built first, with the model that ships.
+
+    \b
+    hybrid eval --alpha 1.2
+    hybrid eval --dataset nq.test.tsv --weights bm25=1.2,sparta=1,dense=1
+    hybrid eval --runs a.trec b.trec --qrels test.tsv
+    """  # noqa: D301 (click looks for the backspace)
+    from hybrid.channels import Channels
+    from hybrid.compare import compare, compare_table, with_macro
+
+    runs = (*given["runs"], *more_runs)
+    if runs or qrels:
+        _evaluate_runs(runs, qrels, given)
+        return
+    index = folder_of(given)
+    asked = asked_of(given, index)
+    names, fusions = _planned(index, given)
+    found = []
+    with Channels(index, names) as channels:
+        for one in asked:
+            compared = compare(channels, one, fusions, threads=given["threads"], runs=given["output_runs"])
+            found += with_macro(compared, one)
+    print_table(compare_table(found), given["form"], notes(asked, fusions))
+
+
+def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
+    from hybrid.compare import compare_runs, compare_table, leave_run, named_runs
+    from hybrid.fusion import parse_weights
+
+    if not (qrels and given["runs"]) or len(runs) < 2 or given["datasets"]:
+        raise InputError(
+            "expected several --runs with --qrels, or neither of them",
+            remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
+        )
+    named = named_runs(runs)
+    weights = {name: given["alpha"] if i else 1.0 for i, name in enumerate(named)}
+    if given["weights"] is not None:
+        weights = parse_weights(given["weights"], list(named))
+    fusion = fusion_of(weights, given)
+    compared, fused = compare_runs(named, qrels, fusion)
+    if given["output_runs"]:
+        leave_run(given["output_runs"], qrels.stem, fusion.label, fused)
+    print_table(compare_table([compared]), given["form"], notes([], [fusion]))
+
+
+def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
+    """Return the channels to measure and the fusions of them; builds the dense channel if it has to."""
+    from hybrid.channels import channels_of
+
+    chosen = given["weights"] is not None or given["base"]
+    wanted = weights_of(given) if chosen else {}
+    if given["no_dense"] and "dense" in wanted:
+        raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
+    if not given["no_dense"] and (not chosen or "dense" in wanted):
+        _build_dense(index, needed="dense" in wanted)
+    names = [name for name in channels_of(index) if name != "dense" or not given["no_dense"]]
+    bases = [base for base in ("dense", "sparta") if base in names]
+    every = [wanted] if chosen else [{base: 1.0, "bm25": given["alpha"]} for base in bases]
+    return names, [fusion_of(weights, given) for weights in every]
+
+
+def _build_dense(index: Path, *, needed: bool) -> None:
+    """Build the dense channel if there is none; what is not `needed` is left out where it cannot be built."""
+    from tqdm import tqdm
+
+    from dense.index import has_dense, sync
+    from dense.locate import dense_model_folder
+
+    if has_dense(index):
+        return
+    try:
+        dense_model_folder(None)
+        with tqdm(unit="passage", disable=None) as bar:
+            click.echo(f"{index} has no dense channel yet: building it, once", err=True)
+            report = sync(index, expect=bar.reset, advance=bar.update)
+        click.echo(f"{counted(report.passages, 'passage')} in {report.seconds:.0f} s", err=True)
+    except (ModelError, IndexStateError) as error:
+        if needed:
+            raise
+        click.echo(f"the dense channel is left out: {error}", err=True)
+
+
+@click.command()
+@question_options
+@base_option("sparta")
+@weights_option("Channels and their weights, in place of --base; that of BM25 is tuned.")
+@click.option(
+    "--channels", metavar="NAME,…", help="Channels besides the base whose weights are tuned [default: bm25]."
+)
+@fusion_options
+@threads_option
+@click.option(
+    "--measure",
+    help="As ir_measures names it, or answer_recall@K [default: RR if all is judged, else answer_recall@20].",
+)
+@form_option
+def tune(**given: Any) -> None:
+    """Measure base + α·bm25 for α from 0.5 to 2.0, and name the best (TASER, §4.3).
+
+    Of several sets the mean decides: one α for all. On one set the α is also cross-validated: chosen on four
+    of five parts of the questions, measured on the fifth.
+    """
+    from hybrid.channels import Channels
+    from hybrid.tune import chosen, measure_for, tune_table
+    from hybrid.tune import tune as measured
+
+    index = folder_of(given)
+    weights, tuned = _to_tune(given)
+    fusion = fusion_of(weights, given)
+    asked = asked_of(given, index)
+    measure = _measure(given["measure"]) if given["measure"] else measure_for(asked)
+    with Channels(index, list(weights)) as channels:
+        found = measured(channels, asked, fusion, measure, tuned, threads=given["threads"])
+    print_table(tune_table(found), given["form"], notes(asked, [chosen(fusion, found)]))
+
+
+def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
+    """Return the weights to begin with, and the channels whose weights are tuned."""
+    from hybrid.channels import CHANNELS
+
+    weights = weights_of({**given, "alpha": 1.0})
+    if given["channels"] is None:
+        tuned = ["bm25"]
+    else:
+        base = next(iter(weights))
+        named = [name.strip() for name in given["channels"].split(",")]
+        unknown = [name for name in named if name not in CHANNELS]
+        if unknown or len(set(named)) < len(named) or given["weights"] is not None:
+            raise InputError(
+                f"expected --channels of {', '.join(CHANNELS)}, each once and without --weights, found"
+                f" {given['channels']!r}",
+                remedy="hybrid tune --base dense --channels bm25,sparta",
+            )
+        tuned = [name for name in named if name != base]
+        weights = {base: 1.0, **dict.fromkeys(tuned, 1.0)}
+    if not tuned or tuned[0] not in weights or len(weights) < 2:
+        raise InputError(
+            f"expected a channel to tune beside the others, found {', '.join(weights)}",
+            remedy="hybrid tune --weights dense=1,sparta=0.5,bm25=1 tunes the weight of BM25",
+        )
+    return weights, tuned
+
+
+def _measure(name: str) -> str:
+    from hybrid.measures import parse_measures
+
+    head, _, depth = name.partition("@")
+    if head == "answer_recall" and depth.isdecimal() and int(depth) > 0:
+        return f"{head}@{int(depth)}"
+    return parse_measures([name])[0]

@@ -1,0 +1,150 @@
+"""What the commands on several channels share: options, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._args import Decorator, index_option, options
+from sparta.base.errors import InputError
+
+if TYPE_CHECKING:
+    from hybrid.fusion import Fusion
+    from hybrid.questions import Asked
+    from hybrid.tables import Table
+
+_IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
+
+fusion_options = options(
+    index_option,
+    click.option(
+        "--method",
+        type=click.Choice(["linear", "rrf"]),
+        default="linear",
+        show_default=True,
+        help="How to add.",
+    ),
+    click.option(
+        "--normalization",
+        type=click.Choice(["minmax", "zscore", "none"]),
+        default="minmax",
+        show_default=True,
+        help="Of scores, for each question and channel.",
+    ),
+    click.option(
+        "--candidates",
+        type=click.IntRange(1),
+        default=100,
+        show_default=True,
+        help="Passages from each channel.",
+    ),
+)
+alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
+question_options = options(
+    click.option(
+        "--dataset",
+        "datasets",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, JSON lines, or the"
+        " folder of EntityQuestions; several may be given [default: beside the index's corpus].",
+    ),
+    click.option(
+        "--sample", type=click.IntRange(1), metavar="N", help="N questions of each set, always the same."
+    ),
+    click.option(
+        "--match",
+        "matches",
+        multiple=True,
+        metavar="[NAME=]string|regex",
+        help="How answers are looked for, in all sets or in the one of this name; CuratedTREC's are regex.",
+    ),
+)
+
+
+def base_option(shown: str) -> Decorator:
+    """Option of the channel that BM25 joins, with what is said of its default."""
+    return click.option(
+        "--base", type=click.Choice(["dense", "sparta"]), help=f"What BM25 joins [default: {shown}]."
+    )
+
+
+def weights_option(shown: str = _IN_PLACE) -> Decorator:
+    """Option of weights, which stand in place of base and α."""
+    return click.option("--weights", metavar="NAME=NUMBER,…", help=shown)
+
+
+def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
+    """How to fuse these channels, as the options say."""
+    from hybrid.fusion import Fusion
+
+    return Fusion(
+        weights,
+        method=given["method"],
+        normalization=given["normalization"],
+        candidates=given["candidates"],
+    )
+
+
+def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
+    """Return the weights that were given, or base (sparta, unless another is given) and α."""
+    from hybrid.channels import CHANNELS
+    from hybrid.fusion import parse_weights
+
+    if given["weights"] is not None:
+        return parse_weights(given["weights"], CHANNELS)
+    return {given["base"] or "sparta": 1.0, "bm25": given["alpha"]}
+
+
+def folder_of(given: Mapping[str, Any]) -> Path:
+    """Return the index folder."""
+    from sparta.layout import default_index
+
+    return given["index"] or default_index()
+
+
+def asked_of(given: Mapping[str, Any], index: Path) -> list[Asked]:
+    """Return the sets of questions, matched and sampled as the options say."""
+    from hybrid.questions import questions_beside, questions_of
+
+    found = [questions_of(path) for path in given["datasets"]] or [questions_beside(index)]
+    if len({one.name for one in found}) < len(found):
+        found = [replace(one, name=str(path)) for one, path in zip(found, given["datasets"], strict=True)]
+    if len({one.name for one in found}) < len(found):
+        raise InputError("expected different sets of questions, found one twice", remedy="name each once")
+    for match in given["matches"]:
+        found = _matched(found, match)
+    return [one.sample(given["sample"]) if given["sample"] else one for one in found]
+
+
+def _matched(sets: Sequence[Asked], given: str) -> list[Asked]:
+    name, equals, match = given.rpartition("=")
+    names = [one.name for one in sets]
+    if match not in ("string", "regex") or (equals and name not in names):
+        raise InputError(
+            f"expected string, regex, or one of them for a set ({', '.join(names)}), found --match {given}",
+            remedy=f"--match regex, or --match {names[-1]}=regex",
+        )
+    return [replace(one, match=match) if not equals or one.name == name else one for one in sets]
+
+
+def notes(asked: Sequence[Asked], fusions: Sequence[Fusion]) -> Iterator[str]:
+    """What must be said with a table: samples, and the formulas."""
+    from hybrid.questions import SAMPLE_SEED
+
+    for one in asked:
+        if one.of:
+            yield f"{one.name}: a sample of {len(one.queries):,} of {one.of:,} questions (seed {SAMPLE_SEED})"
+    for fusion in fusions:
+        yield fusion.formula()
+
+
+def print_table(table: Table, form: str, below: Iterator[str]) -> None:
+    """Print a table, and notes below it, or on standard error where a program reads the table."""
+    click.echo(table.write(form))
+    for note in below:
+        click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

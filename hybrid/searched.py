@@ -1,0 +1,70 @@
+"""Questions put to the channels of an index, and how good the rankings are that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
+from hybrid.channels import Channels
+from hybrid.fusion import Fusion, Run
+from hybrid.measures import Evaluation, evaluate
+from hybrid.questions import Asked
+from sparta.base.records import ScoredPassage
+from sparta.search import Hit
+
+MEASURES = ("RR", "nDCG@10")
+RECALL_AT = (20, 100)
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What each channel found for each question, and which of it holds an answer."""
+
+    asked: Asked
+    runs: Mapping[str, Run]
+    holds: Holds
+
+    def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
+        """Measure one run by answers (`answer_recall@K`) and by judged passages (the other measures)."""
+        wanted = list(measures)
+        depths = [int(m.removeprefix(ANSWER_RECALL)) for m in wanted if m.startswith(ANSWER_RECALL)]
+        by_passage = [m for m in wanted if not m.startswith(ANSWER_RECALL)]
+        per_query: dict[str, Mapping[str, float]] = {}
+        if depths:
+            per_query |= answer_recall(name, run, self.holds, depths).per_query
+        if by_passage:
+            per_query |= evaluate(name, run, self.asked.qrels, by_passage).per_query
+        return Evaluation(name, per_query)
+
+
+def measures_of(asked: Asked) -> list[str]:
+    """Return what can be measured on these questions."""
+    by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if asked.answers else []
+    return [*by_answer, *(MEASURES if asked.qrels else ())]
+
+
+def depth_of(fusion: Fusion) -> int:
+    """Return how many passages of each channel are ranked: all candidates, and what is measured."""
+    return max(fusion.candidates, *RECALL_AT)
+
+
+def search_all(channels: Channels, asked: Asked, depth: int, threads: int = 2) -> Searched:
+    """Search all channels side by side, each once."""
+    shown: dict[str, Hit] = {}
+    runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
+    for start in range(0, len(asked.queries), _AT_ONCE):
+        some = asked.queries[start : start + _AT_ONCE]
+        found = channels.batch_search([q.text for q in some], [q.query_id for q in some], depth, threads)
+        for name, rankings in found.items():
+            for query_id, hits in rankings.items():  # one string for all places of a passage
+                kept = [(shown.setdefault(hit.docid, hit).docid, hit.score) for hit in hits]
+                runs[name][query_id] = [ScoredPassage(docid, score) for docid, score in kept]
+    return Searched(asked, runs, Holds(asked.answers, lambda i: text_of(shown[i]), match=asked.match))
+
+
+def text_of(hit: Hit) -> str:
+    """Return the text of a passage found, without its title."""
+    record = hit.doc()
+    return str(record.get("text") or record.get("contents") or "")

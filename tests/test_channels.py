@@ -1,0 +1,163 @@
+"""Channels side by side, on channels that are made up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybrid.channels
+from hybrid.channels import Channels, open_channel
+from hybrid.fusion import Fusion
+from hybrid.search import HybridSearcher
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.records import ScoredPassage
+from sparta.search import Hit
+
+
+class Fake:
+    """A channel whose answers are known: {question: {passage id: score}}, best first."""
+
+    num_docs = 3
+
+    def __init__(self, answers: dict[str, dict[str, float]], wait: float = 0.0, fails: bool = False) -> None:
+        time.sleep(wait)
+        self.answers, self.wait, self.fails = answers, wait, fails
+        self.closed = False
+        self.threads: set[int] = set()
+
+    def search(self, q: str, k: int = 10) -> list[Hit]:
+        self.threads.add(threading.get_ident())
+        time.sleep(self.wait)
+        if self.fails:
+            raise IndexStateError("the index is gone")
+        found = list(self.answers[q].items())[:k]
+        return [Hit(docid, i, score, self) for i, (docid, score) in enumerate(found)]
+
+    def batch_search(
+        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[Hit]]:
+        return {qid: self.search(q, k) for q, qid in zip(queries, qids, strict=True)}
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        return {"text": f"number {lucene_docid}"}
+
+    def raw(self, lucene_docid: int) -> str:
+        return str(lucene_docid)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+Make = Callable[..., dict[str, Fake]]
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A function that puts made-up channels in the place of those of an index; what was opened comes back."""
+
+    def make(**openers: Callable[[], Fake]) -> dict[str, Fake]:
+        opened: dict[str, Fake] = {}
+
+        def opener(name: str) -> Callable[[Path], Fake]:
+            def open_one(index: Path) -> Fake:
+                opened[name] = openers[name]()
+                return opened[name]
+
+            return open_one
+
+        monkeypatch.setattr(hybrid.channels, "_opener", opener)
+        return opened
+
+    return make
+
+
+FOUND = {
+    "bm25": {"q": {"b": 9.0, "d": 5.0}},
+    "sparta": {"q": {"a": 30.0, "b": 20.0, "c": 10.0}},
+    "dense": {"q": {"c": 1.0}},
+}
+
+
+def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
+    opened = channels(**{name: (lambda f=found: Fake(f, wait=0.2)) for name, found in FOUND.items()})  # type: ignore[misc]
+    fusion = Fusion({"sparta": 1.0, "bm25": 1.2, "dense": 0.5})
+    started = time.monotonic()
+    with HybridSearcher("nowhere", fusion) as searcher:
+        assert 0.19 < time.monotonic() - started < 0.39, "opened side by side"
+        started = time.monotonic()
+        hits = searcher.search("q", 3)
+        assert 0.19 < time.monotonic() - started < 0.39, "searched side by side"
+        expected = fusion.fuse(
+            {n: [ScoredPassage(*pair) for pair in own["q"].items()] for n, own in FOUND.items()}, 3
+        )
+        assert [(h.docid, h.score) for h in hits] == expected
+        ranks = {h.docid: h.ranks for h in searcher.search("q", 10)}
+        assert ranks == {
+            "a": {"sparta": 1},
+            "b": {"sparta": 2, "bm25": 1},
+            "c": {"sparta": 3, "dense": 1},
+            "d": {"bm25": 2},
+        }
+        batch = searcher.batch_search(["q", "q"], ["1", "2"], 10)
+        assert batch["1"] == batch["2"] == searcher.search("q", 10)
+        assert searcher.num_docs == 3
+        assert hits[0].doc() == searcher.doc(hits[0].lucene_docid)
+        assert searcher.raw(2) == "2"
+        with pytest.raises(InputError, match="as many qids"):
+            searcher.batch_search(["q"], [])
+        with pytest.raises(InputError, match="k must be at least 1"):
+            searcher.search("q", 0)
+    assert all(fake.closed for fake in opened.values())
+    assert len({thread for fake in opened.values() for thread in fake.threads}) == 3
+    assert threading.get_ident() in opened["dense"].threads, "torch works in the caller's thread"
+
+
+def test_a_channel_that_fails(channels: Make) -> None:
+    opened = channels(
+        bm25=lambda: Fake(FOUND["bm25"], fails=True), sparta=lambda: Fake(FOUND["sparta"], wait=0.1)
+    )
+    with Channels(Path("nowhere"), ["sparta", "bm25"]) as pair:
+        with pytest.raises(IndexStateError, match="the index is gone"):
+            pair.search("q", 5)
+        assert pair.search("q", 5, ["sparta"])["sparta"][0].docid == "a"
+    assert all(fake.closed for fake in opened.values())
+
+
+def test_a_channel_that_does_not_open_lets_the_others_go(channels: Make) -> None:
+    def missing() -> Fake:
+        raise IndexStateError("the index has no dense channel")
+
+    before = threading.active_count()
+    opened = channels(bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=missing)
+    with pytest.raises(IndexStateError, match="no dense channel"):
+        Channels(Path("nowhere"), ["bm25", "dense"])
+    assert opened["bm25"].closed
+    assert threading.active_count() == before
+
+
+def test_an_unknown_channel() -> None:
+    with pytest.raises(InputError, match="expected a channel of bm25, sparta, dense, found 'splade'"):
+        open_channel(Path("nowhere"), "splade")
+
+
+def test_no_torch_without_the_dense_channel() -> None:
+    code = """
+import sys
+from pathlib import Path
+import hybrid.compare, hybrid.tune
+from hybrid.channels import Channels
+from sparta.base.errors import IndexStateError
+try:
+    Channels(Path("nowhere"), ["sparta", "bm25"])
+except IndexStateError:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr

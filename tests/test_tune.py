@@ -1,0 +1,226 @@
+"""Tuning, on channels that are made up: every figure is worked out again the slow way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hybrid.channels import Channels
+from hybrid.compare import by_group, compare, compare_table, with_macro
+from hybrid.fusion import Fusion
+from hybrid.measures import evaluate
+from hybrid.questions import Asked
+from hybrid.tables import Table
+from hybrid.tune import ALPHAS, Tuned, chosen, cross_validate, fold_of, measure_for, tune, tune_table
+from sparta.base.errors import InputError
+from sparta.base.records import Query, ScoredPassage
+from sparta.search import Hit
+
+PASSAGES = [f"p{i}" for i in range(30)]
+
+
+def made_up(seed: int, questions: int, answers: bool = False) -> tuple[Asked, dict[str, dict[str, Any]]]:
+    """Questions, and of each channel a noisy guess which passage is the right one."""
+    rng = random.Random(seed)
+    qrels = {f"q{seed}-{i}": {rng.choice(PASSAGES): 1} for i in range(questions)}
+    known = {q: tuple(f"answer of {p}" for p in judged) if answers else () for q, judged in qrels.items()}
+    runs: dict[str, dict[str, Any]] = {}
+    for name, strength in (("bm25", 1.5), ("sparta", 1.2), ("dense", 0.9)):
+        runs[name] = {}
+        for q, judged in qrels.items():
+            scores = {p: rng.gauss(strength if p in judged else 0, 1) for p in rng.sample(PASSAGES, 25)}
+            best = sorted(scores, key=lambda p: -scores[p])
+            runs[name][q] = [ScoredPassage(p, scores[p]) for p in best]
+    asked = Asked(f"set{seed}", tuple(Query(q, f"text of {q}", known[q]) for q in qrels), qrels)
+    return asked, runs
+
+
+class Made:
+    """Channels that have a run for each question; `calls` counts how often each was searched for one."""
+
+    def __init__(self, *sets: Mapping[str, Mapping[str, Any]], names: tuple[str, ...]) -> None:
+        self.runs = {n: {q: r for runs in sets for q, r in runs[n].items()} for n in names}
+        self.calls = 0
+        self.searchers = {n: SimpleNamespace(search=lambda q, k, n=n: self._hits(n, q, k)) for n in names}
+
+    def _hits(self, name: str, text: str, k: int) -> list[Hit]:
+        ranking = self.runs[name][text.removeprefix("text of ")][:k]
+        return [Hit(p.passage_id, int(p.passage_id[1:]), p.score, self) for p in ranking]
+
+    def search(self, text: str, k: int, names: Any = None) -> dict[str, list[Hit]]:
+        return {n: self._hits(n, text, k) for n in names or self.runs}
+
+    def batch_search(
+        self, texts: Any, qids: Any, k: int, threads: int = 1
+    ) -> dict[str, dict[str, list[Hit]]]:
+        self.calls += 1
+        return {
+            n: {qid: self._hits(n, text, k) for text, qid in zip(texts, qids, strict=True)} for n in self.runs
+        }
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        return {"text": f"the answer of p{lucene_docid} is here"}
+
+    def raw(self, lucene_docid: int) -> str:
+        return ""
+
+    def channels(self) -> Channels:
+        return cast(Channels, self)
+
+
+def slow(asked: Asked, runs: Any, weights: dict[str, float], measure: str = "RR") -> dict[str, float]:
+    """The measure of each question, fused anew."""
+    own = {n: {q.query_id: runs[n][q.query_id] for q in asked.queries} for n in weights}
+    return dict(evaluate("", Fusion(weights).fuse_runs(own), asked.qrels, [measure]).per_query[measure])
+
+
+def test_the_mean_over_the_sets_decides() -> None:
+    (one, runs), (two, others) = made_up(1, 40), made_up(2, 25)
+    made = Made(runs, others, names=("sparta", "bm25"))
+    found = tune(made.channels(), [one, two], Fusion.with_alpha("sparta", 9.0), "RR")
+    assert made.calls == 2, "each set is searched once"
+    means = {}
+    for alpha in ALPHAS:
+        weights = {"sparta": 1.0, "bm25": alpha}
+        expected = [fmean(slow(s, r, weights).values()) for s, r in ((one, runs), (two, others))]
+        assert list(found.means[(alpha,)]) == pytest.approx(expected)
+        means[alpha] = fmean(expected)
+    best = max(ALPHAS, key=lambda alpha: (round(means[alpha], 12), -alpha))
+    assert found.best == (best,)
+    assert found.folds == []
+    assert chosen(Fusion.with_alpha("sparta", 9.0), found).weights == {"sparta": 1.0, "bm25": best}
+    table = tune_table(found)
+    assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
+    assert [row[3] for row in table.rows] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
+    assert [row[0] for row in table.rows if row[-1] == "best"] == [f"{best:.1f}"]
+
+
+def test_cross_validation_by_hand() -> None:
+    """Two weights. In each fold counts what the other folds like better."""
+    questions = [f"q{i}" for i in range(60)]
+    folds = [[q for q in questions if fold_of(q) == f] for f in range(5)]
+    assert all(folds), "every fold has some"
+    here = folds[0]
+    low = {q: 1.0 if q in here else 0.4 for q in questions}
+    high = {q: 0.0 if q in here else 0.5 for q in questions}
+    for_all = {(0.5,): fmean(low.values()), (2.0,): fmean(high.values())}
+    found = cross_validate({(0.5,): low, (2.0,): high})
+    assert [fold.number for fold in found] == [1, 2, 3, 4, 5]
+    assert found[0].weights == (2.0,), "the others know nothing of the first fold"
+    assert found[0].mean == 0.0
+    share = len(here) / (len(questions) - len(folds[1]))
+    second = (0.5,) if share * 1.0 + (1 - share) * 0.4 >= (1 - share) * 0.5 else (2.0,)
+    assert found[1].weights == second
+    tuned = Tuned(["bm25"], "RR", ["x"], {w: [m] for w, m in for_all.items()}, found)
+    assert tuned.cross_validated == pytest.approx(
+        fmean((low if fold.weights == (0.5,) else high)[q] for fold in found for q in fold.values)
+    )
+    assert tuned.cross_validated < max(for_all.values())
+    assert sorted(q for fold in found for q in fold.values) == sorted(questions)
+    assert cross_validate({(1.0,): {"q0": 1.0}}) == [], "one question is no five folds"
+
+
+def test_one_set_is_cross_validated() -> None:
+    asked, runs = made_up(3, 50)
+    made = Made(runs, names=("dense", "bm25"))
+    found = tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0), "nDCG@10")
+    by_alpha = {a: slow(asked, runs, {"dense": 1.0, "bm25": a}, "nDCG@10") for a in ALPHAS}
+    values = []
+    for fold in found.folds:
+        inside = [q for q in runs["bm25"] if fold_of(q) == fold.number - 1]
+        outside = [q for q in runs["bm25"] if fold_of(q) != fold.number - 1]
+        means = {a: fmean(own[q] for q in outside) for a, own in by_alpha.items()}
+        assert means[fold.weights[0]] == pytest.approx(max(means.values()))
+        assert fold.values == pytest.approx({q: by_alpha[fold.weights[0]][q] for q in inside})
+        values += fold.values.values()
+    assert len(values) == 50
+    rows = tune_table(found).rows
+    assert [row[-1] for row in rows[16:]] == [
+        *(f"fold {i} of 5: chosen on the others" for i in range(1, 6)),
+        "cross-validated",
+    ]
+    assert rows[-1][1] == pytest.approx(100 * fmean(values))
+
+
+def test_two_weights_each_with_each() -> None:
+    asked, runs = made_up(4, 20)
+    made = Made(runs, names=("dense", "bm25", "sparta"))
+    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "sparta": 1.0})
+    found = tune(made.channels(), [asked], fusion, "RR", ["bm25", "sparta"], [0.5, 1.0, 2.0])
+    assert len(found.means) == 9
+    for (a, b), [mean] in found.means.items():
+        assert mean == pytest.approx(
+            fmean(slow(asked, runs, {"dense": 1.0, "bm25": a, "sparta": b}).values())
+        )
+    table = tune_table(found)
+    assert list(table.header) == ["weight of bm25", "weight of sparta", "RR", "note"]
+    assert [row[0] for row in table.rows[:3]] == ["0.5", "1.0", "2.0"]
+    for row, a in zip(table.rows[:3], (0.5, 1.0, 2.0), strict=True):
+        assert row[2] == pytest.approx(100 * max(m for (w, _), [m] in found.means.items() if w == a))
+
+
+def test_what_is_tuned_for() -> None:
+    judged, answered = made_up(1, 3)[0], Asked("x", (Query("1", "q", ("a",)),))
+    assert measure_for([judged]) == "RR"
+    assert measure_for([judged, answered]) == "answer_recall@20"
+    made = Made(made_up(1, 3)[1], names=("sparta", "bm25"))
+    for sets, measure in (([answered], "RR"), ([answered, judged], "answer_recall@20")):
+        with pytest.raises(InputError, match=r"to tune on for .*, found none"):
+            tune(made.channels(), sets, Fusion(), measure)
+
+
+def test_tuning_by_answers() -> None:
+    asked, runs = made_up(5, 30, answers=True)
+    made = Made(runs, names=("sparta", "bm25"))
+    found = tune(made.channels(), [asked], Fusion(), "answer_recall@3")
+    for (alpha,), [mean] in found.means.items():
+        assert mean == pytest.approx(
+            fmean(slow(asked, runs, {"sparta": 1.0, "bm25": alpha}, "Success@3").values())
+        ), "the right passage is the one that holds the answer"
+
+
+def rows_of(table: Table) -> dict[str, dict[str, Any]]:
+    return {str(row[1]): dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def test_the_rows_of_a_comparison() -> None:
+    asked, runs = made_up(6, 60, answers=True)
+    made = Made(runs, names=("bm25", "sparta", "dense"))
+    fusions = [Fusion.with_alpha("dense", 1.2), Fusion.with_alpha("sparta", 1.2)]
+    compared = compare(made.channels(), asked, fusions)
+    assert made.calls == 1, "each channel is searched once for all fusions"
+    rows = rows_of(compare_table([compared]))
+    assert list(rows) == ["bm25", "sparta", "dense", "dense + 1.2·bm25", "sparta + 1.2·bm25"]
+    for name, row in rows.items():
+        weights = {name: 1.0} if name in runs else {name.split(" ")[0]: 1.0, "bm25": 1.2}
+        for measure, column in (("RR", "RR"), ("nDCG@10", "nDCG@10"), ("Success@20", "answer_recall@20")):
+            assert row[column] == pytest.approx(100 * fmean(slow(asked, runs, weights, measure).values()))
+    best = max(runs, key=lambda name: rows[name]["RR"])
+    for name, row in rows.items():
+        assert (row["p (RR)"] == "") == (name == best)
+        assert not row["p (RR)"] or row["p (RR)"].endswith("*") == (float(row["p (RR)"].strip("*")) < 0.05)
+    assert any(row["p (RR)"].endswith("*") for row in rows.values())
+    assert all(row["ms a question"] > 0 for row in rows.values())
+
+
+def test_macro_and_micro_by_hand() -> None:
+    asked, runs = made_up(7, 4, answers=True)
+    ids = [q.query_id for q in asked.queries]
+    asked = Asked(
+        "e", asked.queries, asked.qrels, groups=dict(zip(ids, ["P1", "P2", "P2", "P2"], strict=True))
+    )
+    made = Made(runs, names=("bm25", "sparta"))
+    micro, macro = with_macro(compare(made.channels(), asked, [Fusion()]), asked)
+    assert (micro.name, macro.name) == ("e (micro)", "e (macro)")
+    for own, grouped in zip(micro.evaluations, macro.evaluations, strict=True):
+        values = [own.per_query["RR"][q] for q in ids]
+        assert own.mean("RR") == pytest.approx(sum(values) / 4)
+        assert grouped.per_query["RR"] == pytest.approx({"P1": values[0], "P2": sum(values[1:]) / 3})
+        assert grouped.mean("RR") == pytest.approx((values[0] + sum(values[1:]) / 3) / 2)
+    assert by_group(micro, asked.groups).hybrids == macro.hybrids
+    assert len(compare_table([micro, macro]).rows) == 6
