@@ -29,7 +29,7 @@ from cli._search import check_search, hit_as_dict, mark, print_hit, search_many,
 )
 @click.version_option(package_name="sparta-search", prog_name="dense")
 def main() -> None:
-    """Dense retrieval: the same passages, found by the vectors of a bi-encoder.
+    """Dense retrieval: passages found by the vectors of a bi-encoder.
 
     \b
     sparta index --corpus wiki.jsonl

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from dense import faiss_index
+from dense.building import Advance, ChannelBuilder
 from dense.channel import Channel, ChannelFolder
-from dense.faiss_index import Parameters
-from dense.locate import ModelIdentity, identify, vector_width
+from dense.locate import ModelIdentity, identify
 from dense.passages import LivePassages, commit_of
-from dense.shards import (
-    SHARD_SIZE,
-    Floats,
-    Hashes,
-    Rows,
-    VectorFolder,
-    VectorWriter,
-    describe_vectors,
-    open_finished,
-)
+from dense.shards import VectorFolder, open_finished
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.files import storage_errors
 from sparta.layout import Generation, IndexFolder
-
-if TYPE_CHECKING:
-    from dense.encode import PassageEncoder
-
-PRECISION = "float16"
-_MOST_GONE = 0.5  # of a store's rows, before the others are copied into a new one
-_MOST_GROWTH = 2.0  # of IVF, before its lists are drawn anew
-
-Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +87,7 @@ def sync(
         for source in sources:
             _must_fit(source, identity, live)
         with LivePassages(folder.lucene_path(live), live.language) as passages:
-            work = _Work(place, own, identity, live.unit, passages, device, dtype)
+            work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
             work.fill(sources, expect, advance)
             channel = work.finish(asked)
         return DenseReport(
@@ -177,172 +155,3 @@ def _must_fit(source: VectorFolder, identity: ModelIdentity, live: Generation) -
             where=where,
             remedy=f"encode with --unit {live.unit}",
         )
-
-
-# ---------------------------------------------------------------- rows
-
-
-def _keys(positions: Rows, hashes: Hashes) -> Hashes:
-    """One number for position and hash."""
-    return hashes + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-
-
-def find(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Rows:
-    """`(len(wanted),) int64`: where each of `wanted` stands in `keys`, −1 where it does not."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(keys, kind="stable")
-    places = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-    found = order[places]
-    return np.where(keys[found] == wanted, found, -1).astype(np.int64)
-
-
-def live_rows(vectors: VectorFolder, positions: Rows, hashes: Hashes) -> Rows:
-    """Of each live passage, its row; −1 where it has none."""
-    return find(_keys(vectors.positions, vectors.hashes), _keys(positions, hashes))
-
-
-class _Work:
-    """One run of `sync` behind its lock."""
-
-    def __init__(
-        self,
-        place: ChannelFolder,
-        own: Channel | None,
-        identity: ModelIdentity,
-        unit: str,
-        passages: LivePassages,
-        device: str | None,
-        dtype: str,
-    ) -> None:
-        self.place, self.own, self.identity, self.unit = place, own, identity, unit
-        self.passages, self.hashes = passages, passages.hashes()
-        self.device, self.dtype = device, dtype
-        self.encoded = self.taken = self.forgotten = 0
-        self._encoder: PassageEncoder | None = None
-        self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit)
-        mine = {n: store for n, store in place.stores() if self._is_mine(store)}
-        self.kept = list(mine.values())
-        self.store = self._store(mine)
-
-    def _is_mine(self, store: VectorFolder) -> bool:
-        same = (store.width, str(store.dtype), store.manifest["unit"])
-        wanted = (self.manifest["width"], self.manifest["dtype"], self.unit)
-        return store.model.sha256 == self.identity.sha256 and same == wanted
-
-    def _store(self, mine: dict[int, VectorFolder]) -> Path:
-        """The folder of vectors to add to: the channel's own, unless most of it is gone, or a newer one."""
-        current = self.own.store if self.own else ""
-        for number, store in mine.items():
-            rows = live_rows(store, self.passages.positions, self.hashes)
-            used = int((rows >= 0).sum())
-            if store.folder.name == current and used >= len(store) * (1 - _MOST_GONE):
-                return store.folder
-            if store.folder.name > current and number == max(mine):
-                return store.folder
-        taken = [int(path.name[-6:]) for path in self.place.path.glob("vectors-??????")]
-        return self.place.path / f"vectors-{max(taken, default=0) + 1:06d}"
-
-    def fill(
-        self,
-        folders: Sequence[VectorFolder],
-        expect: Callable[[int], object] | None,
-        advance: Advance | None,
-    ) -> None:
-        """Write the vectors that the store lacks: what other folders hold is copied, the rest encoded."""
-        writer = VectorWriter(self.store, self.manifest)
-        there = live_rows(VectorFolder(self.store), self.passages.positions, self.hashes)
-        missing = np.flatnonzero(there < 0)
-        _must_help(folders, self.hashes)
-        if expect:
-            expect(len(missing))
-        sources = [(source, find(source.hashes, self.hashes)) for source in (*self.kept, *folders)]
-        done = 0
-        try:
-            for chosen in self._blocks(missing):
-                vectors = self._vectors(chosen, sources)
-                writer.add(self.passages.positions[chosen], self.hashes[chosen], vectors)
-                done += len(chosen)
-                if advance:
-                    advance(len(chosen))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{len(there) - len(missing) + done:,} vectors are") from None
-
-    @staticmethod
-    def _blocks(missing: Rows) -> Iterator[Rows]:
-        for start in range(0, len(missing), SHARD_SIZE):
-            yield missing[start : start + SHARD_SIZE]
-
-    def _vectors(self, chosen: Rows, sources: Sequence[tuple[VectorFolder, Rows]]) -> Floats:
-        """The vectors of some live passages, from the first source that has them or from the model."""
-        vectors = np.empty((len(chosen), self.manifest["width"]), np.float32)
-        open_ = np.ones(len(chosen), bool)
-        for source, rows in sources:
-            here = open_ & (rows[chosen] >= 0)
-            vectors[here] = source.take(rows[chosen[here]])
-            open_ &= ~here
-        self.taken += int((~open_).sum())
-        self.encoded += int(open_.sum())
-        if open_.any():
-            vectors[open_] = self._encode(chosen[open_])
-        return vectors
-
-    def _encode(self, chosen: Rows) -> Floats:
-        from dense.encode import PassageEncoder
-
-        if self._encoder is None:
-            self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
-        docids = self.passages.docids[chosen]
-        return self._encoder(self.passages.passages(docids, context=self._encoder.wants_context))
-
-    def finish(self, asked: str) -> Channel:
-        """Build what searches, replace the manifest, remove what it no longer names."""
-        vectors = VectorFolder(self.store)
-        rows = live_rows(vectors, self.passages.positions, self.hashes)
-        before = self.own.passages if self.own else 0
-        self.forgotten = max(0, before + self.encoded + self.taken - len(rows))
-        channel = Channel(
-            serial=self.own.serial + 1 if self.own else self._next_serial(),
-            model=self.identity,
-            store=self.store.name,
-            shards=len(vectors.shards),
-            passages=len(rows),
-            asked=asked,
-            search=Parameters.default(faiss_index.choose_kind(asked, len(rows)), len(rows)),
-            commit=self.passages.commit,
-        )
-        channel = self._searched(channel, vectors)
-        self.place.write_rows(channel, rows)
-        self.place.write(channel, {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)})
-        self.place.sweep(channel)
-        return channel
-
-    def _next_serial(self) -> int:
-        return self.place.read().serial + 1 if self.place.exists() else 1
-
-    def _searched(self, channel: Channel, vectors: VectorFolder) -> Channel:
-        """Build or extend the FAISS file, if this kind has one; rows stay where they are in it."""
-        if channel.index_name is None:
-            return channel
-        old, name = self.own, self.own.index_name if self.own else None
-        if old and name and old.store == channel.store and old.search.kind == channel.search.kind:
-            grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
-            if not (grown and channel.search.kind == "ivf"):
-                index = faiss_index.read(self.place.path / name)
-                faiss_index.extend(index, vectors)
-                faiss_index.write(index, self.place.path / channel.index_name)
-                return replace(channel, search=old.search)
-        index = faiss_index.build(channel.search, vectors)
-        faiss_index.write(index, self.place.path / channel.index_name)
-        return channel
-
-
-def _must_help(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
-    """Refuse folders that hold no vector of the index's passages."""
-    for source in folders:
-        if len(hashes) and (find(source.hashes, hashes) < 0).all():
-            raise InputError(
-                "expected vectors of this index's passages, found none of them",
-                where=str(source.folder),
-                remedy="encode the corpus that was indexed, with the same --unit",
-            )

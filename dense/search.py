@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dense.channel import Channel, ChannelFolder
-from dense.exact import Candidates, ExactSearch
+from dense.exact import Candidates, ExactSearch, rank
 from dense.faiss_index import ApproximateSearch, FlatSearch, has_faiss
-from dense.index import live_rows
 from dense.locate import dense_model_folder, identify
 from dense.passages import LivePassages
 from dense.shards import Floats, Rows, VectorFolder, check_finite
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sparta.dense")
 
-_SPARE = 16
-_ROUNDING = 2.0**-18  # of a product of lengths: what float32 sums in another order may differ by
 _QUESTIONS_AT_ONCE = 256
 
 
@@ -88,7 +85,7 @@ class DenseSearcher:
         """Find for every row the passage it stands for; of what changed since, only what is still true."""
         live = self._passages
         if live.commit != channel.commit:
-            found = live_rows(self.vectors, live.positions, live.hashes())
+            found = self.vectors.rows_of(live.positions, live.hashes())
             lacking = int((found < 0).sum())
             if lacking:
                 logger.warning(
@@ -184,7 +181,8 @@ class DenseSearcher:
 
     def _hits(self, questions: Floats, k: int, threads: int) -> Iterator[list[Hit]]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
-            ranked = self._ranked(questions[start : start + _QUESTIONS_AT_ONCE], k, threads)
+            part = questions[start : start + _QUESTIONS_AT_ONCE]
+            ranked = rank(self._find, self.vectors, part, k, self.num_docs, threads)
             docids = [self._docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for found, (_, scores) in zip(docids, ranked, strict=True):
@@ -192,34 +190,6 @@ class DenseSearcher:
                     Hit(next(ids), docid, score, self)
                     for docid, score in zip(found.tolist(), scores.tolist(), strict=True)
                 ]
-
-    def _ranked(self, questions: Floats, k: int, threads: int) -> list[tuple[Rows, Floats]]:
-        """Rows and scores in order. An exact search is widened until no tie at the end can be cut."""
-        if not k:
-            return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in questions]
-        ranked: list[tuple[Rows, Floats]] = [None] * len(questions)  # type: ignore[list-item]
-        open_, width = np.arange(len(questions)), min(k + _SPARE, self.num_docs)
-        while len(open_):
-            rows, scores = self._find(questions[open_], width, threads)
-            cut = []
-            for q, found, last in zip(open_, rows, scores[:, -1], strict=True):
-                ranked[q], slack = self._rescored(questions[q], found[found >= 0], k)
-                if self._find.exact and width < self.num_docs and last >= ranked[q][1][-1] - slack:
-                    cut.append(q)
-            open_, width = np.array(cut, np.int64), min(4 * width, self.num_docs)
-        return ranked
-
-    def _rescored(self, question: Floats, rows: Rows, k: int) -> tuple[tuple[Rows, Floats], float]:
-        """The k best of some rows, with scores summed in double precision and rounded once; the slack that
-        sums in float32 need.
-
-        So a score is the same whoever found the row, and equal vectors have equal scores.
-        """
-        vectors = self.vectors.take(rows).astype(np.float64)
-        scores = np.einsum("nw,w->n", vectors, question.astype(np.float64)).astype(np.float32)
-        order = np.lexsort((self.vectors.positions[rows], -scores))[:k]
-        lengths = np.sqrt(np.einsum("nw,nw->n", vectors, vectors).max(initial=0.0))
-        return (rows[order], scores[order]), float(lengths * np.linalg.norm(question) * _ROUNDING)
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
         """The stored record of a passage."""

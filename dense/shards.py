@@ -38,6 +38,21 @@ def record_hashes(records: Sequence[str]) -> Hashes:
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
 
 
+def _keys(positions: Rows, hashes: Hashes) -> Hashes:
+    """One number for position and hash."""
+    return hashes + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def find(keys: Hashes, wanted: Hashes) -> Rows:
+    """`(len(wanted),) int64`: where each of `wanted` stands in `keys`, −1 where it does not."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    places = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    found = order[places]
+    return np.where(keys[found] == wanted, found, -1).astype(np.int64)
+
+
 def check_finite(vectors: npt.NDArray[Any], where: str, remedy: str) -> None:
     """Refuse NaN and infinity with an InputError that names the first such vector."""
     finite = np.isfinite(vectors).all(axis=1)
@@ -177,6 +192,10 @@ class VectorFolder:
     def hashes(self) -> Hashes:
         """`(n,) uint64`, hashes of stored records."""
         return np.concatenate([np.empty(0, np.uint64), *(s.hashes for s in self.shards)])
+
+    def rows_of(self, positions: Rows, hashes: Hashes) -> Rows:
+        """Of each passage, its row: the one with its position and its hash; −1 where there is none."""
+        return find(_keys(self.positions, self.hashes), _keys(positions, hashes))
 
     def take(self, rows: Rows) -> Floats:
         """`(len(rows), width) float32`: some rows, in the order asked for."""
