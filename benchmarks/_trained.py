@@ -1,0 +1,86 @@
+"""What benchmarks of trainings share: their arguments, trainings that are not repeated, exact search."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dense.encoders import DenseModel
+from hybrid.measures import Evaluation, evaluate
+from hybrid.testsets import open_test_set
+from sparta.base.corpus import CorpusReader
+from sparta.base.records import ScoredPassage
+from sparta.train import TrainResult
+from sparta.traindata import LAYOUTS, ParagraphSet, open_set
+
+DEPTH = 100
+QUICK_STEPS = 20
+
+
+def training_arguments(description: str) -> argparse.ArgumentParser:
+    """Test sets, an encoder, training files, steps, batch size, learning rate, seed, device."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("sets", nargs="+", type=Path)
+    parser.add_argument("--encoder", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    for layout in LAYOUTS:
+        parser.add_argument(f"--{layout}", action="append", default=[], metavar="FILE[=WEIGHT]")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--batch-size", type=int, default=12)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--device")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_STEPS} steps: the figures mean nothing")
+    return parser
+
+
+def open_sets(given: argparse.Namespace) -> list[ParagraphSet]:
+    """The training sets that the arguments name."""
+    if given.quick:
+        given.steps = QUICK_STEPS
+    return [open_set(f, layout, given.batch_size) for layout in LAYOUTS for f in getattr(given, layout)]
+
+
+def data_settings(sets: list[ParagraphSet]) -> list[list[Any]]:
+    """What of the sets must be the same for a finished training to count."""
+    return [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in sets]
+
+
+def train_once(work: Path, name: str, settings: dict[str, Any], train: Callable[[Path], TrainResult]) -> Path:
+    """Train into `work/name` unless that is done; the folder of the best model."""
+    done = work / f"{name}.json"
+    if done.exists():
+        if json.loads(done.read_text())["settings"] != settings:
+            raise SystemExit(f"{work / name} was trained otherwise: choose another --work")
+        return work / name / "best"
+    started = time.monotonic()
+    result = train(work / name)  # goes on where it was stopped, or refuses other settings
+    seconds = time.monotonic() - started
+    done.write_text(json.dumps({"settings": settings, "validation": result.validation}))
+    print(f"{name}: validation {result.validation:.4f} at step {result.step}, {seconds:.0f} s", flush=True)
+    return work / name / "best"
+
+
+def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...]) -> Evaluation:
+    """Exact search over all passages of a test set."""
+    model = DenseModel.load(folder)
+    with tempfile.TemporaryDirectory() as work:
+        tested = open_test_set(path, Path(work))
+        passages = list(CorpusReader(tested.corpus))
+    vectors = model.encode_passages(passages)
+    asked = model.encode_questions([q.text for q in tested.queries])
+    run = {}
+    for query, vector in zip(tested.queries, asked, strict=True):
+        products = vectors @ vector
+        weights = np.exp(products - products.max(axis=1, keepdims=True))
+        scores = (products * weights).sum(axis=1) / weights.sum(axis=1)
+        best = np.argsort(-scores, kind="stable")[:DEPTH]
+        run[query.query_id] = [ScoredPassage(passages[i].passage_id, float(scores[i])) for i in best]
+    return evaluate(name, run, tested.qrels, measures)
