@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from cli._args import (
     corpus_bar,
+    counted,
     depth_option,
     encode_options,
     file_type,
@@ -29,6 +31,14 @@ from sparta.base.errors import InputError
     "--run", "runs", multiple=True, type=file_type, help="A TREC run, with --qrels; several may be given."
 )
 @click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
+@click.option(
+    "--out-of-domain",
+    "strange",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="SET",
+    help="A set of another domain than the model's training; these have a mean of their own.",
+)
 @model_options
 @unit_options
 @click.option(
@@ -51,7 +61,13 @@ from sparta.base.errors import InputError
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
-def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
+def eval_command(
+    sets: tuple[Path, ...],
+    runs: tuple[Path, ...],
+    qrels: Path | None,
+    strange: tuple[Path, ...],
+    **given: Any,
+) -> None:
     """Measure rankings on test sets, or runs against judgments.
 
     A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; it is indexed in a temporary folder. Of the last two,
@@ -62,7 +78,8 @@ def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | N
     sparta eval beir/nfcorpus
     sparta eval dev-v1.1.json --channel sparta --top-k 500
     """  # noqa: D301 (click looks for the backspace)
-    if bool(sets) == bool(runs) or bool(runs) != bool(qrels):
+    domains = dict.fromkeys(sets, "in-domain" if strange else "") | dict.fromkeys(strange, "out-of-domain")
+    if bool(domains) == bool(runs) or bool(runs) != bool(qrels):
         raise InputError(
             "expected test sets, or --run and --qrels together",
             remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
@@ -74,28 +91,30 @@ def eval_command(sets: tuple[Path, ...], runs: tuple[Path, ...], qrels: Path | N
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:
-        for path in sets:
+        for path in domains:
             if not path.exists():
                 raise InputError("no such test set", where=str(path), remedy="check the path")
         options = encode_options(**{**given, "language": "en"})
         model = open_model(given["model"], given["bits"], given["device"])
         found = []
-        for path in sets:
+        for path, domain in domains.items():
             with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
-                found.append(
-                    evaluate_set(
-                        path,
-                        model,
-                        options,
-                        channels=given["channels"] or ("sparta", "bm25"),
-                        measures=measures,
-                        depth=given["depth"],
-                        threads=given["threads"],
-                        runs=given["output_runs"],
-                        skip_invalid=given["skip_invalid"],
-                        advance=bar.update,
-                    )
+                one = evaluate_set(
+                    path,
+                    model,
+                    options,
+                    channels=given["channels"] or ("sparta", "bm25"),
+                    measures=measures,
+                    depth=given["depth"],
+                    threads=given["threads"],
+                    runs=given["output_runs"],
+                    skip_invalid=given["skip_invalid"],
+                    advance=bar.update,
                 )
+            found.append(replace(one, domain=domain))
+            if one.left_out:
+                left = counted(one.left_out, "question")
+                click.echo(f"{one.name}: left out {left} without a judged passage", err=True)
     if given["per_query"]:
         from sparta.base.files import atomic_write
 

@@ -28,11 +28,17 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What was measured on one set: an evaluation and some facts (latency, size) for each ranking."""
+    """What was measured on one set: an evaluation and some facts (latency, size) for each ranking.
+
+    `domain` says which mean the set counts in: "in-domain" or "out-of-domain" of what a model was trained
+    on, or nothing. `left_out` questions of the set have no judged passage.
+    """
 
     name: str
     evaluations: Sequence[Evaluation]
     facts: Sequence[dict[str, float]] = field(default_factory=list)
+    domain: str = ""
+    left_out: int = 0
 
 
 def evaluate_runs(
@@ -100,7 +106,7 @@ def evaluate_set(
             if runs:
                 runs.mkdir(parents=True, exist_ok=True)
                 write_run(runs / f"{tested.name}-{channel}.trec", run.items(), f"sparta-{channel}")
-        return Evaluated(tested.name, evaluations, facts)
+        return Evaluated(tested.name, evaluations, facts, left_out=tested.left_out)
 
 
 def check_unit(path: Path, unit: str) -> None:
@@ -132,8 +138,19 @@ def search_index(
 def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
     """Means in percent, one row for each set and ranking; `p` is of the first measure, against the best.
 
-    Of several sets, the means over all of them stand below.
+    The means over several sets stand below them, for each domain its own.
     """
+    rows: list[list[Cell]] = []
+    for domain in dict.fromkeys(one.domain for one in sets):
+        own = [one for one in sets if one.domain == domain]
+        rows += _rows(own, measures)
+        if len(own) > 1:
+            rows += _means(own, measures)
+    timed = ["ms a question"] if any(one.facts for one in sets) else []
+    return Table(["set", "ranking", *measures, f"p ({measures[0]})", *timed], rows)
+
+
+def _rows(sets: Sequence[Evaluated], measures: Sequence[str]) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for one in sets:
         first = measures[0]
@@ -146,10 +163,7 @@ def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
             differs = "" if evaluation is best else chance(p[name])
             means: list[Cell] = [100 * evaluation.mean(m) for m in measures]
             rows.append([one.name, name, *means, differs, *([fact["ms"]] if fact else [])])
-    if len(sets) > 1:
-        rows += _means(sets, measures)
-    timed = ["ms a question"] if any(one.facts for one in sets) else []
-    return Table(["set", "ranking", *measures, f"p ({measures[0]})", *timed], rows)
+    return rows
 
 
 def chance(p: float) -> str:
@@ -161,8 +175,9 @@ def _means(sets: Sequence[Evaluated], measures: Sequence[str]) -> list[list[Cell
     """One row for each ranking that all sets have: its mean over the sets."""
     named = [{e.name: e for e in one.evaluations} for one in sets]
     filled = [""] * (1 + any(one.facts for one in sets))
+    label = f"mean, {sets[0].domain}" if sets[0].domain else "mean"
     return [
-        ["mean", name, *(100 * fmean(one[name].mean(m) for one in named) for m in measures), *filled]
+        [label, name, *(100 * fmean(one[name].mean(m) for one in named) for m in measures), *filled]
         for name in named[0]
         if all(name in one for one in named)
     ]

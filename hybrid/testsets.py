@@ -19,12 +19,16 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class TestSet:
-    """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}."""
+    """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
+
+    `left_out` is how many questions the set has that have no judged passage.
+    """
 
     name: str
     corpus: Path
     queries: tuple[Query, ...]
     qrels: Qrels
+    left_out: int = 0
 
 
 def open_test_set(path: Path, work: Path) -> TestSet:
@@ -71,18 +75,20 @@ def _beir(folder: Path) -> TestSet:
             remedy="complete the folder, or name another",
         )
     qrels = read_qrels(test[0])
-    asked = tuple(query for query in read_queries(queries) if query.query_id in qrels)
+    known = list(read_queries(queries))
+    asked = tuple(query for query in known if query.query_id in qrels)
     if not asked:
         raise InputError(
             f"none of the questions is judged in {test[0].name}", where=str(folder), remedy="check the ids"
         )
-    return TestSet(folder.name, corpus, asked, qrels)
+    return TestSet(folder.name, corpus, asked, qrels, len(known) - len(asked))
 
 
 def _reqa(name: str, paragraphs: Iterable[AskedText], work: Path) -> TestSet:
     """Write the sentences as a corpus; an answer that no sentence holds leaves its question out."""
     spans = sentence_splitter("en")
     queries: list[Query] = []
+    left_out = 0
     qrels: dict[str, dict[str, int]] = {}
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
@@ -113,10 +119,12 @@ def _reqa(name: str, paragraphs: Iterable[AskedText], work: Path) -> TestSet:
                 if right:
                     queries.append(Query(query_id, question))
                     qrels[query_id] = right
+                else:
+                    left_out += 1
     if not queries:
         raise InputError(
             "expected questions with answers in their paragraphs, found none",
             where=name,
             remedy="give a file with answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return TestSet(name, corpus, tuple(queries), qrels)
+    return TestSet(name, corpus, tuple(queries), qrels, left_out)

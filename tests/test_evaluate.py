@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from scipy.stats import ttest_rel
 
 from cli._sparta import main
-from hybrid.evaluate import evaluate_runs
+from hybrid.evaluate import Evaluated, evaluate_runs, table_of
 from hybrid.measures import Evaluation, evaluate, holm, p_values, parse_measures
 from hybrid.tables import Table
 from hybrid.testsets import open_test_set
@@ -286,7 +286,7 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
         tmp_path / "plot.svg",
     )
     assert result.exit_code == 0, result.output
-    rows = list(csv.DictReader(io.StringIO(result.output)))
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [(r["set"], r["ranking"]) for r in rows] == [
         (s, c) for s in ("small", "dev", "mean") for c in ("sparta", "bm25")
     ]
@@ -314,3 +314,30 @@ def test_wrong_arguments(arguments, tmp_path, monkeypatch):
     result = run_cli("eval", *arguments)
     assert result.exit_code == 2
     assert "→" in result.stderr
+
+
+def test_domains_have_means_of_their_own():
+    def one(name: str, value: float, domain: str) -> Evaluated:
+        figures = {"RR": {"q1": value, "q2": value}}
+        return Evaluated(name, [Evaluation("sparta", figures)], domain=domain)
+
+    sets = [one("a", 0.2, "in-domain"), one("x", 0.8, "out-of-domain"), one("b", 0.4, "in-domain")]
+    rows = table_of(sets, ["RR"]).rows
+    assert [(r[0], r[2]) for r in rows] == [
+        ("a", pytest.approx(20)),
+        ("b", pytest.approx(40)),
+        ("mean, in-domain", pytest.approx(30)),
+        ("x", pytest.approx(80)),
+    ]
+
+
+def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_folder):
+    squad = json.loads(json.dumps(SQUAD))
+    asked = squad["data"][0]["paragraphs"][0]["qas"]
+    asked.append({"id": "nowhere", "question": "what is not here", "answers": []})
+    (tmp_path / "dev.json").write_text(json.dumps(squad))
+    typed = ["eval", beir, "--out-of-domain", tmp_path / "dev.json", "--channel", "bm25", "--format", "csv"]
+    result = run_cli(*typed, "--model", tiny_model_folder)
+    assert result.exit_code == 0, result.output
+    assert "dev: left out 2 questions without a judged passage" in result.stderr
+    assert [r["set"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["small", "dev"]
