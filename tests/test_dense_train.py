@@ -185,6 +185,17 @@ def test_the_best_is_the_one_of_the_lowest_average_rank(
     assert -result.validation == pytest.approx(np.mean(places))
 
 
+def test_without_questions_that_validate_the_last_model_is_kept(
+    encoder: str, words: list[str], tmp_path: Path
+) -> None:
+    recipe = Recipe(encoder=encoder, **{**USUAL, "held_out": 0})
+    training = recipe.training([questions_on(words)], tmp_path / "out")
+    assert training.run().best_step == 6
+    best = DenseModel.load(tmp_path / "out" / "best").state_dict()
+    for name, tensor in training.model.state_dict().items():
+        assert torch.equal(best[name], tensor)
+
+
 # ---------------------------------------------------------------- what is no negative
 
 

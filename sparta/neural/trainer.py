@@ -65,9 +65,9 @@ class Trainer:
     """Runs `loss(batch(step))` for the configured steps with Adam, linear warmup and linear decay.
 
     `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives
-    the figure to maximise; `save_best` is called when it improves. The folder gets `log.jsonl` and
-    `state.pt`. `facts` are what else must be the same for a training to be continued; `memory` is what the
-    loss carries from step to step: it is kept in the checkpoint.
+    the figure to maximise; `save_best` is called when none was higher: of equal ones the last is kept. The
+    folder gets `log.jsonl` and `state.pt`. `facts` are what else must be the same for a training to be
+    continued; `memory` is what the loss carries from step to step: it is kept in the checkpoint.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Trainer:
             figure = self.validate()
         self._log(validation=figure)
         logger.info("step %d of %d: validation %.4f", self.state.step, self.config.steps, figure)
-        if figure > self.state.best:
+        if figure >= self.state.best:
             self.state.best, self.state.best_step = figure, self.state.step
             self.save_best()
 
