@@ -72,7 +72,9 @@ def compare(
 def latencies(
     channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion], k: int
 ) -> dict[str, float]:
-    """Return the median milliseconds of a question asked alone for k passages, by channel and fusion.
+    """Return the median milliseconds of a question asked alone, by channel and fusion.
+
+    A channel is asked for k passages, a fusion for its 10 best, as `hybrid search` does.
 
     All are asked one question before the next comes, so that what else the machine does is shared by them.
     A fusion's channels are searched side by side.
@@ -93,7 +95,7 @@ def latencies(
 
 def _ask(channels: Channels, fusion: Fusion, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, fusion.candidates)
+    return fused_hits(fusion, found, 10)
 
 
 def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:

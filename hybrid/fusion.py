@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from sparta.base.records import ScoredPassage
 
 Ranking = Sequence[ScoredPassage]
 Run = Mapping[str, Ranking]
+Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
 CANDIDATES = 100
 RRF_K = 60
@@ -113,15 +115,24 @@ class Fusion:
 
     def gather(self, rankings: Mapping[str, Ranking]) -> Candidates:
         """Return the candidates of one question with what each channel adds for them before the weight."""
-        cut = [list(rankings.get(name, ()))[: self.candidates] for name in self.weights]
-        ids = list(dict.fromkeys(p.passage_id for ranking in cut for p in ranking))
-        row = {passage_id: i for i, passage_id in enumerate(ids)}
+        return self.gather_columns(
+            {name: ([p.passage_id for p in own], [p.score for p in own]) for name, own in rankings.items()}
+        )
+
+    def gather_columns(self, found: Mapping[str, Columns]) -> Candidates:
+        """Do the same for passage ids and scores in columns."""
+        cut: list[Columns] = []
+        for name in self.weights:
+            own, scores = found.get(name, ((), ()))
+            cut.append((own[: self.candidates], scores[: self.candidates]))
+        ids = list(dict.fromkeys(itertools.chain.from_iterable(own for own, _ in cut)))
+        row = dict(zip(ids, range(len(ids)), strict=True))
         added = np.zeros((len(cut), len(ids)))
-        for column, ranking in zip(added, cut, strict=True):
-            if ranking:
-                own = self._channel(ranking)
-                column[:] = self._least(own)
-                column[[row[p.passage_id] for p in ranking]] = own
+        for column, (own, scores) in zip(added, cut, strict=True):
+            if own:
+                values = self._channel(scores)
+                column[:] = self._least(values)
+                column[[row[passage_id] for passage_id in own]] = values
         return Candidates(ids, added)
 
     def _least(self, own: Scores) -> float:
@@ -131,11 +142,11 @@ class Fusion:
         least = float(own.min())
         return LEAST_OF_EQUALS.get(self.normalization, least) if least == own.max() else least
 
-    def _channel(self, ranking: Ranking) -> Scores:
-        """Return what the channel adds for each of its passages, before the weight."""
+    def _channel(self, scores: Sequence[float]) -> Scores:
+        """Return what the channel adds for each of its passages, best first, before the weight."""
         if self.method == "rrf":
-            return 1 / (self.rrf_k + np.arange(1, len(ranking) + 1))
-        return NORMALIZATIONS[self.normalization](np.array([p.score for p in ranking], dtype=np.float64))
+            return 1 / (self.rrf_k + np.arange(1, len(scores) + 1))
+        return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
     def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, list[ScoredPassage]]:
         """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any, Self
 from hybrid.channels import Channels
 from hybrid.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import ScoredPassage
 from sparta.layout import default_index
 from sparta.search import Hit
 
@@ -84,18 +84,17 @@ class HybridSearcher:
         self.close()
 
 
-def ranking_of(hits: Sequence[Hit]) -> list[ScoredPassage]:
-    """Return passage ids and scores."""
-    return [ScoredPassage(hit.docid, hit.score) for hit in hits]
-
-
 def fused_hits(fusion: Fusion, found: Mapping[str, Sequence[Hit]], k: int) -> list[HybridHit]:
     """Fuse what the channels found for one question."""
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
-    ranks = {name: {hit.docid: i for i, hit in enumerate(found[name], 1)} for name in fusion.weights}
-    hits = {hit.docid: hit for name in reversed(list(fusion.weights)) for hit in found[name]}
-    fused = fusion.fuse({name: ranking_of(found[name]) for name in fusion.weights}, k)
+    columns = {
+        name: ([h.docid for h in found[name]], [h.score for h in found[name]]) for name in fusion.weights
+    }
+    hits: dict[str, Hit] = {}
+    for name in reversed(list(columns)):
+        hits.update(zip(columns[name][0], found[name], strict=True))
+    ranks = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
     return [
         HybridHit(
             docid,
@@ -104,5 +103,5 @@ def fused_hits(fusion: Fusion, found: Mapping[str, Sequence[Hit]], k: int) -> li
             hits[docid].searcher,
             {name: places[docid] for name, places in ranks.items() if docid in places},
         )
-        for docid, score in fused
+        for docid, score in fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k)
     ]
