@@ -130,7 +130,9 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
     """Return the channels to measure and the fusions of them; builds the dense channel if it has to."""
     from hybrid.channels import channels_of
+    from sparta.layout import IndexFolder
 
+    IndexFolder(index).state()  # no index at all is one message, not two
     chosen = given["weights"] is not None or given["base"]
     wanted = weights_of(given) if chosen else {}
     if given["no_dense"] and "dense" in wanted:

@@ -1,1 +1,1 @@
-"""Evaluation of rankings: test sets, measures, significance. Channels and their fusion will stand on it."""
+"""Channels and their fusion; evaluation of rankings: questions, test sets, measures, significance."""

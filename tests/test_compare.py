@@ -186,12 +186,15 @@ def test_the_dense_channel_is_built_where_it_is_missing(
 
 def test_an_index_without_questions(folder: Path) -> None:
     (folder / "questions.jsonl").unlink()
+    (folder / "asked.tsv").write_text("who founded google\t['Larry Page']\n")
     result = run("eval", "--alpha", "1.2", "--index", folder / "index")
     assert result.exit_code == 2
     assert "--dataset" in result.stderr
     assert "building" not in result.stderr
-    result = run("eval", "--index", folder / "none")
-    assert result.exit_code == 2
+    for options in ([], ["--dataset", folder / "asked.tsv"]):
+        result = run("eval", "--index", folder / "none", *options)
+        assert (result.exit_code, result.stderr.count("there is no index here")) == (2, 1)
+        assert "left out" not in result.stderr
 
 
 def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
