@@ -74,8 +74,8 @@ class ChannelBuilder:
                 return store.folder
             if store.folder.name > current and number == max(mine):
                 return store.folder
-        taken = [int(path.name[-6:]) for path in self.place.path.glob("vectors-??????")]
-        return self.place.path / f"vectors-{max(taken, default=0) + 1:06d}"
+        taken = max((number for number, _ in self.place.stores()), default=0)
+        return self.place.path / f"vectors-{taken + 1:06d}"
 
     def fill(
         self,

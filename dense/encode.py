@@ -34,6 +34,7 @@ from sparta.sentences import split_units
 from sparta.shards import stored_record
 
 Advance = Callable[[int], object]
+_LEFT_OVER = ".sparta-*.tmp"  # of a process that was killed while it wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ def encode_vectors(
     encoder = PassageEncoder(model, device, options.dtype)
     manifest = _manifest(encoder, options, str(source))
     done = _open_output(output, manifest, resume=resume)
+    for left_over in output.glob(_LEFT_OVER):
+        left_over.unlink()
     report = VectorReport()
     part, parts = options.part
     try:
@@ -148,7 +151,7 @@ def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> d
 
 def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[int, Path]:
     """Make the folder, or check that it holds the beginning of the same work; the shards that are done."""
-    if not output.exists() or all(p.match(".sparta-*.tmp") for p in output.iterdir()):
+    if not output.exists() or all(p.match(_LEFT_OVER) for p in output.iterdir()):
         output.mkdir(parents=True, exist_ok=True)
         write_manifest(output, fresh)
         return {}
@@ -168,8 +171,6 @@ def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[i
             where=str(output),
             remedy="repeat the original command with --resume, or choose another --output",
         )
-    for left_over in output.glob(".sparta-*.tmp"):  # of a process that was killed while it wrote
-        left_over.unlink()
     return shard_files(output)
 
 

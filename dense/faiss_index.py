@@ -70,9 +70,9 @@ class Parameters:
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
         return Parameters(kind, links=32, build_depth=128) if kind == "hnsw" else Parameters(kind)
 
-    def probes(self, k: int) -> int:
-        """IVF: how many lists are searched."""
-        return min(self.lists, max(8, self.lists // 16, k // 16))
+    def probes(self, k: int, n: int) -> int:
+        """IVF: how many lists are searched, of n vectors."""
+        return min(self.lists, max(self.lists // 16, 40 * k * self.lists // max(1, n)))
 
     def depth(self, k: int) -> int:
         """HNSW: how many candidates are held (efSearch)."""
@@ -201,7 +201,8 @@ class ApproximateSearch:
         asked = int(k * self.widened)
         given: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
         if self.parameters.kind == "ivf":
-            chosen = faiss.SearchParametersIVF(nprobe=self.parameters.probes(asked), **given)
+            probes = self.parameters.probes(asked, self.index.ntotal)
+            chosen = faiss.SearchParametersIVF(nprobe=probes, **given)
         else:
             chosen = faiss.SearchParametersHNSW(efSearch=self.parameters.depth(asked), **given)
         with _threads(threads):
