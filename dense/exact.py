@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from dense.shards import Floats, Rows, VectorFolder
 
 _QUESTIONS = 256
+_IN_MEMORY = 2**32  # bytes
 _SPARE = 16
 _ROUNDING = 2.0**-18  # of a product of lengths: what float32 sums in another order may differ by
 
@@ -31,12 +33,13 @@ class Candidates(Protocol):
 
 
 class ExactSearch:
-    """Multiplies the questions with all rows, block by block, where they lie in their files."""
+    """Multiplies the questions with all rows, in memory where they fit, else from their files."""
 
     exact = True
 
     def __init__(self, vectors: VectorFolder, rows: Rows) -> None:
         self.vectors, self.rows = vectors, rows
+        self._kept: list[Floats] = []
 
     def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
         """As `Candidates` says; threads are those of NumPy's own."""
@@ -47,20 +50,36 @@ class ExactSearch:
             rows[part], scores[part] = self._best(questions[part], k)
         return rows, scores
 
+    def _blocks(self) -> Iterable[Floats]:
+        """All rows as float32; to make them so takes longer than to multiply them, so it is done once."""
+        if 4 * self.vectors.width * len(self.rows) > _IN_MEMORY:
+            return self.vectors.blocks(self.rows)
+        if not self._kept:
+            self._kept = list(self.vectors.blocks(self.rows))
+        return self._kept
+
     def _best(self, questions: Floats, k: int) -> tuple[Rows, Floats]:
         scores = np.full((len(questions), k), -np.inf, np.float32)
         places = np.full((len(questions), k), -1, np.int64)
         start = 0
-        for block in self.vectors.blocks(self.rows):
-            of_block = np.broadcast_to(np.arange(start, start + len(block)), (len(questions), len(block)))
-            every = np.concatenate([scores, questions @ block.T], axis=1)
-            where = np.concatenate([places, of_block], axis=1)
-            best = np.argpartition(every, -k, axis=1)[:, -k:]
-            scores, places = np.take_along_axis(every, best, 1), np.take_along_axis(where, best, 1)
+        for block in self._blocks():
+            of_block = questions @ block.T
+            best = _largest(of_block, k)
+            scores = np.concatenate([scores, np.take_along_axis(of_block, best, 1)], axis=1)
+            places = np.concatenate([places, best + start], axis=1)
+            best = _largest(scores, k)
+            scores, places = np.take_along_axis(scores, best, 1), np.take_along_axis(places, best, 1)
             start += len(block)
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, places = np.take_along_axis(scores, order, 1), np.take_along_axis(places, order, 1)
         return np.where(places < 0, -1, self.rows[places] if len(self.rows) else -1), scores
+
+
+def _largest(scores: Floats, k: int) -> Rows:
+    """Where the k largest numbers of every line stand, in any order; all, where there are fewer."""
+    if scores.shape[1] <= k:
+        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    return np.argpartition(scores, -k, axis=1)[:, -k:]
 
 
 def rank(

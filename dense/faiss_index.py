@@ -17,8 +17,12 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 
 KINDS = ("flat", "ivf", "hnsw")
+# Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms a question
+# (benchmarks/vector_search.py), so up to here it is about as long as a small encoder takes to read the question.
+# Beyond, HNSW: less than a millisecond, and its time hardly grows.
 LARGEST_FLAT = 200_000
 _GPU_K = 2048
+_MEASURED_ON = 100_000
 _TRAINED_ON = 64  # vectors a list, for k-means
 
 
@@ -68,15 +72,15 @@ class Parameters:
         """For n vectors."""
         if kind == "ivf":
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
-        return Parameters(kind, links=32, build_depth=128) if kind == "hnsw" else Parameters(kind)
+        return Parameters(kind, links=32, build_depth=64) if kind == "hnsw" else Parameters(kind)
 
     def probes(self, k: int, n: int) -> int:
         """IVF: how many lists are searched, of n vectors."""
-        return min(self.lists, max(self.lists // 16, 40 * k * self.lists // max(1, n)))
+        return min(self.lists, max(self.lists // 8, 40 * k * self.lists // max(1, n)))
 
-    def depth(self, k: int) -> int:
-        """HNSW: how many candidates are held (efSearch)."""
-        return max(192, 2 * k)
+    def depth(self, k: int, n: int) -> int:
+        """HNSW: how many candidates are held (efSearch), of n vectors; among more, more to find as many."""
+        return int(max(192, 2 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
 
     def as_dict(self) -> dict[str, Any]:
         """For a manifest."""
@@ -204,7 +208,9 @@ class ApproximateSearch:
             probes = self.parameters.probes(asked, self.index.ntotal)
             chosen = faiss.SearchParametersIVF(nprobe=probes, **given)
         else:
-            chosen = faiss.SearchParametersHNSW(efSearch=self.parameters.depth(asked), **given)
+            chosen = faiss.SearchParametersHNSW(
+                efSearch=self.parameters.depth(asked, self.index.ntotal), **given
+            )
         with _threads(threads):
             scores, found = self.index.search(questions, k, params=chosen)
         return found, scores

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import cli._dense
 import cli._sparta
 import dense.building
+import dense.exact
 import dense.faiss_index
 import dense.index
 import dense.search
@@ -179,7 +180,13 @@ def tied() -> np.ndarray:
 
 @pytest.mark.parametrize("search", [ExactSearch, FlatSearch])
 @pytest.mark.parametrize("k", [1, 7, 100, 1000])
-def test_exact_search_is_a_matrix_product(tmp_path: Path, tied: np.ndarray, search: Any, k: int) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_exact_search_is_a_matrix_product(
+    tmp_path: Path, tied: np.ndarray, search: Any, k: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_memory:
+        monkeypatch.setattr(dense.exact, "_IN_MEMORY", 0)
+    monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (37,))
     folder = folder_of(tmp_path / "v", tied)
     rows = np.sort(np.random.default_rng(6).permutation(len(tied))[:300])
     questions = np.random.default_rng(7).integers(-3, 4, (9, 4)).astype(np.float32)

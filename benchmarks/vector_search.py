@@ -1,0 +1,156 @@
+"""Searching 100,000 vectors of real text: NumPy, and FAISS flat, IVF and HNSW with dense's defaults.
+
+    python benchmarks/vector_search.py --passages FILE --model FOLDER [--n 100000] [--vectors FILE] [--quick]
+
+The texts are overlapping windows of the passages, 32 wordpieces each, every window beginning in the middle of
+the one before, so that neighbours are near and hard to tell apart. Questions are first sentences of passages
+that are not among the texts. Recall is that of the exact 100 best. Every contestant answers the same
+questions one by one, on one thread, in the same process; the median counts. Prints a Markdown table. The
+model is a dense model, or any encoder, whose token states are then averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dense import faiss_index
+from dense.encoders import DenseModel
+from dense.exact import Candidates, ExactSearch
+from dense.faiss_index import ApproximateSearch, FlatSearch, Parameters
+from dense.locate import ModelIdentity
+from dense.shards import SHARD_SIZE, VectorFolder, VectorWriter, describe_vectors
+from sparta.base.corpus import CorpusReader
+from sparta.base.records import Passage
+
+WINDOW, STEP = 32, 16
+DEPTH = 100
+QUESTION_BLOCK = 50  # every so many passages one is kept for questions
+
+
+def open_any(folder: str) -> DenseModel:
+    """A dense model, or a new one on a plain encoder."""
+    if "dense" in (Path(folder) / "config.json").read_text(encoding="utf-8"):
+        return DenseModel.load(Path(folder))
+    return DenseModel.from_encoder(folder).eval()
+
+
+def windows(model: DenseModel, passages: Iterator[Passage]) -> Iterator[str]:
+    """Overlapping pieces of the texts."""
+    for passage in passages:
+        offsets = model.tokenizer.encode(passage.text, add_special_tokens=False).offsets
+        for start in range(0, max(1, len(offsets) - STEP), STEP):
+            piece = offsets[start : start + WINDOW]
+            yield passage.text[piece[0][0] : piece[-1][1]]
+
+
+def encode(given: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of n windows and of the questions; kept in --vectors for another time."""
+    kept = Path(given.vectors) if given.vectors else None
+    if kept and kept.is_file():
+        stored = np.load(kept)
+        return stored["texts"][: given.n], stored["questions"][: given.questions]
+    model = open_any(given.model)
+    reader = enumerate(CorpusReader(given.passages))
+    asked: list[Passage] = []
+    texts: list[str] = []
+    for i, passage in reader:
+        if i % QUESTION_BLOCK == 0 and len(asked) < given.questions:
+            asked.append(Passage(passage.passage_id, passage.text.partition(". ")[0]))
+            continue
+        texts += windows(model, iter([passage]))
+        if len(texts) >= given.n and len(asked) >= given.questions:
+            break
+    parts = []
+    started = time.monotonic()
+    for block in itertools.batched(texts[: given.n], SHARD_SIZE):
+        parts.append(model.encode_passages([Passage("", text) for text in block])[:, 0])
+        done = sum(map(len, parts))
+        print(f"\r{done:,} texts, {done / (time.monotonic() - started):.0f} a second", end="", flush=True)
+    print()
+    found = np.concatenate(parts), model.encode_questions([p.text for p in asked])
+    if kept:
+        np.savez(kept, texts=found[0], questions=found[1])
+    return found
+
+
+def store(vectors: np.ndarray, folder: Path) -> VectorFolder:
+    """A folder of shards, as an index holds them."""
+    manifest = describe_vectors(ModelIdentity("benchmark", ""), vectors.shape[1], "float16", "passage")
+    writer = VectorWriter(folder, manifest)
+    for start in range(0, len(vectors), SHARD_SIZE):
+        part = vectors[start : start + SHARD_SIZE]
+        positions = np.arange(start, start + len(part))
+        writer.add(positions, positions.astype(np.uint64), part)
+    return VectorFolder(folder)
+
+
+def measure(search: Candidates, questions: np.ndarray, turns: int) -> tuple[np.ndarray, float]:
+    """The rows found, and milliseconds a question: the median of all questions and turns."""
+    search(questions[:5], DEPTH)
+    times, found = [], []
+    for turn in range(turns):
+        for question in questions:
+            started = time.perf_counter()
+            rows, _ = search(question[None], DEPTH)
+            times.append(time.perf_counter() - started)
+            if not turn:
+                found.append(rows[0])
+    return np.array(found), 1000 * statistics.median(times)
+
+
+def recall(found: np.ndarray, exact: np.ndarray) -> float:
+    """The mean share of the exact rows that were found."""
+    pairs = zip(found, exact, strict=True)
+    return statistics.mean(len(np.intersect1d(a, b)) / len(b) for a, b in pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--passages", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--n", type=int, default=100_000)
+    parser.add_argument("--questions", type=int, default=400)
+    parser.add_argument(
+        "--vectors", help="keep the vectors in this .npz, and take them from it if it is there"
+    )
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="2,000 texts, 20 questions, one turn")
+    given = parser.parse_args()
+    if given.quick:
+        given.n, given.questions, given.turns = 2000, 20, 1
+    texts, questions = encode(given)
+    n, everything = len(texts), np.arange(len(texts))
+    print(f"{n:,} vectors of {texts.shape[1]}, {len(questions)} questions, the best {DEPTH}, one thread")
+    print("| | recall@100 | ms a question | build s | bytes beside the vectors |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        vectors = store(texts, Path(work) / "vectors")
+        exact, ms = measure(ExactSearch(vectors, everything), questions, 1)
+        print(f"| NumPy, exact | 1.0000 | {ms:.2f} | 0.0 | 0 |", flush=True)
+        started = time.monotonic()
+        flat = FlatSearch(vectors, everything)
+        seconds = time.monotonic() - started
+        found, ms = measure(flat, questions, given.turns)
+        print(f"| flat | {recall(found, exact):.4f} | {ms:.2f} | {seconds:.1f} | 0 |", flush=True)
+        for kind in ("ivf", "hnsw"):
+            parameters = Parameters.default(kind, n)
+            started = time.monotonic()
+            index = faiss_index.build(parameters, vectors)
+            seconds = time.monotonic() - started
+            faiss_index.write(index, Path(work) / kind)
+            size = (Path(work) / kind).stat().st_size
+            found, ms = measure(ApproximateSearch(index, parameters, everything), questions, given.turns)
+            chosen = ", ".join(f"{k} {v}" for k, v in parameters.as_dict().items() if v and k != "kind")
+            row = f"{recall(found, exact):.4f} | {ms:.2f} | {seconds:.1f} | {size:,}"
+            print(f"| {kind} ({chosen}) | {row} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
