@@ -18,7 +18,7 @@ from sparta.base.files import atomic_path
 
 KINDS = ("flat", "ivf", "hnsw")
 # Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms a question
-# (benchmarks/vector_search.py), so up to here it is about as long as a small encoder takes to read the question.
+# (benchmarks/vector_search.py): up to here it is about as long as a small encoder takes to read the question.
 # Beyond, HNSW: less than a millisecond, and its time hardly grows.
 LARGEST_FLAT = 200_000
 _GPU_K = 2048
