@@ -265,13 +265,12 @@ class RankingTraining[M: nn.Module, A]:
         paragraphs = [*held.paragraphs, *training.paragraphs[: self.ranking_config.candidates]]
         batch = make_batch(held.paragraphs, random.Random(0), 1_000)
         sentences, whole = self._all_scores(batch.questions, paragraphs)
-        figures = []
+        figures, n = [], batch.n_sentences
         with_sentence = [i for i, g in enumerate(batch.gold_sentence) if g >= 0]
         if with_sentence and sentences.shape[1] > len(paragraphs):
             gold = [batch.gold_sentence[i] for i in with_sentence]
-            others = [batch.also_right(i) for i in with_sentence]
+            others = [frozenset(g for g in batch.right[i] if g < n) for i in with_sentence]
             figures.append(figure(sentences[with_sentence], gold, others))
-        n = batch.n_sentences
         others = [frozenset(g - n for g in own if g >= n) for own in batch.right]
         figures.append(figure(whole, [g - n for g in batch.gold_paragraph], others))
         return float(np.mean(figures))

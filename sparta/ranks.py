@@ -17,15 +17,16 @@ _RECALL = re.compile(r"recall@([1-9]\d*)")
 def ranks(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> torch.Tensor:
     """`(n,) float32`, from 1: of equal scores the last place; infinite for a score of 0, which finds nothing.
 
-    `others` are right too, for the same question, and stand in nobody's way.
+    Infinite too for a score that is no number: a training that diverged has found nothing. `others` are right
+    too, for the same question, and stand in nobody's way.
 
     :param scores: `(n_questions, n_candidates)`.
     """
     own = scores[torch.arange(len(gold)), torch.tensor(gold)]
-    before = scores >= own[:, None]
+    before = ~(scores < own[:, None])
     for row, (answer, right) in enumerate(zip(gold, others, strict=True)):
         before[row, [i for i in right if i != answer and i < scores.shape[1]]] = False
-    return before.sum(1).float().masked_fill(own == 0, float("inf"))
+    return before.sum(1).float().masked_fill((own == 0) | own.isnan(), float("inf"))
 
 
 def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:

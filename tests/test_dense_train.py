@@ -166,6 +166,33 @@ def test_ranks_are_those_of_a_sorted_list() -> None:
             figure_named(name)
 
 
+@pytest.mark.parametrize(("name", "least"), [("rr", 0.0), ("average-rank", -3.0), ("recall@1", 0.0)])
+def test_scores_that_are_no_numbers_find_nothing(name: str, least: float) -> None:
+    """A training that diverged must not be taken for the best there was."""
+    figure = figure_named(name)
+    nothing = torch.full((2, 3), torch.nan)
+    assert figure(nothing, [0, 1], [set(), set()]) == least
+    one = torch.tensor([[torch.nan, 1.0, 0.5]])
+    assert ranks(one, [1], [set()]).tolist() == [2.0]
+
+
+def test_every_sentence_of_training_stands_in_the_way_when_validating(
+    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of right paragraphs are no numbers of sentences."""
+    text = f"{words[0]} {words[1]}"
+    half = len(words[0])
+    spans = ((0, half), (half + 1, len(text)))
+    held = ParagraphSet("made", (Paragraph(text, "", spans, (("where", 0),)),))
+    training = Recipe(encoder=encoder, **USUAL).training([questions_on(words)], tmp_path / "out")
+    n = 2 + 10
+    for better in range(2, n):
+        sentences = torch.full((1, n), 0.1)
+        sentences[0, 0], sentences[0, better] = 1.0, 2.0
+        monkeypatch.setattr(training, "_all_scores", lambda *_, own=sentences: (own, torch.ones(1, 11)))
+        assert training._of_set(held, lambda *given: float(ranks(*given)[0])) == (2 + 11) / 2
+
+
 def test_the_best_is_the_one_of_the_lowest_average_rank(
     encoder: str, words: list[str], tmp_path: Path
 ) -> None:
