@@ -458,7 +458,7 @@ def test_a_new_generation_has_no_channel(
 ) -> None:
     sync(index, str(model))
     other = write_jsonl(index.parent / "o.jsonl", make_records(5, seed=4))
-    done(
+    said = done(
         cli._sparta.main,
         "index",
         "--overwrite",
@@ -469,6 +469,7 @@ def test_a_new_generation_has_no_channel(
         "--index",
         index,
     )
+    assert "the dense channel went with the passages that were replaced: dense index makes another" in said
     assert not has_dense(index)
     assert not list(index.glob("dense-*"))
     result = ran(cli._dense.main, "search", "the moon", "--index", index)
@@ -775,6 +776,23 @@ def test_twice_is_once(index: Path, model: Path) -> None:
     said = done(cli._dense.main, "index", "--index", index, "--kind", "ivf", "--quiet")
     assert f"ivf, {N} vectors of model: encoded 0, taken over 0, forgotten 0" in said
     assert "ivf" in done(cli._dense.main, "index", "--index", index, "--quiet")
+
+
+@pytest.mark.jvm
+def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = VectorWriter.add
+
+    def interrupted(self: VectorWriter, positions: Any, hashes: Any, vectors: Any) -> VectorWriter:
+        if self.next_number == 2:
+            raise KeyboardInterrupt
+        return add(self, positions, hashes, vectors)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VectorWriter, "add", interrupted)
+        result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
+    assert result.exit_code == 130
+    assert result.output == f"interrupted: {2 * SIZE} vectors are kept; the same command goes on\n"
+    assert sync(index, str(model)).encoded == N - 2 * SIZE
 
 
 # ---------------------------------------------------------------- kills
