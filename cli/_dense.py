@@ -118,7 +118,11 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
     type=folder_type,
     help="Folders that dense encode wrote; what they lack is encoded.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a channel of another model.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Make the channel anew, also of another model; vectors of the same model are kept.",
+)
 @encoder_options
 def index(index: Path | None, **given: Any) -> None:
     """Give an index a dense channel, or bring it up to date.

@@ -65,9 +65,14 @@ class ChannelBuilder:
         return store.model.sha256 == self.identity.sha256 and same == wanted
 
     def _store(self, mine: dict[int, VectorFolder]) -> Path:
-        """The folder of vectors to add to: the channel's own, unless most of it is gone, or a newer one."""
+        """The folder of vectors to add to: the channel's own, unless most of it is gone, or a newer one.
+
+        None that lacks a shard: rows would not be where FAISS has them. What it has is taken over.
+        """
         current = self.own.store if self.own else ""
         for number, store in mine.items():
+            if not store.gapless or (store.folder.name == current and not self._counted(store)):
+                continue
             rows = store.rows_of(self.passages.positions, self.hashes)
             used = int((rows >= 0).sum())
             if store.folder.name == current and used >= len(store) * (1 - _MOST_GONE):
@@ -76,6 +81,10 @@ class ChannelBuilder:
                 return store.folder
         taken = max((number for number, _ in self.place.stores()), default=0)
         return self.place.path / f"vectors-{taken + 1:06d}"
+
+    def _counted(self, store: VectorFolder) -> bool:
+        """Whether the channel's own store has all shards that count."""
+        return self.own is None or len(store.shards) >= self.own.shards
 
     def fill(
         self,
@@ -159,7 +168,8 @@ class ChannelBuilder:
         if channel.index_name is None:
             return channel
         old, name = self.own, self.own.index_name if self.own else None
-        if old and name and old.store == channel.store and old.search.kind == channel.search.kind:
+        there = name is not None and (self.place.path / name).is_file()
+        if old and name and there and old.store == channel.store and old.search.kind == channel.search.kind:
             grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
             if not (grown and channel.search.kind == "ivf"):
                 index = faiss_index.read(self.place.path / name)

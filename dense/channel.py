@@ -16,7 +16,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from dense.faiss_index import Parameters
 from dense.locate import ModelIdentity
-from dense.shards import Rows, VectorFolder
+from dense.shards import Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.files import atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
@@ -72,10 +71,6 @@ class ChannelFolder:
         """Whether a channel was finished here."""
         return (self.path / "manifest.json").is_file()
 
-    @cached_property
-    def _damaged_remedy(self) -> str:
-        return f"remove {self.path}, and run: dense index"
-
     def read(self) -> Channel:
         """Read the manifest; none, a broken or a newer one is an IndexStateError."""
         if not self.exists():
@@ -95,15 +90,23 @@ class ChannelFolder:
             raise IndexStateError(
                 f"the manifest is not as expected: {error!r}",
                 where=str(self.path / "manifest.json"),
-                remedy=self._damaged_remedy,
+                remedy="delete this file, and run: dense index, with the --model that it had; vectors stay",
             ) from error
         return Channel(**given)
 
-    def write(self, channel: Channel, facts: dict[str, Any]) -> None:
-        """Replace the manifest."""
+    def is_whole(self, channel: Channel) -> bool:
+        """Whether all files that the manifest names are there; what they hold is not looked at."""
+        store = self.path / channel.store
+        files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
+        files += [self.path / name for name in (channel.rows_name, channel.index_name) if name]
+        return all(path.is_file() for path in files)
+
+    def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
+        """Replace the manifest; without `facts`, what else it told stays."""
+        told = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
         model = channel.model._asdict()
         head = {"kind": KIND, "format_version": FORMAT_VERSION}
-        write_manifest(self.path, {**facts, **asdict(channel), "model": model, **head})
+        write_manifest(self.path, {**told, **asdict(channel), "model": model, **head})
 
     def write_rows(self, channel: Channel, rows: Rows) -> None:
         """Write which rows are searched."""
@@ -120,7 +123,7 @@ class ChannelFolder:
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy=self._damaged_remedy,
+                remedy="delete this file, if it is there, and run: dense index",
             ) from error
         return rows
 
@@ -129,7 +132,8 @@ class ChannelFolder:
         try:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
         except SpartaError as error:
-            error.remedy = self._damaged_remedy
+            damaged = error.where.endswith(".safetensors")
+            error.remedy = "delete this file, and run: dense index" if damaged else "run: dense index"
             raise
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:

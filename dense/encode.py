@@ -127,7 +127,8 @@ def encode_vectors(
                 report.kept += len(block)
             else:
                 positions = np.arange(first, first + len(block), dtype=np.int64)
-                stored = encoder(block).astype(options.precision)
+                with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
+                    stored = encoder(block).astype(options.precision)
                 write_shard(output, VectorShard(number, positions, hashes, stored))
                 report.encoded += len(block)
             if advance:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from dense.shards import Floats, Rows, VectorFolder
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, StorageError
 from sparta.base.files import atomic_path
 
 KINDS = ("flat", "ivf", "hnsw")
@@ -37,7 +37,7 @@ def _faiss() -> Any:
 
 
 def choose_kind(asked: str, n: int) -> str:
-    """The kind for n vectors: the one asked for or, for `auto`, by size. Without FAISS it is flat.
+    """The kind for n vectors: the one asked for or, for `auto`, by size; flat without FAISS, or any vector.
 
     :raises InputError: no such kind, or one that needs FAISS where there is none.
     """
@@ -53,7 +53,7 @@ def choose_kind(asked: str, n: int) -> str:
             f"expected FAISS for an index of kind {asked}, found none installed",
             remedy="pip install 'sparta-search[faiss]', or use --kind flat, which is exact",
         )
-    return asked
+    return asked if n else "flat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,21 @@ def extend(index: Any, vectors: VectorFolder) -> None:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; the file is there whole or not at all."""
+    """Write an index; the file is there whole or not at all.
+
+    :raises StorageError: the disk is full or may not be written.
+    """
     faiss = _faiss()
 
     with atomic_path(path) as temporary:
-        faiss.write_index(index, str(temporary))
+        try:
+            faiss.write_index(index, str(temporary))
+        except RuntimeError as error:  # FAISS does not say what the system said
+            raise StorageError(
+                f"cannot be written: {str(error).splitlines()[0]}",
+                where=str(path),
+                remedy="free space, or move the index to a disk that has it, and repeat the command",
+            ) from error
 
 
 def read(path: Path) -> Any:

@@ -63,7 +63,7 @@ def sync(
     :param model: folder, hub id, or None for the channel's own, that of `vectors`, or the shipped one
     :param kind: auto, flat, ivf or hnsw; None for the channel's own, or auto
     :param device: and `dtype`, of the encoder
-    :param overwrite: replace a channel of another model
+    :param overwrite: make the channel anew, also of another model; vectors of the same model are kept
     :param expect: is told how many vectors are missing, before `advance` is called with how many were got
     :raises IndexStateError: no finished index, another model than the channel's, another process writing.
     :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
@@ -78,11 +78,11 @@ def sync(
         before = place.read() if place.exists() else None
         sources = [open_finished(path) for path in vectors]
         identity = _chosen_model(model, before, sources, overwrite=overwrite)
-        own = before if before and before.model.sha256 == identity.sha256 else None
+        own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
         asked = kind or (before.asked if before else "auto")
-        if own and _settled(own, asked, commit_of(folder.lucene_path(live))):
+        if own and _settled(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
             if own.model != identity:
-                place.write(replace(own, model=identity), {"unit": live.unit})
+                place.write(replace(own, model=identity))
             return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
         for source in sources:
             _must_fit(source, identity, live)

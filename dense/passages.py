@@ -32,7 +32,11 @@ def commit_of(path: Path) -> str:
                 remedy="finish it with: sparta index … --resume",
             )
         newest = commits[max(commits)]
-        return f"{newest.name}-{int(record_hashes([newest.read_bytes().hex()])[0]):016x}"
+        try:
+            data = newest.read_bytes()
+        except FileNotFoundError:  # a writer replaced it just now
+            return commit_of(path)
+        return f"{newest.name}-{int(record_hashes([data.hex()])[0]):016x}"
 
 
 class LivePassages:

@@ -50,7 +50,7 @@ class DenseSearcher:
         first = self._newest()
         try:
             self._open(*first)
-        except SpartaError:
+        except (SpartaError, FileNotFoundError):
             again = self._newest()  # a writer ended just now and removed what was chosen
             if again == first:
                 raise
@@ -99,7 +99,7 @@ class DenseSearcher:
             raise IndexStateError(
                 f"expected a vector of each of {len(live)} passages, found {len(rows)}",
                 where=str(self.vectors.folder.parent),
-                remedy="build the dense channel again: dense index --overwrite",
+                remedy="make the dense channel anew: dense index --overwrite",
             )
         else:
             docids = live.docids
@@ -126,7 +126,11 @@ class DenseSearcher:
         from sparta.neural.encoding import pick_device
 
         made_with = self.vectors.model
-        found = identify(self.model_name)
+        try:
+            found = identify(self.model_name)
+        except SpartaError as error:
+            error.remedy = "name the place where this model lies now: dense index --model FOLDER"
+            raise
         if found.sha256 != made_with.sha256:
             raise IndexStateError(
                 f"expected the model that the dense channel was made with ({made_with.sha256[:12]}…), found"

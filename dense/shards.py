@@ -92,7 +92,10 @@ def shard_files(folder: Path) -> dict[int, Path]:
 def write_shard(folder: Path, shard: VectorShard) -> None:
     """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
     path = shard_path(folder, shard.number)
-    check_finite(shard.vectors, str(path), f"use a model and a precision without overflow ({PRECISIONS[1]})")
+    most = np.finfo(shard.vectors.dtype).max
+    check_finite(
+        shard.vectors, str(path), f"use a model whose numbers {shard.vectors.dtype} holds (up to {most:g})"
+    )
     facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": shard.vectors}
     atomic_write(path, save(tensors, metadata={"shard": json.dumps(facts)}))
@@ -182,6 +185,11 @@ class VectorFolder:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @property
+    def gapless(self) -> bool:
+        """Whether shards 0, 1, … are all there, so that rows stay where they are when more are added."""
+        return [shard.number for shard in self.shards] == list(range(len(self.shards)))
 
     @cached_property
     def positions(self) -> Rows:

@@ -1,0 +1,146 @@
+"""A dense channel that lost a file, or all its passages: what it says, and that it is made whole again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cli._sparta
+import dense.building
+from dense.channel import ChannelFolder
+from dense.encoders import DenseConfig, DenseModel
+from dense.index import sync
+from dense.passages import LivePassages, commit_of
+from dense.search import DenseSearcher
+from dense.shards import shard_path
+from sparta.base.errors import SpartaError
+from sparta.index import delete_passages
+from sparta.inputs import InputLayout
+from sparta.layout import IndexFolder
+
+pytestmark = pytest.mark.jvm
+N = 30
+QUESTIONS = ["the moon of the earth", "old city"]
+
+
+@pytest.fixture
+def model(make_tiny_model: Callable[..., Any], tmp_path: Path) -> str:
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def index(
+    make_records: Any,
+    write_jsonl: Any,
+    tiny_model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    monkeypatch.setattr(dense.building, "SHARD_SIZE", 8)
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(N, seed=1, prefix="n"))
+    command = ["index", "--corpus", corpus, "--model", tiny_model_folder, "--index", tmp_path / "index"]
+    result = CliRunner().invoke(cli._sparta.main, [str(part) for part in command])
+    assert result.exit_code == 0, result.output
+    return tmp_path / "index"
+
+
+def place_of(index: Path) -> ChannelFolder:
+    return ChannelFolder(next(index.glob("dense-*")))
+
+
+def rankings(index: Path) -> dict[str, list[Any]]:
+    with DenseSearcher(index) as searcher:
+        found = searcher.batch_search(QUESTIONS, QUESTIONS, N)
+    return {q: [(hit.docid, hit.score) for hit in hits] for q, hits in found.items()}
+
+
+def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
+    """The same passages with the same scores, but for what other batches round differently."""
+    for question, hits in wanted.items():
+        assert dict(found[question]) == pytest.approx(dict(hits), abs=0.03)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, number: int) -> None:
+    """Rows of a folder with a gap, or with another last shard, are not where FAISS has them."""
+    sync(index, model, kind=kind)
+    wanted, place = rankings(index), place_of(index)
+    shard_path(place.path / "vectors-000001", number).unlink()
+    with pytest.raises(SpartaError, match=r"1 of 4 shards are missing[^;]*run: dense index$"):
+        rankings(index)
+    lost = 8 if number < 3 else N - 24
+    report = sync(index)
+    assert (report.encoded, report.taken) == (lost, N - lost)
+    assert_alike(rankings(index), wanted)
+    assert sync(index).unchanged
+
+
+@pytest.mark.parametrize("name", ["rows-000001.npy", "search-000001.faiss", "manifest.json"])
+def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
+    sync(index, model, kind="hnsw")
+    wanted, place = rankings(index), place_of(index)
+    (place.path / name).unlink()
+    with pytest.raises(SpartaError):
+        rankings(index)
+    report = sync(index, model, kind="hnsw")
+    assert (report.encoded, report.unchanged) == (0, False)
+    assert_alike(rankings(index), wanted)
+
+
+def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: str) -> None:
+    sync(index, model, kind="hnsw")
+    wanted, before = rankings(index), place_of(index).read()
+    report = sync(index, kind="hnsw", overwrite=True, model=model)
+    assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
+    assert place_of(index).read().serial == before.serial + 1
+    assert_alike(rankings(index), wanted)
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_an_index_without_passages(index: Path, model: str, kind: str) -> None:
+    delete_passages(IndexFolder(index), [f"n{i}" for i in range(N)])
+    assert sync(index, model, kind=kind).passages == 0
+    assert rankings(index) == {q: [] for q in QUESTIONS}
+    assert sync(index).unchanged
+
+
+def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_path: Path) -> None:
+    sync(index, model)
+    told = json.loads((place_of(index).path / "manifest.json").read_text())
+    moved = Path(model).rename(tmp_path / "moved")
+    with pytest.raises(SpartaError, match="dense index --model FOLDER"):
+        rankings(index)
+    assert sync(index, str(moved)).unchanged
+    now = json.loads((place_of(index).path / "manifest.json").read_text())
+    assert now == {**told, "model": {**told["model"], "name": str(moved)}}
+    assert rankings(index)
+
+
+def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lucene removes the old commit's file when the new one is there."""
+    folder = IndexFolder(index)
+    live = folder.state().live
+    assert live is not None
+    path, read = folder.lucene_path(live), Path.read_bytes
+
+    def replaced(self: Path) -> bytes:
+        if self.name.startswith("segments_"):
+            monkeypatch.setattr(Path, "read_bytes", read)
+            delete_passages(folder, ["n1"])
+        return read(self)
+
+    before = commit_of(path)
+    monkeypatch.setattr(Path, "read_bytes", replaced)
+    found = commit_of(path)
+    assert found == commit_of(path) != before
+    with LivePassages(path, live.language) as passages:
+        assert (passages.commit, len(passages)) == (found, N - 1)
