@@ -89,7 +89,7 @@ loop_options = options(
         "teachers",
         multiple=True,
         metavar="bm25|FOLDER|ID[=WEIGHT]",
-        help="Learn the scores of BM25 and of bi-encoders too; several are added up.",
+        help="Learn the scores of BM25, bi-encoders and SPARTA models too; several are added up.",
     ),
     click.option(
         "--mine-every",

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch.nn import functional
 
 from sparta.base.records import Passage
-from sparta.model import load_encoder
+from sparta.locate import model_folder
+from sparta.model import SpartaModel, load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.tokenize import QueryTokenizer, load_tokenizer
 from sparta.traindata import Bm25, ParagraphSet, bag_matrix, name_and_weight
@@ -22,11 +24,14 @@ BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
 COSINE_SCALE = 20.0
 _LONGEST = 256
+_TERMS = 500
 _TOKEN_BUDGET = 4096
 
 
 class Teacher(Protocol):
-    """Scores candidates for questions."""
+    """Scores candidates for questions; `reads_context` says whether it reads a sentence in its context."""
+
+    reads_context: bool
 
     @property
     def name(self) -> str:
@@ -42,12 +47,13 @@ class Teacher(Protocol):
 class Mixture:
     """The weighted sum of several teachers' scores, divided by a temperature.
 
-    Teachers read a sentence without its context. What they say of the whole context is added: it tells a
+    What teachers that read a sentence without its context say of the whole context is added: it tells a
     sentence that lacks the words of the question, because the sentence before has them, from a stranger.
     """
 
     teachers: Sequence[tuple[Teacher, float]]
     temperature: float = 2.0
+    reads_context = True
 
     @property
     def name(self) -> str:
@@ -56,25 +62,30 @@ class Mixture:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`."""
-        around = [(c.title, c.context) for c in candidates]
-        contexts = list(dict.fromkeys(one for one in around if one[1]))
-        column = {one: i for i, one in enumerate(contexts)}
-        texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
-        scores = self._summed(questions, texts)
-        own, whole = scores[:, : len(candidates)], scores[:, len(candidates) :]
-        inside = [i for i, one in enumerate(around) if one in column]
-        own[:, inside] += whole[:, [column[around[i]] for i in inside]]
-        return own / self.temperature
+        parts = [weight * _with_contexts(one, questions, candidates) for one, weight in self.teachers]
+        return torch.stack(parts).sum(0) / self.temperature
 
-    def _summed(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
-        parts = [weight * one.scores(questions, candidates) for one, weight in self.teachers]
-        return torch.stack(parts).sum(0)
+
+def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+    """Scores of the candidates plus, unless the teacher reads them itself, those of their contexts."""
+    if teacher.reads_context:
+        return teacher.scores(questions, candidates)
+    around = [(c.title, c.context) for c in candidates]
+    contexts = list(dict.fromkeys(one for one in around if one[1]))
+    column = {one: i for i, one in enumerate(contexts)}
+    texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
+    scores = teacher.scores(questions, texts)
+    own, whole = scores[:, : len(candidates)], scores[:, len(candidates) :]
+    inside = [i for i, one in enumerate(around) if one in column]
+    own[:, inside] += whole[:, [column[around[i]] for i in inside]]
+    return own
 
 
 class LexicalTeacher:
     """BM25 over wordpieces, with the document frequencies and the mean length of the training texts."""
 
     name = BM25
+    reads_context = False
 
     def __init__(self, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> None:
         texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
@@ -95,6 +106,8 @@ class DenseTeacher:
     to others. Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of
     [CLS], and questions then get bge's prefix.
     """
+
+    reads_context = False
 
     def __init__(self, name: str, *, prefix: str = QUERY_PREFIX, device: str | None = None) -> None:
         self.name = Path(name).name
@@ -143,6 +156,40 @@ class DenseTeacher:
         return functional.normalize(pooled, dim=1).cpu()
 
 
+class SpartaTeacher:
+    """A SPARTA model, by the strongest terms of each candidate; vectors of those that come again are kept."""
+
+    reads_context = True
+
+    def __init__(self, name: str, *, device: str | None = None) -> None:
+        self.name = Path(name).name
+        self.model = SpartaModel.load(model_folder(name)).to(device or "cpu")
+        self._known: dict[tuple[str, str, str, int], scipy.sparse.csr_matrix] = {}
+
+    @torch.no_grad()
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`: eq. 9 over the strongest terms, in units of term weight."""
+        keys = [(c.title, c.context, c.text, c.start) for c in candidates]
+        new = {key: c for key, c in zip(keys, candidates, strict=True) if key not in self._known}
+        if new:
+            rows = self.model.encode_document(list(new.values()), max_active_dims=_TERMS)
+            self._known |= {key: rows[i] for i, key in enumerate(new)}
+        columns = scipy.sparse.vstack([self._known[key] for key in keys], format="csr").T
+        found = self.model.encode_query(list(questions)) @ columns
+        return torch.from_numpy(found.toarray().astype(np.float32))
+
+
+def _is_sparta(name: str) -> bool:
+    """Whether a folder holds a SPARTA model of ours."""
+    path = Path(name)
+    if not path.is_dir():
+        return False
+    try:
+        return "sparta" in json.loads((model_folder(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
 def _pools_by_mean(name: str) -> bool:
     from transformers.utils.hub import cached_file
 
@@ -161,6 +208,12 @@ def open_teacher(
     teachers: list[tuple[Teacher, float]] = []
     for given in names:
         name, factor = name_and_weight(given, "TEACHER")
-        one = LexicalTeacher(sets, tokenizer) if name == BM25 else DenseTeacher(name, device=device)
+        one: Teacher
+        if name == BM25:
+            one = LexicalTeacher(sets, tokenizer)
+        elif _is_sparta(name):
+            one = SpartaTeacher(name, device=device)
+        else:
+            one = DenseTeacher(name, device=device)
         teachers.append((one, factor))
     return Mixture(teachers) if teachers else None

@@ -997,3 +997,24 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     np.testing.assert_allclose(
         mixture.scores(asked, inside), expected, rtol=1e-4, err_msg="context counts too"
     )
+
+
+def test_a_sparta_model_teaches(tiny_model_folder):
+    """Its scores are those of its own vectors, sentences in their contexts, the second time too."""
+    from sparta.base.records import Passage
+    from sparta.load import load_model
+    from sparta.teachers import Mixture, open_teacher
+    from sparta.tokenize import QueryTokenizer, load_tokenizer
+
+    text = "the moon of the earth. larry page founded google."
+    sentences = [Passage("", text[:22], "t", text, 0, 22), Passage("", text[23:], "t", text, 23, len(text))]
+    candidates = [*sentences, Passage("", text, "t")]
+    asked = ["moon moon", "google house"]
+    mixture = open_teacher([f"{tiny_model_folder}=3"], [], QueryTokenizer(load_tokenizer(tiny_model_folder)))
+    assert isinstance(mixture, Mixture)
+    model = load_model(tiny_model_folder)
+    expected = (model.encode_query(asked) @ model.encode_document(candidates).T).toarray() * 3 / 2
+    assert expected.std() > 0
+    np.testing.assert_allclose(mixture.scores(asked, candidates), expected, rtol=1e-4)
+    np.testing.assert_allclose(mixture.scores(asked, candidates[:1]), expected[:, :1], rtol=1e-4)
+    assert mixture.name == f"3 {tiny_model_folder.name}"
