@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import unreadable
@@ -171,6 +172,18 @@ write_options = options(
     click.option("--commit-seconds", type=click.FloatRange(0), default=30.0, hidden=True),
     click.option("--quiet", is_flag=True, help="No progress bar."),
 )
+
+
+def typed(*names: str) -> list[str]:
+    """Of these parameters, the options that stand on the command line itself, as they are spelled."""
+    context = click.get_current_context(silent=True)
+    known = context.command.params if context else []
+    return [
+        parameter.opts[0]
+        for parameter in known
+        if context and parameter.name in names
+        if context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def devices_of(text: str | None) -> tuple[str, ...]:

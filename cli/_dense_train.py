@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import counted, file_type, folder_type, index_option, options
+from cli._args import counted, file_type, folder_type, index_option, options, typed
 from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
 from sparta.base.errors import InputError
 
@@ -151,6 +151,13 @@ def _recipe(given: dict[str, Any]) -> dict[str, Any]:
     for names, found in together.items():
         if found:
             raise InputError(f"expected one of {names}, found both", remedy="leave one out")
+    alone = given["alone"] or given["pooling"] == "cls"
+    needed = [(option, "--routing") for option in typed("experts", "period") if not given["routing"]]
+    learned = given["routing"] in ("seq", "tok")
+    needed += [(option, "--routing seq or tok") for option in typed("entropy") if not learned]
+    needed += [(o, "--alone or --pooling cls") for o in typed("separate_title") if not alone]
+    for option, wanted in needed:
+        raise InputError(f"expected {wanted} with {option}, found neither", remedy=f"leave {option} out")
     recipe = {k: v for k, v in given.items() if k not in ("two_encoders", "dot", "routing")}
     return {
         **recipe,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import Text, counted, dumps, file_type, folder_type, form_option, threads_option
+from cli._args import Text, counted, dumps, file_type, folder_type, form_option, threads_option, typed
 from cli._fusion_args import (
     alpha_option,
     asked_of,
@@ -16,6 +16,7 @@ from cli._fusion_args import (
     folder_of,
     fusion_of,
     fusion_options,
+    given_weights,
     notes,
     print_table,
     question_options,
@@ -109,9 +110,13 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
     from hybrid.compare import compare_runs, compare_table, leave_run, named_runs
-    from hybrid.fusion import parse_weights
 
-    if not (qrels and given["runs"]) or len(runs) < 2 or given["datasets"]:
+    if others := typed("index", "datasets", "sample", "matches", "base", "no_dense"):
+        raise InputError(
+            f"expected runs, or channels of an index, found --runs or --qrels with {', '.join(others)}",
+            remedy=f"leave {others[0]} out, or --runs and --qrels",
+        )
+    if not (qrels and given["runs"]) or len(runs) < 2:
         raise InputError(
             "expected several --runs with --qrels, or neither of them",
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
@@ -119,7 +124,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     named = named_runs(runs)
     weights = {name: given["alpha"] if i else 1.0 for i, name in enumerate(named)}
     if given["weights"] is not None:
-        weights = parse_weights(given["weights"], list(named))
+        weights = given_weights(given["weights"], list(named))
     fusion = fusion_of(weights, given)
     compared, fused = compare_runs(named, qrels, fusion)
     if given["output_runs"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import Decorator, index_option, options
+from cli._args import Decorator, index_option, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
     """How to fuse these channels, as the options say."""
     from hybrid.fusion import Fusion
 
+    if given["method"] == "rrf" and typed("normalization"):
+        raise InputError(
+            "expected --method linear for --normalization, found rrf, which adds ranks",
+            remedy="leave one of them out",
+        )
     return Fusion(
         weights,
         method=given["method"],
@@ -93,11 +98,22 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
 def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
     """Return the weights that were given, or base (sparta, unless another is given) and α."""
     from hybrid.channels import CHANNELS
-    from hybrid.fusion import parse_weights
 
     if given["weights"] is not None:
-        return parse_weights(given["weights"], CHANNELS)
+        return given_weights(given["weights"], CHANNELS)
     return {given["base"] or "sparta": 1.0, "bm25": given["alpha"]}
+
+
+def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
+    """Read --weights, which stand in place of --base and --alpha."""
+    from hybrid.fusion import parse_weights
+
+    if others := typed("base", "alpha"):
+        raise InputError(
+            f"expected --weights or {' and '.join(others)}, found both",
+            remedy="leave one of them out: --weights names every channel with its weight",
+        )
+    return parse_weights(text, known)
 
 
 def folder_of(given: Mapping[str, Any]) -> Path:

@@ -12,8 +12,7 @@ from dense.encoders import DenseModel
 from dense.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
-from sparta.neural.encoding import pick_device
-from sparta.neural.trainer import process_group, wait_for_all
+from sparta.neural.trainer import process_group, training_device, wait_for_all
 from sparta.ranking import check_output
 from sparta.train import TrainResult
 from sparta.traindata import ParagraphSet, mine
@@ -65,7 +64,7 @@ def _mined(training: DenseTraining, output: Path, plan: Recipe) -> list[Near]:
     """P2 of each set, found by the best model of stage one; what is on disk is read."""
     path = output / MINED
     if not path.exists():
-        model = DenseModel.load(output / "stage-1" / "best").to(pick_device(plan.device))
+        model = DenseModel.load(output / "stage-1" / "best").to(training_device(plan.device))
         near = [
             mine(one, exact_scorer(model, [p.whole() for p in one.paragraphs]), DEPTH).near
             for one in training.sets

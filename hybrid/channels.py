@@ -112,10 +112,11 @@ class Channels:
         return {name: mine if name == own else others[name].result() for name in tasks}
 
     def close(self) -> None:
-        """Let go of the index and of the threads."""
+        """Let go of the index and of the threads. Closing again does nothing."""
         for searcher in self.searchers.values():
             searcher.close()
-        for thread in self._threads.values():
+        while self._threads:
+            _, thread = self._threads.popitem()
             thread.submit(leave_thread)
             thread.shutdown()
 

@@ -118,7 +118,7 @@ def _known(name: str, queries: Path, qrels: Path) -> Asked:
             where=str(queries),
             remedy="give them answers, or qrels beside them",
         )
-    return Asked(name, asked, judged)
+    return Asked(name, asked, {q.query_id: judged[q.query_id] for q in asked if q.query_id in judged})
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> Asked:

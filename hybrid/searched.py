@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from sparta.search import Hit
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
 _AT_ONCE = 500
+_CUTOFF = re.compile(r"@(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,10 @@ def measures_of(asked: Asked) -> list[str]:
     return [*by_answer, *(MEASURES if asked.qrels else ())]
 
 
-def depth_of(fusion: Fusion) -> int:
+def depth_of(fusion: Fusion, measure: str = "") -> int:
     """Return how many passages of each channel are ranked: all candidates, and what is measured."""
-    return max(fusion.candidates, *RECALL_AT)
+    cutoff = _CUTOFF.search(measure)
+    return max(fusion.candidates, *RECALL_AT, int(cutoff[1]) if cutoff else 0)
 
 
 def search_all(channels: Channels, asked: Asked, depth: int, threads: int = 2) -> Searched:

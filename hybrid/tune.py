@@ -102,7 +102,7 @@ def tune(
     tried = {given: {**fusion.weights, **dict(zip(tuned, given, strict=True))} for given in grid}
     values: list[Mapping[Weights, Mapping[str, float]]] = []
     for asked in sets:
-        searched = search_all(channels, asked, depth_of(fusion), threads)
+        searched = search_all(channels, asked, depth_of(fusion, measure), threads)
         values.append(_values(searched, fusion, measure, tried))
     means = {weights: [fmean(own[weights].values()) for own in values] for weights in grid}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
@@ -113,7 +113,7 @@ def _values(
     searched: Searched, fusion: Fusion, measure: str, tried: Mapping[Weights, Mapping[str, float]]
 ) -> dict[Weights, Mapping[str, float]]:
     """Return {weights: {query id: value}}."""
-    candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion)
+    candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion, measure)
     found: dict[Weights, Mapping[str, float]] = {}
     for given, weights in tried.items():
         run = {q: own.ranked(list(weights.values()), depth) for q, own in candidates.items()}

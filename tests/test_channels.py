@@ -142,6 +142,13 @@ def test_a_channel_that_does_not_open_lets_the_others_go(channels: Make) -> None
     assert threading.active_count() == before
 
 
+def test_closing_again_does_nothing(channels: Make) -> None:
+    channels(bm25=lambda: Fake(FOUND["bm25"]), sparta=lambda: Fake(FOUND["sparta"]))
+    opened = Channels(Path("nowhere"), ["bm25", "sparta"])
+    opened.close()
+    opened.close()
+
+
 def test_an_unknown_channel() -> None:
     with pytest.raises(InputError, match="expected a channel of bm25, sparta, dense, found 'splade'"):
         open_channel(Path("nowhere"), "splade")

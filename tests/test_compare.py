@@ -148,6 +148,9 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         ["--base", "splade"],
         ["--method", "sum"],
         ["--no-dense", "--base", "dense"],
+        ["--weights", "bm25=1,dense=1", "--alpha", "1"],
+        ["--weights", "bm25=1,dense=1", "--base", "sparta"],
+        ["--method", "rrf", "--normalization", "zscore"],
         ["--match", "fuzzy"],
         ["--match", "other=regex"],
     ):
@@ -303,6 +306,8 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         [named],
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--dataset", folder],
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--weights", "dense=1"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--sample", "1"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--no-dense"],
         ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
         ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
     ):

@@ -162,3 +162,12 @@ def test_a_sample_keeps_the_judgments_of_its_questions(tmp_path: Path) -> None:
     few = questions_of(tmp_path).sample(4)
     assert set(few.qrels) == {q.query_id for q in few.queries}
     assert few.answers == {}
+
+
+def test_judgments_of_questions_that_are_not_asked_do_not_count(tmp_path: Path) -> None:
+    """Of them nothing can be found, and they would lower every mean."""
+    (tmp_path / "questions.jsonl").write_text('{"_id": "1", "text": "who"}\n{"_id": "2", "text": "what"}\n')
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n3\tb\t1\n")
+    asked = questions_of(tmp_path)
+    assert [q.query_id for q in asked.queries] == ["1"]
+    assert asked.qrels == {"1": {"a": 1}}

@@ -147,6 +147,22 @@ def test_one_set_is_cross_validated() -> None:
     assert rows[-1][1] == pytest.approx(100 * fmean(values))
 
 
+def test_as_deep_as_is_measured() -> None:
+    """A recall at 200 of rankings of 100 would be one at 100."""
+    depths: list[int] = []
+
+    class Measured(Made):
+        def batch_search(self, texts: Any, qids: Any, k: int, threads: int = 1) -> Any:
+            depths.append(k)
+            return super().batch_search(texts, qids, k, threads)
+
+    for measure in ("answer_recall@200", "R@50", "RR"):
+        asked, runs = made_up(4, 20, answers=True)
+        made = Measured(runs, names=("dense", "bm25"))
+        tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0), measure)
+    assert depths == [200, 100, 100]
+
+
 def test_two_weights_each_with_each() -> None:
     asked, runs = made_up(4, 20)
     made = Made(runs, names=("dense", "bm25", "sparta"))
