@@ -66,8 +66,8 @@ def _mined(training: DenseTraining, output: Path, plan: Recipe) -> list[Near]:
     if not path.exists():
         model = DenseModel.load(output / "stage-1" / "best").to(training_device(plan.device))
         near = [
-            mine(one, exact_scorer(model, [p.whole() for p in one.paragraphs]), DEPTH).near
-            for one in training.sets
+            mine(one, exact_scorer(model, texts), DEPTH, above=training.found_above).near
+            for one, texts in ((one, [p.whole() for p in one.paragraphs]) for one in training.sets)
         ]
         if not process_group()[0]:
             atomic_write(path, json.dumps(near).encode())

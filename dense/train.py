@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -59,6 +60,8 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
 
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
     """One training run of a dual encoder or a Poly-Encoder."""
+
+    found_above = -math.inf
 
     def __init__(
         self,

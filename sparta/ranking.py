@@ -65,8 +65,11 @@ class RankingConfig:
 class RankingTraining[M: nn.Module, A]:
     """One training run: batches, loss, validation. A subclass says how questions and candidates are scored.
 
-    `M` is the model, `A` what questions become before they are scored.
+    `M` is the model, `A` what questions become before they are scored. What scores `found_above` or less is
+    not found.
     """
+
+    found_above = 0.0
 
     def __init__(
         self,
@@ -181,7 +184,10 @@ class RankingTraining[M: nn.Module, A]:
         self._mined_at = due
         path = self.folder / f"mined-{due:04d}.json"
         if not path.exists():
-            self.sets = [mine(s, self.scorer([p.whole() for p in s.paragraphs])) for s in self.sets]
+            self.sets = [
+                mine(s, self.scorer([p.whole() for p in s.paragraphs]), above=self.found_above)
+                for s in self.sets
+            ]
             self.model.train()
             if not process_group()[0]:
                 atomic_write(path, json.dumps([s.near for s in self.sets]).encode())

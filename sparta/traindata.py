@@ -329,11 +329,13 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 # ---------------------------------------------------------------- mined negatives
 
 
-def mine(one: ParagraphSet, score: Scorer, depth: int = 8) -> ParagraphSet:
+def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
     """Return the set with mined negatives: paragraphs that score high for another's questions.
 
     :param score: gives `(n_questions, n_paragraphs)` for some questions.
     :param depth: how many are kept for each paragraph, over all its questions.
+    :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
+        negative and yet the highest, so for these it is −∞.
     """
     asked = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
     right = _right_for(one.paragraphs)
@@ -345,8 +347,8 @@ def mine(one: ParagraphSet, score: Scorer, depth: int = 8) -> ParagraphSet:
         columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
             for other in chosen:
-                if row[other] > 0 and other not in right[own]:
-                    best[own][other] = max(best[own].get(other, 0.0), float(row[other]))
+                if row[other] > above and other not in right[own]:
+                    best[own][other] = max(best[own].get(other, above), float(row[other]))
     near = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
     return replace(one, near=tuple(near))
 

@@ -314,7 +314,7 @@ def test_two_stages_resume_as_if_never_stopped(
             raise KeyboardInterrupt
         return original(self, step)
 
-    def interrupted(*_: Any) -> Any:
+    def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -359,8 +359,9 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
         assert first.paragraphs == second.paragraphs
         vectors = model.encode_passages([p.whole() for p in first.paragraphs])[:, 0]
         scores = model.encode_questions([p.questions[0][0] for p in first.paragraphs]) @ vectors.T
+        assert (scores < 0).any(), "a negative score is a score"
         for i, (p1, near) in enumerate(zip(first.near, second.near, strict=True)):
-            p2 = {j for j in range(len(scores)) if j != i and scores[i, j] > 0}
+            p2 = set(range(len(scores))) - {i}
             assert set(near) == (p2 | set(p1) if sets == 1 else p2)
         assert second.near_share == (0.5 if sets == 1 else 1.0)
     assert result.folder == tmp_path / "out" / "best"
