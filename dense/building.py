@@ -50,7 +50,7 @@ class ChannelBuilder:
         dtype: str,
     ) -> None:
         self.place, self.own, self.identity, self.unit = place, own, identity, unit
-        self.passages, self.hashes = passages, passages.hashes()
+        self.passages, self.hashes = passages, passages.hashes(unit)
         self.device, self.dtype = device, dtype
         self.encoded = self.taken = self.forgotten = 0
         self._encoder: PassageEncoder | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import numpy as np
 
 from dense.encoders import DenseModel
 from dense.locate import dense_model_folder, identify, vector_width
+from dense.passages import is_sentence
 from dense.shards import (
     FORMAT_VERSION,
     KIND,
     SHARD_SIZE,
     Floats,
+    Hashes,
     VectorShard,
     check_finite,
     describe_vectors,
     open_shard,
     record_hashes,
+    sentence_hashes,
     shard_files,
     write_shard,
 )
@@ -30,7 +34,7 @@ from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.encode import blocks_of
 from sparta.neural.encoding import pick_device, pick_dtype
-from sparta.sentences import split_units
+from sparta.sentences import sentence_splitter, split_units
 from sparta.shards import stored_record
 
 Advance = Callable[[int], object]
@@ -121,7 +125,7 @@ def encode_vectors(
             if number % parts != part:
                 report.elsewhere += len(block)
                 continue
-            hashes = record_hashes([stored_record(p) for p in block])
+            hashes = _hashes(block, options)
             if number in done:
                 _check_same(done[number], hashes)
                 report.kept += len(block)
@@ -139,6 +143,22 @@ def encode_vectors(
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts
+
+
+def _hashes(block: Sequence[Passage], options: VectorOptions) -> Hashes:
+    """As `LivePassages.hashes` has them, of what an index of this corpus will store."""
+    around = np.zeros(len(block), np.uint64)
+    if options.unit == "sentence":
+        for row, passage in enumerate(block):
+            if is_sentence(passage.record):
+                around[row] = _sum_of_sentences(passage.context, options.language)
+    return record_hashes([stored_record(p) for p in block]) + around
+
+
+@lru_cache(maxsize=4)
+def _sum_of_sentences(text: str, language: str) -> np.uint64:
+    spans = sentence_splitter(language)(text)
+    return np.add.reduce(sentence_hashes((start, text[start:end]) for start, end in spans))
 
 
 def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,10 +81,6 @@ class Parameters:
     def depth(self, k: int, n: int) -> int:
         """HNSW: how many candidates are held (efSearch), of n vectors; among more, more to find as many."""
         return int(max(192, 2 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a manifest."""
-        return asdict(self)
 
 
 def build(parameters: Parameters, vectors: VectorFolder) -> Any:

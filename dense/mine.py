@@ -23,7 +23,6 @@ from sparta.search import Hit, Searcher
 from sparta.trainfiles import DPR_FORM
 
 BM25 = "bm25"
-CHANNELS = (BM25, "dense", "sparta")
 _AT_ONCE = 256
 Context = dict[str, Any]
 """A passage as DPR writes it: title, text, passage_id, score."""

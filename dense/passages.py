@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dense.shards import Hashes, Rows, record_hashes
+from dense.shards import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
@@ -62,17 +62,35 @@ class LivePassages:
     def __len__(self) -> int:
         return len(self.docids)
 
-    def hashes(self) -> Hashes:
-        """`(n,) uint64`: hashes of all stored records; reads them all."""
-        blocks = (self.docids[i : i + BLOCK] for i in range(0, len(self), BLOCK))
-        return np.concatenate(
-            [np.empty(0, np.uint64), *(record_hashes(self.lucene.raws(block)) for block in blocks)]
-        )
+    def hashes(self, unit: str) -> Hashes:
+        """`(n,) uint64`: hashes of all stored records; reads them all.
+
+        A sentence is read in its passage: its hash is another one when any sentence of the passage is.
+        """
+        own, alone = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        passages: dict[str, int] = {}
+        whose: list[int] = []
+        for start in range(0, len(self), BLOCK):
+            raws = self.lucene.raws(self.docids[start : start + BLOCK])
+            own.append(record_hashes(raws))
+            if unit == "sentence":
+                records = [json.loads(raw) for raw in raws]
+                alone.append(sentence_hashes((r.get("start"), r["contents"]) for r in records))
+                for record in records:
+                    named = str(record["passage_id"]) if is_sentence(record) else None
+                    whose.append(-1 if named is None else passages.setdefault(named, len(passages)))
+        found = np.concatenate(own)
+        if passages:
+            of = np.array(whose)
+            inside, sums = of >= 0, np.zeros(len(passages), np.uint64)
+            np.add.at(sums, of[inside], np.concatenate(alone)[inside])
+            found[inside] += sums[of[inside]]
+        return found
 
     def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
         """Read passages as an encoder wants them; with `context`, sentences in their passage's text."""
         records = [json.loads(raw) for raw in self.lucene.raws(docids)]
-        parents = dict.fromkeys(r["passage_id"] for r in records if context and _is_sentence(r))
+        parents = dict.fromkeys(r["passage_id"] for r in records if context and is_sentence(r))
         texts = {parent: _joined(found) for parent, found in self._sentences(parents)}
         return [_passage(record, texts) for record in records]
 
@@ -104,8 +122,9 @@ class LivePassages:
         self.close()
 
 
-def _is_sentence(record: dict[str, Any]) -> bool:
-    return {"passage_id", "start", "end"} <= record.keys()
+def is_sentence(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a sentence that was cut from a passage, whose other sentences are its context."""
+    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
 
 
 def _joined(sentences: Sequence[dict[str, Any]]) -> str:

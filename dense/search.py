@@ -83,9 +83,10 @@ class DenseSearcher:
 
     def _follow(self, channel: Channel, rows: Rows) -> None:
         """Find for every row the passage it stands for; of what changed since, only what is still true."""
+        assert self.generation is not None
         live = self._passages
         if live.commit != channel.commit:
-            found = self.vectors.rows_of(live.positions, live.hashes())
+            found = self.vectors.rows_of(live.positions, live.hashes(self.generation.unit))
             lacking = int((found < 0).sum())
             if lacking:
                 logger.warning(

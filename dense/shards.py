@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,14 @@ def record_hashes(records: Sequence[str]) -> Hashes:
     """`(n,) uint64`: what tells stored records apart (64 bits of BLAKE2b)."""
     digests = b"".join(hashlib.blake2b(record.encode(), digest_size=8).digest() for record in records)
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
+
+
+def sentence_hashes(sentences: Iterable[tuple[int, str]]) -> Hashes:
+    """`(n,) uint64`: what tells sentences of one passage apart, by where they begin and what they say.
+
+    Their sum, modulo 2⁶⁴, added to the hash of each one's record, tells also what stands around it.
+    """
+    return record_hashes([f"{start} {text}" for start, text in sentences])
 
 
 def _keys(positions: Rows, hashes: Hashes) -> Hashes:

@@ -144,3 +144,49 @@ def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: py
     assert found == commit_of(path) != before
     with LivePassages(path, live.language) as passages:
         assert (passages.commit, len(passages)) == (found, N - 1)
+
+
+def test_a_sentence_is_encoded_again_when_its_passage_changes(
+    make_tiny_model: Callable[..., Any], write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    """It is read in its passage: also where its own words stay, and where another sentence only went."""
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, use_context=True, max_length=64, overlap=0)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+
+    def sparta(*command: object) -> None:
+        given = ["--model", tiny_model_folder, "--index", tmp_path / "index", "--unit", "sentence", "--quiet"]
+        result = CliRunner().invoke(cli._sparta.main, [str(part) for part in (*command, *given)])
+        assert result.exit_code == 0, result.output
+
+    def corpus(name: str, text: str) -> Path:
+        records = [{"id": "p", "text": text}, {"id": "q", "text": "Larry founded google. He is young."}]
+        return write_jsonl(tmp_path / name, records)
+
+    def vectors(model: str | None = None) -> dict[str, Any]:
+        index = tmp_path / "index"
+        sync(index, model)
+        with DenseSearcher(index) as searcher:
+            rows, docids = searcher.rows, [int(searcher._docids[row]) for row in searcher.rows]
+            ids = searcher.lucene.ids(docids)
+            return dict(zip(ids, searcher.vectors.take(rows), strict=True))
+
+    sparta("index", "--corpus", corpus("a.jsonl", "The moon is old. The earth is older. Paris is a city."))
+    first = vectors(str(tmp_path / "model"))
+    sparta("update", "--corpus", corpus("b.jsonl", "The moon is old. A river of water. Paris is a city."))
+    second = vectors()
+    sparta("update", "--corpus", corpus("c.jsonl", "The moon is old. A river of water."))
+    third = vectors()
+    assert (len(first), len(second), len(third)) == (5, 5, 4)
+    for before, after in ((first, second), (second, third)):
+        assert abs(before["p#0"] - after["p#0"]).max() > 1e-3
+        for same in ("q#0", "q#1"):
+            assert (before[same] == after[same]).all()
+    loaded = DenseModel.load(tmp_path / "model")
+    folder = IndexFolder(tmp_path / "index")
+    live = folder.state().live
+    assert live is not None
+    with LivePassages(folder.lucene_path(live), live.language) as there:
+        expected = loaded.encode_passages(there.passages(there.docids, context=True))[:, 0]
+        for passage_id, vector in zip(there.lucene.ids(there.docids), expected, strict=True):
+            assert abs(third[passage_id] - vector).max() < 0.03
