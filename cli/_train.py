@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -110,16 +112,23 @@ end_options = options(
 def named_sets(
     pairs: tuple[str, ...], articles: tuple[str, ...], passages: tuple[str, ...], batch_size: int
 ) -> list[ParagraphSet]:
-    """Open the sets that the command line names, and let the training speak."""
+    """Open the sets that the command line names, and let the training speak.
+
+    Sets are told apart by their names, when they validate: files of one name get their paths as names.
+    """
     named = {"pairs": pairs, "articles": articles, "passages": passages}
     if not any(named.values()):
         raise InputError(
             "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
         )
-    from sparta.traindata import open_set
+    from sparta.traindata import name_and_weight, open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
-    return [open_set(name, layout, batch_size) for layout, files in named.items() for name in files]
+    given = [(name, layout) for layout, files in named.items() for name in files]
+    sets = [open_set(name, layout, batch_size) for name, layout in given]
+    shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
+    paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in given]
+    return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
 
 
 def first_process() -> bool:

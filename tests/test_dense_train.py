@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from cli._dense import main
+from cli._train import named_sets
 from dense.checkpoints import begin_from
 from dense.encoders import DenseConfig, DenseModel
 from dense.stages import train_in_two_stages
@@ -562,6 +563,24 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
     assert done.exit_code == 0, done.output
     assert (tmp_path / "two" / "stage-1" / "best" / "config.json").exists()
     assert DenseModel.load(tmp_path / "two" / "best").config == config
+
+
+def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    """What validates one of them must not be taken from the other."""
+    paths = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        records = [{"question": f"where is {i}", "positive": f"{folder} {i}"} for i in range(4)]
+        paths.append(write_jsonl(tmp_path / folder / "train.jsonl", records))
+    sets = named_sets((f"{paths[0]}=2", str(paths[1])), (), (), 2)
+    assert [(one.name, one.weight) for one in sets] == [
+        (f"{paths[0]}/pairs", 2.0),
+        (f"{paths[1]}/pairs", 1.0),
+    ]
+    assert [one.name for one in named_sets((str(paths[0]),), (), (str(paths[1]),), 2)] == [
+        "train.jsonl/pairs",
+        "train.jsonl/passages",
+    ]
 
 
 @pytest.mark.parametrize(
