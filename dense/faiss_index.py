@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from dense.shards import Floats, Rows, VectorFolder
-from sparta.base.errors import InputError, StorageError
-from sparta.base.files import atomic_path
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write
 
 KINDS = ("flat", "ivf", "hnsw")
 # Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms a question
@@ -117,19 +117,27 @@ def extend(index: Any, vectors: VectorFolder) -> None:
 def write(index: Any, path: Path) -> None:
     """Write an index; the file is there whole or not at all.
 
+    Through a stream of Python's: FAISS does not look whether closing a file failed, which on a full disk
+    leaves it short.
+
     :raises StorageError: the disk is full or may not be written.
     """
     faiss = _faiss()
+    failed: list[OSError] = []
 
-    with atomic_path(path) as temporary:
-        try:
-            faiss.write_index(index, str(temporary))
-        except RuntimeError as error:  # FAISS does not say what the system said
-            raise StorageError(
-                f"cannot be written: {str(error).splitlines()[0]}",
-                where=str(path),
-                remedy="free space, or move the index to a disk that has it, and repeat the command",
-            ) from error
+    def to(stream: BinaryIO) -> None:
+        def write_on(data: bytes) -> int:
+            try:
+                stream.write(data)
+            except OSError as error:  # FAISS would lose it
+                failed.append(error)
+            return len(data)
+
+        faiss.write_index(index, faiss.PyCallbackIOWriter(write_on))
+        if failed:
+            raise failed[0]
+
+    atomic_write(path, to)
 
 
 def read(path: Path) -> Any:

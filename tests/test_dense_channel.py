@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -14,11 +15,12 @@ import cli._sparta
 import dense.building
 from dense.channel import ChannelFolder
 from dense.encoders import DenseConfig, DenseModel
+from dense.faiss_index import write
 from dense.index import sync
 from dense.passages import LivePassages, commit_of
 from dense.search import DenseSearcher
 from dense.shards import shard_path
-from sparta.base.errors import SpartaError
+from sparta.base.errors import SpartaError, StorageError
 from sparta.index import delete_passages
 from sparta.inputs import InputLayout
 from sparta.layout import IndexFolder
@@ -103,6 +105,18 @@ def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: st
     assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
     assert place_of(index).read().serial == before.serial + 1
     assert_alike(rankings(index), wanted)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("n", [10, 20_000])
+def test_a_disk_that_is_full(n: int) -> None:
+    """Whether it shows while FAISS writes or when the file is closed."""
+    import faiss
+
+    index = faiss.IndexFlatIP(64)
+    index.add(np.zeros((n, 64), np.float32))
+    with pytest.raises(StorageError, match="No space left on device"):
+        write(index, Path("/dev/full"))
 
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
