@@ -36,8 +36,8 @@ _SIZES = (
 def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
     """Return the model of a dict file of DPR's or TASER's code: `model_dict` with both encoders.
 
-    Passages are `title [SEP] text`, cut at 256 wordpieces; vectors are the states of [CLS], and the score is
-    the dot product.
+    Passages are `title [SEP] text`; they and questions are cut at 256 wordpieces. Vectors are the states of
+    [CLS], and the score is the dot product.
 
     :param tokenizer: a folder or hub id, such as bert-base-uncased: the file holds none.
     :raises ModelError: another layout, or a file that needs more than weights to be opened.
@@ -175,10 +175,11 @@ def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> Dens
             period=layers[0] + 1,
             pooling="cls",
             cosine=False,
+            question_length=LONGEST,
         )
         found = {"passage_encoder": {_expert_name(k): v for k, v in passage.items()}}
     else:
-        config = DenseConfig(layout, shared=False, pooling="cls", cosine=False)
+        config = DenseConfig(layout, shared=False, pooling="cls", cosine=False, question_length=LONGEST)
         found = {"passage_encoder": passage, "question_encoder": sides["question"]}
     model = DenseModel(_bert_for(passage, where), tokenizer, config)
     state = {f"{name}.{k}": v for name, own in found.items() for k, v in own.items()}

@@ -43,7 +43,7 @@ class DenseConfig:
     with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
     experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
     TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
-    the score is DPR's dot product.
+    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read.
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -54,6 +54,7 @@ class DenseConfig:
     period: int = 3
     pooling: str = "mean"
     cosine: bool = True
+    question_length: int = 64
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -130,7 +131,7 @@ class DenseModel(nn.Module):
         return (products.softmax(2) * products).sum(2)
 
     def _plain(self, text: str) -> EncoderInput:
-        layout = InputLayout(answer_segment=0, max_length=64, overlap=0)
+        layout = InputLayout(answer_segment=0, max_length=self.config.question_length, overlap=0)
         return layout.windows(Passage("", text), self.tokenizer)[0]
 
     def _pooled(self, encoder: nn.Module, inputs: Sequence[EncoderInput], *, codes: bool) -> torch.Tensor:

@@ -282,6 +282,11 @@ def test_dprs_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
     assert (model.config.pooling, model.config.cosine, model.config.shared) == ("cls", False, False)
     found = model.encode_questions(["the moon"])[0]
     np.testing.assert_allclose(found, by_hand(question, tiny_tokenizer, "the moon"), atol=1e-5)
+    long = "the moon of the earth " * 20
+    found = model.encode_questions([long])[0]
+    np.testing.assert_allclose(
+        found, by_hand(question, tiny_tokenizer, long), atol=1e-5, err_msg="all is read"
+    )
     inputs = [model.config.layout.windows(Passage("", "the earth", "King"), model.tokenizer)[0]]
     with torch.no_grad():
         vectors = model.passages(inputs)[0, 0]
@@ -303,6 +308,7 @@ def test_tasers_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
         routing="det",
         pooling="cls",
         cosine=False,
+        question_length=256,
     )
     original = DenseModel(bert(6, 64, 1, 96, tiny_tokenizer.get_vocab_size()), tiny_tokenizer, config).eval()
     with torch.no_grad():
