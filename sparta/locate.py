@@ -11,7 +11,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.quantize import Quantizer
 from sparta.tokenize import QuerySide, load_tokenizer
 
-DEFAULT_MODEL = "sparta-minilm-en"
+DEFAULT_MODEL = "sparta-bge-small-en"
 _WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
