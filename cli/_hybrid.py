@@ -14,9 +14,11 @@ from cli._args import (
     encode_options,
     file_type,
     form_option,
+    index_option,
     model_options,
     open_model,
     threads_option,
+    typed,
     unit_options,
 )
 from cli._fusion import evaluate_channels, search, tune
@@ -30,7 +32,8 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("sets", nargs=-1, required=True, metavar="SET...", type=click.Path(path_type=Path))
+@click.argument("sets", nargs=-1, metavar="[SET]...", type=click.Path(path_type=Path))
+@index_option
 @click.option(
     "-K",
     "ks",
@@ -49,7 +52,8 @@ def main() -> None:
 def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     """Measure what pruning costs: quality, size and latency with K terms a passage.
 
-    Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for eval; it is encoded once (SPARTA, Table 7).
+    Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for sparta eval; without one, it is the corpus of
+    the index, with the questions and judgments beside it. It is encoded once (SPARTA, Table 7).
     """
     from hybrid.measures import parse_measures
     from hybrid.sweep import draw, sweep_table
@@ -64,14 +68,17 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     for path in sets:
         if not path.exists():
             raise InputError("no such test set", where=str(path), remedy="check the path")
+    if sets and typed("index"):
+        raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
     measures = parse_measures(given["measures"].split(","))
+    chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
     encoding = encode_options(**{**given, "language": "en"})
     model = open_model(given["model"], given["bits"], given["device"])
     found = []
-    for path in sets:
-        with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
+    for source, corpus in chosen:
+        with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
             found += measure(
-                path,
+                source,
                 model,
                 encoding,
                 wanted,
@@ -84,6 +91,15 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     click.echo(sweep_table(found, measures).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])
+
+
+def _indexed(index: Path | None) -> tuple[Any, str]:
+    """Return the set beside an index, and its corpus."""
+    from hybrid.questions import set_beside
+    from sparta.layout import default_index
+
+    found = set_beside(index or default_index())
+    return found, str(found.corpus)
 
 
 for command in (search, evaluate_channels, tune):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.testsets import Qrels
+from hybrid.testsets import Qrels, TestSet
 from sparta.base.asked import read_whole
 from sparta.base.corpus import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.base.errors import InputError
@@ -83,6 +83,24 @@ def questions_beside(index: Path) -> Asked:
             remedy="name a file or folder of questions: --dataset PATH",
         )
     return _known(folder.name, folder / "questions.jsonl", folder / "qrels.tsv")
+
+
+def set_beside(index: Path) -> TestSet:
+    """Return the corpus of an index, with the questions and judged passages that lie beside it.
+
+    :raises InputError: there are none; a test set can be named.
+    """
+    asked = questions_beside(index)
+    generation = IndexFolder(index).state().searchable
+    source = Path(generation.job["source"]) if generation else index
+    judged = tuple(query for query in asked.queries if query.query_id in asked.qrels)
+    if not judged or not source.exists():
+        raise InputError(
+            "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
+            where=str(source.parent),
+            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+        )
+    return TestSet(asked.name, source, judged, asked.qrels, len(asked.queries) - len(judged))
 
 
 def questions_of(path: Path) -> Asked:

@@ -14,7 +14,7 @@ from hybrid.evaluate import check_unit, search_index
 from hybrid.measures import Evaluation, evaluate
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
-from hybrid.testsets import open_test_set
+from hybrid.testsets import TestSet, open_test_set
 from sparta.index import Source, WriteOptions, skip_passages, write_index
 from sparta.layout import IndexFolder
 from sparta.prune import prune
@@ -42,7 +42,7 @@ class Kept:
 
 
 def sweep(
-    path: Path,
+    source: Path | TestSet,
     model: SparseEncoder,
     options: EncodeOptions,
     ks: Sequence[int] = PAPERS_KS,
@@ -53,14 +53,18 @@ def sweep(
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
 ) -> list[Kept]:
-    """Encode a test set once, and index and search it with K terms a passage, for each K and with all."""
+    """Encode a test set once, and index and search it with K terms a passage, for each K and with all.
+
+    :param source: what `hybrid.testsets.open_test_set` opens, or a set that is open.
+    """
     from sparta.encode import encode_corpus
 
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        tested = open_test_set(path, work)
-        check_unit(path, options.unit)
+        if isinstance(source, Path):
+            check_unit(source, options.unit)
+        tested = open_test_set(source, work) if isinstance(source, Path) else source
         options = replace(options, top_k=None)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)

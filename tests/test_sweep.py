@@ -72,3 +72,31 @@ def test_no_such_set(tmp_path: Path) -> None:
     result = run("sweep", tmp_path / "none")
     assert result.exit_code == 2
     assert "no such test set" in result.stderr
+
+
+@pytest.mark.jvm
+def test_without_a_set_it_is_the_index(
+    beir: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The corpus of the index, and the questions beside it, give what the set gives."""
+    from cli._sparta import main as sparta
+
+    corpus, index = beir / "corpus.jsonl", tmp_path / "index"
+    common = ("--model", str(tiny_model_folder), "--dtype", "fp32", "--quiet")
+    indexed = CliRunner().invoke(sparta, ["index", "--corpus", str(corpus), "--index", str(index), *common])
+    assert indexed.exit_code == 0, indexed.output
+    monkeypatch.setenv("SPARTA_INDEX", str(index))
+    without = run("sweep", "-K", "2", "--format", "json", *common)
+    assert without.exit_code == 2
+    assert "found none" in without.stderr
+    (beir / "questions.jsonl").write_text((beir / "queries.jsonl").read_text())
+    (beir / "qrels.tsv").write_text((beir / "qrels" / "test.tsv").read_text())
+    beside = run("sweep", "-K", "2", "--format", "json", *common)
+    assert beside.exit_code == 0, beside.output
+    named = run("sweep", beir, "-K", "2", "--format", "json", *common)
+    kept = ("set", "K", "RR", "terms a passage")
+    shown = [[{key: row[key] for key in kept} for row in json.loads(r.stdout)] for r in (beside, named)]
+    assert shown[0] == shown[1]
+    both = run("sweep", beir, "--index", index)
+    assert both.exit_code == 2
+    assert "found both" in both.stderr
