@@ -272,17 +272,13 @@ def _check_runtime() -> None:
 
 
 def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> None:
-    from dense.index import has_dense
     from sparta.index import write_index
 
-    had_dense = has_dense(folder.path)
     report = write_index(folder, source, _write_options(mode, given))
     if bar is not None:
         bar.close()
     _say(folder, report)
     _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
-    if had_dense and not has_dense(folder.path):
-        click.echo("the dense channel went with the passages that were replaced: dense index makes another")
 
 
 def _dense_follows(

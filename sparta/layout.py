@@ -169,8 +169,9 @@ class IndexFolder:
             )
 
     def sweep(self) -> None:
-        """Remove folders of generations that the manifest does not name."""
+        """Remove folders of generations that the manifest does not name, but hand their vectors on."""
         state = self.state()
+        self._hand_on_vectors(state)
         kept = [g for g in (state.live, state.building) if g]
         named = {n for g in kept for n in (g.name, g.tokenizer_name, g.dense_name)}
         for child in self.path.iterdir():
@@ -179,6 +180,17 @@ class IndexFolder:
                 shutil.rmtree(child, ignore_errors=True)
             elif child.match(".sparta-*.tmp"):  # of a process that was killed while it wrote
                 child.unlink(missing_ok=True)
+
+    def _hand_on_vectors(self, state: IndexState) -> None:
+        """Give the live generation, if it has none, the dense channel of the last one before it.
+
+        A vector belongs to a record, not to a generation; those of records that are gone are never found.
+        """
+        if state.live is None or self.dense_path(state.live).exists():
+            return
+        older = sorted(p for p in self.path.glob("dense-??????") if p.name < state.live.dense_name)
+        if older:
+            older[-1].rename(self.dense_path(state.live))
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -453,29 +453,21 @@ def test_a_search_while_the_channel_is_behind(
 
 
 @pytest.mark.jvm
-def test_a_new_generation_has_no_channel(
+def test_a_new_generation_keeps_the_vectors_that_still_count(
     index: Path, model: Path, corpus: Path, tiny_model_folder: Path, make_records: Any, write_jsonl: Any
 ) -> None:
+    """Another codec encodes nothing; another corpus only what is new, and what is gone is not found."""
+    typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
     sync(index, str(model))
-    other = write_jsonl(index.parent / "o.jsonl", make_records(5, seed=4))
-    said = done(
-        cli._sparta.main,
-        "index",
-        "--overwrite",
-        "--corpus",
-        other,
-        "--model",
-        tiny_model_folder,
-        "--index",
-        index,
-    )
-    assert "the dense channel went with the passages that were replaced: dense index makes another" in said
-    assert not has_dense(index)
-    assert not list(index.glob("dense-*"))
-    result = ran(cli._dense.main, "search", "the moon", "--index", index)
-    assert result.exit_code == 2
-    assert "the index has no dense channel" in result.output
-    assert f"dense index --index {index}" in result.output
+    before = rankings(index)
+    said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "sparta")
+    assert "encoded 0," in said
+    assert [p.name for p in index.glob("dense-*")] == ["dense-000002"]
+    assert rankings(index) == before
+    records = make_records(5, seed=4)
+    said = done(cli._sparta.main, *typed, "--corpus", write_jsonl(index.parent / "o.jsonl", records))
+    assert "encoded 5," in said
+    assert {docid for hits in rankings(index).values() for docid, _ in hits} == {r["id"] for r in records}
 
 
 # ---------------------------------------------------------------- vectors from elsewhere
