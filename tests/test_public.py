@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import hashlib
 import json
 import shutil
 import subprocess
@@ -159,13 +160,22 @@ def test_the_wheel_names_its_command_and_license(wheel):
     assert "Requires-Python: >=3.12" in wheel.read(f"{info}/METADATA").decode()
 
 
-def test_the_model_that_ships_is_whole():
+def test_the_models_that_ship_are_whole():
+    """One for each family, with a card whose checksum is that of the weights."""
+    from dense.locate import DEFAULT_DENSE_MODEL
+    from sparta.locate import DEFAULT_MODEL
+
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
+    assert {p.name for p in models} == {DEFAULT_MODEL, DEFAULT_DENSE_MODEL}
     for model in models:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        assert config["sparta"]["quantizer"]["max_weight"] > 0
-        assert (model / "README.md").is_file()
+        if model.name == DEFAULT_MODEL:
+            assert config["sparta"]["quantizer"]["max_weight"] > 0
+        else:
+            assert config["dense"]["routing"] == "det"
+        card = (model / "README.md").read_text(encoding="utf-8")
+        assert hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest() in card
         assert (model / "tokenizer.json").is_file()
         assert sum(p.stat().st_size for p in model.iterdir()) < 50e6
