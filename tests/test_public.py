@@ -1,8 +1,8 @@
 """What the packages offer, whose they are, which way their imports point, and what lies in the wheel."""
 
 import ast
-import importlib.util
 import hashlib
+import importlib.util
 import json
 import shutil
 import subprocess
