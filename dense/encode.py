@@ -29,7 +29,7 @@ from dense.shards import (
     write_shard,
 )
 from sparta.base.corpus import CorpusReader
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, folder_in_use
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.encode import blocks_of
@@ -177,11 +177,7 @@ def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[i
         write_manifest(output, fresh)
         return {}
     if not resume:
-        raise IndexStateError(
-            "expected an empty or a new folder, found one that holds files",
-            where=str(output),
-            remedy="continue with --resume, or choose another --output",
-        )
+        raise folder_in_use(output)
     found = read_manifest(output, KIND, FORMAT_VERSION)
     differing = [k for k, v in fresh["options"].items() if found["options"].get(k) != v]
     if found["model"]["sha256"] != fresh["model"]["sha256"]:

@@ -69,11 +69,11 @@ def sync(
     :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
     """
     folder = IndexFolder(index)
-    _live(folder)  # before the lock makes a folder
+    folder.require_live()  # before the lock makes a folder
     faiss_index.choose_kind(kind or "auto", 0)
     started = time.monotonic()
     with folder.lock(), storage_errors(folder.path):
-        live = _live(folder)
+        live = folder.require_live()
         place = ChannelFolder(folder.dense_path(live))
         before = place.read() if place.exists() else None
         sources = [open_finished(path) for path in vectors]
@@ -100,17 +100,6 @@ def sync(
             work.forgotten,
             seconds=time.monotonic() - started,
         )
-
-
-def _live(folder: IndexFolder) -> Generation:
-    live = folder.state().live
-    if live is None:
-        raise IndexStateError(
-            "expected a finished index, found one that is still being built",
-            where=str(folder.path),
-            remedy="finish it with: sparta index … --resume",
-        )
-    return live
 
 
 def _settled(own: Channel, asked: str, commit: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from sparta.base.corpus import CorpusReader
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, folder_in_use
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.model import DEFAULT_TOKEN_BUDGET, DocumentEncoder, SparseEncoder
@@ -251,11 +251,7 @@ def _open_output(
         write_manifest(output, fresh)
         return {}
     if not resume:
-        raise IndexStateError(
-            "expected an empty or a new folder, found one that holds files",
-            where=str(output),
-            remedy="continue with --resume, or choose another --output",
-        )
+        raise folder_in_use(output)
     found = read_manifest(output, KIND, FORMAT_VERSION)
     found["options"].setdefault("language", "en")  # before it could be chosen
     for key in ("model", "options"):

@@ -121,7 +121,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
     if options.mode not in MODES:
         raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
     if options.mode in GROWING:
-        _require_live(index)  # before the lock makes a folder
+        index.require_live()  # before the lock makes a folder
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
         before = index.state() if index.exists() else IndexState()
@@ -158,7 +158,7 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
     Of the source only `job` and `side` are looked at, so that neither a model nor a corpus has to be opened.
     """
     if options.mode in GROWING:
-        _require_live(index)
+        index.require_live()
     if not index.exists() or _plan(index, index.state(), source, options):
         return None
     return IndexReport(index.path, _documents(index), unchanged=True)
@@ -166,9 +166,9 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Delete by id: how many were deleted, and the ids that the index does not hold."""
-    _require_live(index)  # before the lock makes a folder
+    index.require_live()  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
-        live = _require_live(index)
+        live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
             named = {i: _with_sentences(searcher, i, live.unit) for i in passage_ids}
             progress = searcher.user_data or ""
@@ -266,7 +266,7 @@ def _grow(
     index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], options: WriteOptions
 ) -> Callable[[], Generation] | None:
     """Append to, or update, the live generation; the manifest names the job before anything is written."""
-    live = _require_live(index)
+    live = index.require_live()
     _must_fit(index, live, source)
     _must_be_alike(index, live, source, options)
     comparable = job.get("sha256") is not None
@@ -317,17 +317,6 @@ def _has_written(index: IndexFolder, generation: Generation) -> bool:
     """Whether the last commit is of the job that the manifest names."""
     with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
         return Progress.loads(searcher.user_data or "").job == job_id(generation.job)
-
-
-def _require_live(index: IndexFolder) -> Generation:
-    live = index.state().live
-    if live is None:
-        raise IndexStateError(
-            "expected a finished index, found one that is still being built",
-            where=str(index.path),
-            remedy="finish it with: sparta index … --resume",
-        )
-    return live
 
 
 def _has_passages(index: IndexFolder, building: Generation | None) -> bool:

@@ -112,6 +112,17 @@ class IndexFolder:
                 remedy="build the index again, or restore it from a copy",
             ) from error
 
+    def require_live(self) -> Generation:
+        """Return the live generation; an index that is still being built is an IndexStateError."""
+        live = self.state().live
+        if live is None:
+            raise IndexStateError(
+                "expected a finished index, found one that is still being built",
+                where=str(self.path),
+                remedy="finish it with: sparta index … --resume",
+            )
+        return live
+
     def write_state(self, state: IndexState) -> None:
         """Replace the manifest atomically."""
         manifest = {

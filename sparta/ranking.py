@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sparta.base.errors import IndexStateError, ModelError
+from sparta.base.errors import ModelError, folder_in_use
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.batches import Batch, make_batch
@@ -302,11 +302,7 @@ class RankingTraining[M: nn.Module, A]:
 def check_output(output: Path, *, resume: bool) -> None:
     """Refuse to begin a training in a folder that holds files; the first process asks for all."""
     if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
-        raise IndexStateError(
-            "expected an empty or a new folder, found one that holds files",
-            where=str(output),
-            remedy="continue with --resume, or choose another --output",
-        )
+        raise folder_in_use(output)
 
 
 def check_length(encoder: nn.Module, max_length: int) -> None:

@@ -54,3 +54,12 @@ class JavaError(SpartaError):
 
 class StorageError(SpartaError):
     """The disk is full or may not be written."""
+
+
+def folder_in_use(output: object) -> IndexStateError:
+    """Return what is said where a resumable job would begin in a folder that holds files."""
+    return IndexStateError(
+        "expected an empty or a new folder, found one that holds files",
+        where=str(output),
+        remedy="continue with --resume, or choose another --output",
+    )
