@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dense.shards import Hashes, Rows, record_hashes, sentence_hashes
+from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
@@ -39,7 +39,7 @@ def commit_of(path: Path) -> str:
         return f"{newest.name}-{int(record_hashes([data.hex()])[0]):016x}"
 
 
-class LivePassages:
+class LivePassages(Closing):
     """The passages that a Lucene folder holds now, in corpus order.
 
     `docids (n,) int32` are Lucene's numbers, `positions (n,) int64` the places in the corpus, `commit` what
@@ -112,14 +112,6 @@ class LivePassages:
     def close(self) -> None:
         """Close the reader."""
         self.lucene.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def is_sentence(record: Mapping[str, Any]) -> bool:

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from dense.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.locate import dense_model_folder, identify
 from dense.passages import LivePassages
 from dense.shards import Floats, Rows, VectorFolder, check_finite
+from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import IndexFolder, default_index
 from sparta.search import Hit
@@ -31,7 +31,7 @@ logger = logging.getLogger("sparta.dense")
 _QUESTIONS_AT_ONCE = 256
 
 
-class DenseSearcher:
+class DenseSearcher(Closing):
     """Searches the dense channel of an index folder.
 
     Order: score (dot product, float32) descending, then corpus position. The API is that of
@@ -208,11 +208,3 @@ class DenseSearcher:
     def close(self) -> None:
         """Let go of the index."""
         self._passages.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

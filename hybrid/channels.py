@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.jvm import leave_thread
 from sparta.search import Hit, Searcher
@@ -63,7 +63,7 @@ def channels_of(index: Path) -> list[str]:
     return [name for name in CHANNELS if name != "dense" or has_dense(index)]
 
 
-class Channels:
+class Channels(Closing):
     """Some channels of an index, opened side by side, and searched so: a wait is that for the slowest.
 
     The caller's thread searches one of them, the others have a thread each. Java and torch let go of Python's
@@ -119,11 +119,3 @@ class Channels:
             _, thread = self._threads.popitem()
             thread.submit(leave_thread)
             thread.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

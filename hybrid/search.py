@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from hybrid.channels import Channels
 from hybrid.fusion import Fusion
+from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.layout import default_index
 from sparta.search import Hit
@@ -23,7 +23,7 @@ class HybridHit(Hit):
     ranks: Mapping[str, int]
 
 
-class HybridSearcher:
+class HybridSearcher(Closing):
     """Searches several channels of an index side by side, and fuses what they find.
 
     In the shape of `sparta.search.Searcher`. Order: fused score descending; of equal scores, as `Fusion.fuse`
@@ -74,14 +74,6 @@ class HybridSearcher:
     def close(self) -> None:
         """Let go of the index."""
         self.channels.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def fused_hits(fusion: Fusion, found: Mapping[str, Sequence[Hit]], k: int) -> list[HybridHit]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sparta import jvm
+from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
 from sparta.packed import (
     MOST_BYTES,
@@ -36,7 +36,7 @@ from sparta.packed import (
 _SURELY_ROOM = 2**20
 
 
-class ImpactWriter:
+class ImpactWriter(Closing):
     """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
 
     Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a
@@ -141,14 +141,6 @@ class ImpactWriter:
         with _java(self.path):
             self._java.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class VectorReader:
     """Reads the impacts of lines of JSON vectors; terms are numbered over the life of the reader."""
@@ -165,7 +157,7 @@ class VectorReader:
             return unpack_vectors(_bytes(self._java.read(packed)))
 
 
-class ImpactSearcher:
+class ImpactSearcher(Closing):
     """Searches what the last commit of an index folder held when this was opened.
 
     Order: score descending, then corpus position ascending. A term contributes weight × impact as a float32,
@@ -275,14 +267,6 @@ class ImpactSearcher:
         """Close the reader. Closing again does nothing."""
         with self._reading():
             self._java.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import Generation, IndexFolder, default_index
 from sparta.lucene import ImpactSearcher
@@ -51,7 +51,7 @@ class Hit:
         return self.searcher.raw(self.lucene_docid)
 
 
-class Searcher:
+class Searcher(Closing):
     """Searches an index folder; needs no neural network.
 
     `channel` is `sparta` (summed impacts, SPARTA, eq. 9, in units of impact) or `bm25` (k1 0.9, b 0.4 over
@@ -165,11 +165,3 @@ class Searcher:
     def close(self) -> None:
         """Let go of the index."""
         self.lucene.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
