@@ -489,8 +489,8 @@ def train(
     """Train a model on questions and the texts that answer them.
 
     Files hold pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON, DPR
-    JSON, MRQA JSONL, or TSV of triples, gzipped or not; a BEIR folder with qrels/train.tsv will do. With
-    several GPUs:
+    JSON, MRQA JSONL, or TSV of triples, gzipped or not; a BEIR folder with qrels/train.tsv will do. With a
+    SPARTA model as --encoder, that model is trained further. With several GPUs:
 
     \b
     torchrun --nproc-per-node 4 -m cli._sparta train …

@@ -44,6 +44,22 @@ def model_folder(name: str | Path | None) -> Path:
     return _download(str(name))
 
 
+def sparta_folder(name: str | Path) -> Path | None:
+    """Return the folder of a SPARTA model of ours, given that, its training's, or the shipped one's name.
+
+    None for everything else: other encoders, hub ids.
+    """
+    path = Path(name)
+    if str(name) == DEFAULT_MODEL and not path.is_dir():
+        path = default_model_folder()
+    folder = _trained(path)
+    try:
+        ours = "sparta" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return folder if ours else None
+
+
 def _trained(folder: Path) -> Path:
     """Return the folder itself or, of the output of a training, the model in it."""
     best = folder / "best"

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from sparta.base.records import Passage
-from sparta.locate import model_folder
+from sparta.locate import sparta_folder
 from sparta.model import SpartaModel, load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.tokenize import QueryTokenizer, load_tokenizer
@@ -161,9 +161,9 @@ class SpartaTeacher:
 
     reads_context = True
 
-    def __init__(self, name: str, *, device: str | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, device: str | None = None) -> None:
         self.name = Path(name).name
-        self.model = SpartaModel.load(model_folder(name)).to(device or "cpu")
+        self.model = SpartaModel.load(folder).to(device or "cpu")
         self._known: dict[tuple[str, str, str, int], scipy.sparse.csr_matrix] = {}
 
     @torch.no_grad()
@@ -177,17 +177,6 @@ class SpartaTeacher:
         columns = scipy.sparse.vstack([self._known[key] for key in keys], format="csr").T
         found = self.model.encode_query(list(questions)) @ columns
         return torch.from_numpy(found.toarray().astype(np.float32))
-
-
-def _is_sparta(name: str) -> bool:
-    """Whether a folder holds a SPARTA model of ours."""
-    path = Path(name)
-    if not path.is_dir():
-        return False
-    try:
-        return "sparta" in json.loads((model_folder(path) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
 
 
 def _pools_by_mean(name: str) -> bool:
@@ -211,8 +200,8 @@ def open_teacher(
         one: Teacher
         if name == BM25:
             one = LexicalTeacher(sets, tokenizer)
-        elif _is_sparta(name):
-            one = SpartaTeacher(name, device=device)
+        elif folder := sparta_folder(name):
+            one = SpartaTeacher(name, folder, device=device)
         else:
             one = DenseTeacher(name, device=device)
         teachers.append((one, factor))

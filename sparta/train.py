@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.inputs import ANSWER, CONTEXT, InputLayout
+from sparta.locate import sparta_folder
 from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
@@ -36,8 +38,9 @@ class TrainConfig(RankingConfig):
     `term_rate` multiplies the learning rate of the term embeddings, `scale_rate` that of scale and bias.
     `pressure` weighs the vocabulary penalty, estimated each step on `sampled_terms` random entries: squared
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
-    counts `relief` as much. With `terms`, the pressure is raised and lowered until a paragraph has about that
-    many terms.
+    counts `relief` as much. A term that the share `asked` of the training questions has is penalised half as
+    much as one that none has; None: all alike. With `terms`, the pressure is raised
+    and lowered until a paragraph has about that many terms.
     """
 
     term_rate: float = 5.0
@@ -45,6 +48,7 @@ class TrainConfig(RankingConfig):
     pressure: float = 0.001
     terms: int | None = None
     relief: float = 0.3
+    asked: float | None = 0.01
     sampled_terms: int = 700
     int8: bool = True
 
@@ -81,7 +85,8 @@ def train_model(
     resume: bool = False,
     device: str | None = None,
 ) -> TrainResult:
-    """Train a model from a pretrained encoder; the best by validation MRR ends in `output/best`.
+    """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
+    `output/best`.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -97,7 +102,7 @@ def train_model(
         max_length=max_length,
         overlap=max_length // 8,
     )
-    model = SpartaModel.from_encoder(encoder, SpartaConfig(layout, tied=tied)).to(training_device(device))
+    model = _begin(encoder, SpartaConfig(layout, tied=tied)).to(training_device(device))
     check_length(model.encoder, max_length)
     config = TrainConfig(
         trainer=TrainerConfig(
@@ -118,6 +123,22 @@ def train_model(
     teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device))
     state = SpartaTraining(model, sets, config, output, teacher).run(resume=resume)
     return TrainResult(output / "best", state.best, state.best_step)
+
+
+def _begin(name: str, config: SpartaConfig) -> SpartaModel:
+    """Return a SPARTA model that is read as `config` says, or a new one on a pretrained encoder."""
+    folder = sparta_folder(name)
+    if folder is None:
+        return SpartaModel.from_encoder(name, config)
+    model = SpartaModel.load(folder)
+    if model.config.tied != config.tied:
+        raise ModelError(
+            f"expected a model with tied={config.tied}, found tied={model.config.tied}",
+            where=name,
+            remedy="give --tied as it was given when the model was trained",
+        )
+    model.config = config
+    return model
 
 
 class Asked(NamedTuple):
@@ -143,6 +164,7 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         longest = min(config.max_tokens, model.config.layout.max_length)
         self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
+        self.dearness = self._dearness().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
 
     def run(self, *, resume: bool = False) -> TrainerState:
@@ -174,12 +196,28 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Write the model in full precision; its quantizer comes at the end."""
         self.model.save_pretrained(self.folder / "best")
 
+    def _dearness(self) -> torch.Tensor:
+        """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
+
+        FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
+        are asked often, and earn their postings.
+        """
+        counts = torch.zeros(len(self.model.term_matrix()))
+        questions = [q for one in self.sets for p in one.paragraphs for q, _ in p.questions]
+        for question in questions:
+            counts[list(self.tokenizer.bag(question))] += 1
+        if self.config.asked is None:
+            return torch.ones_like(counts)
+        return self.config.asked / (self.config.asked + counts / max(1, len(questions)))
+
     @torch.no_grad()
     def _start_scale(self) -> None:
         """Scale and bias so that an untrained term's weight is neither dead nor saturated.
 
-        Dot products get unit spread, half a spread below zero.
+        Dot products get unit spread, half a spread below zero. A model that was trained before has its own.
         """
+        if (float(self.model.scale), float(self.model.bias)) != (1.0, 0.0):
+            return
         paragraphs, _ = self._draw(0)
         hidden, _, _ = self._hidden([p.whole() for p in paragraphs])
         products = hidden.flatten(0, 1).float() @ self.model.term_matrix()[self.allowed[::37]].T
@@ -197,7 +235,9 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         columns = torch.cat([torch.tensor(asked.terms), sampled]).to(self.device)
         weights = self._weights(batch.candidates, columns)
         ranking = self.ranking(self._sums(asked, weights[:, : len(asked.terms)]), batch)
-        penalty, logs = self._penalty(weights[:, len(asked.terms) :], batch.n_sentences)
+        penalty, logs = self._penalty(
+            weights[:, len(asked.terms) :], self.dearness[sampled.to(self.device)], batch.n_sentences
+        )
         ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
         loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
         logs["ranking"] = float(ranking.detach())
@@ -228,17 +268,19 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Layout and form of the model."""
         return {"model": self.model.config.as_dict()}
 
-    def _penalty(self, weights: torch.Tensor, n_sentences: int) -> tuple[torch.Tensor, dict[str, float]]:
+    def _penalty(
+        self, weights: torch.Tensor, dearness: torch.Tensor, n_sentences: int
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         """Squared mean weight of a term plus its mean weight, times the vocabulary; paragraphs count less.
 
-        `weights (n_candidates, sampled)` are those of random terms.
+        `weights (n_candidates, sampled)` are those of random terms, `dearness (sampled,)` what they count.
         """
         vocabulary = len(self.allowed)
         total = weights.new_zeros(())
         for part, share in ((weights[:n_sentences], 1.0), (weights[n_sentences:], self.config.relief)):
             if len(part):
-                flops = part.mean(0).square().mean() * vocabulary
-                total = total + share * (flops + 0.05 * part.mean() * vocabulary)
+                mean = part.mean(0)
+                total = total + share * vocabulary * (dearness * (mean.square() + 0.05 * mean)).mean()
         counts = (weights > 0).float().mean(1) * vocabulary
         logs = {"paragraph_terms": float(counts[n_sentences:].mean())}
         if n_sentences:

@@ -542,7 +542,9 @@ def test_the_penalty_is_squared_mean_and_mean_weight(training):
     """Estimated on a sample; on many samples it comes near the sum over the vocabulary."""
     from sparta.ranking import make_batch
 
-    made = training(pressure=1.0, sampled_terms=20_000, trainer={"steps": 3}, data=hand_made(), held_out=0)
+    made = training(
+        pressure=1.0, asked=None, sampled_terms=20_000, trainer={"steps": 3}, data=hand_made(), held_out=0
+    )
     made.model.eval()
     without = made.loss(0)[1]["ranking"]
     assert made.loss(0)[0].item() == pytest.approx(without)  # it begins with none
@@ -557,6 +559,28 @@ def test_the_penalty_is_squared_mean_and_mean_weight(training):
     assert logs["terms"] == pytest.approx(terms[: batch.n_sentences].mean(), rel=0.05)
     assert logs["paragraph_terms"] == pytest.approx(terms[batch.n_sentences :].mean(), rel=0.05)
     assert loss.item() - logs["ranking"] == pytest.approx(total, rel=0.05)
+
+
+def test_terms_that_questions_ask_for_are_penalised_less(training):
+    """Half as much when the given share of the questions has them."""
+    import torch
+
+    data = hand_made()
+    questions = [q for p in data.paragraphs for q, _ in p.questions]
+    made = training(asked=0.5, data=data, held_out=0)
+    alike = training("alike", asked=None, data=data, held_out=0)
+    counts = Counter(term for q in questions for term in made.tokenizer.bag(q))
+    for term, count in counts.items():
+        assert made.dearness[term].item() == pytest.approx(0.5 / (0.5 + count / len(questions)))
+    unasked = next(t for t in made.allowed.tolist() if t not in counts)
+    assert made.dearness[unasked] == 1
+    assert (alike.dearness == 1).all()
+    weights = torch.full((3, len(made.allowed)), 0.5)
+    dear, _ = made._penalty(weights, alike.dearness[made.allowed], 2)
+    cheap, _ = made._penalty(weights, made.dearness[made.allowed], 2)
+    expected = float(dear) * made.dearness[made.allowed].mean().item()
+    assert float(cheap) == pytest.approx(expected, rel=1e-4)
+    assert float(cheap) < float(dear)
 
 
 def test_texts_without_tokens_leave_the_gradients_finite(training):
@@ -765,9 +789,9 @@ def test_pressure_makes_fewer_terms(training):
 
 
 def test_a_number_of_terms_can_be_asked_for(training):
-    """The pressure moves until it is reached, and goes on where it was after a stop."""
-    counts = {}
-    for wanted in (40, 150):
+    """The pressure moves until it is reached; where the model has fewer by itself, it is all but lifted."""
+    counts, pressure = {}, {}
+    for wanted in (20, 150):
         made = training(
             f"n{wanted}",
             terms=wanted,
@@ -780,9 +804,10 @@ def test_a_number_of_terms_can_be_asked_for(training):
         made.run()
         lines = [json.loads(line) for line in (made.folder / "log.jsonl").read_text().splitlines()]
         counts[wanted] = np.mean([line["paragraph_terms"] for line in lines[-31:] if "loss" in line])
-    assert counts[40] < counts[150]
-    assert 20 < counts[40] < 80
-    assert 75 < counts[150] < 300
+        pressure[wanted] = made.memory["log_pressure"]
+    assert 10 < counts[20] < 40
+    assert counts[20] < 0.6 * counts[150]
+    assert pressure[150] < np.log(0.001) - 1 < pressure[20] - 0.5
 
 
 # ---------------------------------------------------------------- the command's function
@@ -997,6 +1022,26 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     np.testing.assert_allclose(
         mixture.scores(asked, inside), expected, rtol=1e-4, err_msg="context counts too"
     )
+
+
+def test_a_sparta_model_is_trained_further(train, tmp_path):
+    """It begins where the first training ended, scale and bias included."""
+    import torch
+
+    from sparta.locate import DEFAULT_MODEL, default_model_folder, sparta_folder
+    from sparta.model import SpartaModel
+
+    first = train("first", full_precision=True)
+    second = train("second", encoder=str(tmp_path / "first"), learning_rate=1e-12, full_precision=True)
+    begun, ended = SpartaModel.load(first.folder), SpartaModel.load(second.folder)
+    for name, tensor in begun.state_dict().items():
+        torch.testing.assert_close(ended.state_dict()[name], tensor, msg=name)
+    assert begun.scale != 1
+    assert ended.config.quantizer
+    with pytest.raises(ModelError, match="tied"):
+        train("third", encoder=str(tmp_path / "first"), tied=True)
+    assert sparta_folder(DEFAULT_MODEL) == default_model_folder()
+    assert sparta_folder(tmp_path / "none") is None
 
 
 def test_a_sparta_model_teaches(tiny_model_folder):
