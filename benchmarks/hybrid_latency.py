@@ -31,7 +31,8 @@ WARMING = 100
 
 
 def fused(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
-    return fused_hits(fusion, channels.search(question, fusion.candidates, fusion.weights), k)
+    found = channels.search(question, fusion.candidates, fusion.weights)
+    return fused_hits(fusion, found, channels.searchers, k)
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def search(question: str, **given: Any) -> None:
     fusion = fusion_of(weights_of(given), given)
     with HybridSearcher(folder_of(given), fusion) as searcher:
         for rank, hit in enumerate(searcher.search(question, given["depth"]), 1):
-            text = text_of(hit)
+            text = text_of(hit.doc())
             if given["as_json"]:
                 ranks = {name: hit.ranks.get(name) for name in fusion.weights}
                 row = {"rank": rank, "score": hit.score, "docid": hit.docid, "ranks": ranks, "text": text}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from dense.shards import Floats, Rows, VectorFolder, check_finite
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import IndexFolder, default_index
-from sparta.search import Hit
+from sparta.search import Found, Hit, hits_of
 from sparta.tokenize import QueryTokenizer
 
 if TYPE_CHECKING:
@@ -161,17 +162,23 @@ class DenseSearcher(Closing):
         """The k best passages for each question, by query id. Threads are those of FAISS."""
         if len(queries) != len(qids):
             raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
+        found = self.found(queries, k, threads)
+        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
+
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+        """The k best passages for each question in columns."""
         if not queries:
-            return {}
-        return dict(
-            zip(qids, self.search_vectors(self.model.encode_questions(queries), k, threads), strict=True)
-        )
+            return iter(())
+        return self._found(self.model.encode_questions(queries), k, threads)
 
     def search_vectors(self, questions: Floats, k: int = 10, threads: int = 1) -> Iterator[list[Hit]]:
         """The k best passages for each question, given as vectors `(n, width)`.
 
         :raises InputError: another width than the channel's, NaN or infinity, k below 1.
         """
+        return (hits_of(found, self) for found in self._found(questions, k, threads))
+
+    def _found(self, questions: Floats, k: int, threads: int) -> Iterator[Found]:
         if k < 1:
             raise InputError(f"k must be at least 1, found {k}")
         questions = np.ascontiguousarray(questions, np.float32)
@@ -182,19 +189,16 @@ class DenseSearcher(Closing):
                 remedy=f"encode questions with the channel's own model, {self.model_name}",
             )
         check_finite(questions, "questions", f"check the model {self.model_name}")
-        return self._hits(questions, min(k, self.num_docs), threads)
+        return self._ranked(questions, min(k, self.num_docs), threads)
 
-    def _hits(self, questions: Floats, k: int, threads: int) -> Iterator[list[Hit]]:
+    def _ranked(self, questions: Floats, k: int, threads: int) -> Iterator[Found]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
             part = questions[start : start + _QUESTIONS_AT_ONCE]
             ranked = rank(self._find, self.vectors, part, k, self.num_docs, threads)
             docids = [self._docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
-            for found, (_, scores) in zip(docids, ranked, strict=True):
-                yield [
-                    Hit(next(ids), docid, score, self)
-                    for docid, score in zip(found.tolist(), scores.tolist(), strict=True)
-                ]
+            for own, (_, scores) in zip(docids, ranked, strict=True):
+                yield Found(list(itertools.islice(ids, len(own))), own.tolist(), scores.tolist())
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
         """The stored record of a passage."""

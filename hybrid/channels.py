@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.jvm import leave_thread
-from sparta.search import Hit, Searcher
+from sparta.search import Found, Hit, Searcher
 
 CHANNELS = ("bm25", "sparta", "dense")
+DENSE = CHANNELS[2]
 
 
 class ChannelSearcher(Protocol):
@@ -26,25 +26,17 @@ class ChannelSearcher(Protocol):
     def search(self, q: str, k: int = 10) -> list[Hit]:
         """The k best passages for a question."""
 
-    def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
-    ) -> dict[str, list[Hit]]:
-        """The k best passages for each question, by query id."""
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+        """The k best passages for each question in columns."""
+
+    def raw(self, lucene_docid: int) -> str:
+        """The stored record of a passage as JSON."""
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        """The stored record of a passage."""
 
     def close(self) -> None:
         """Let go of the index."""
-
-
-def _opener(name: str) -> Callable[[Path], ChannelSearcher]:
-    if name not in CHANNELS:
-        raise InputError(
-            f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
-        )
-    if name == "dense":
-        from dense.search import DenseSearcher
-
-        return DenseSearcher
-    return partial(Searcher, channel=name)
 
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:
@@ -53,7 +45,28 @@ def open_channel(index: Path, name: str) -> ChannelSearcher:
     :raises InputError: an unknown name.
     :raises IndexStateError: there is no index, or it lacks this channel.
     """
-    return _opener(name)(index)
+    _check_names([name])
+    return _open_dense(index) if name == DENSE else _open_lucene(index, [name])[name]
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in CHANNELS:
+            raise InputError(
+                f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
+            )
+
+
+def _open_dense(index: Path) -> ChannelSearcher:
+    from dense.search import DenseSearcher
+
+    return DenseSearcher(index)
+
+
+def _open_lucene(index: Path, names: Sequence[str]) -> dict[str, Searcher]:
+    """Open the channels that lie in Lucene's index, once for both."""
+    first = Searcher(index, channel=names[0])
+    return {name: first.beside(name) for name in names}
 
 
 def channels_of(index: Path) -> list[str]:
@@ -66,56 +79,79 @@ def channels_of(index: Path) -> list[str]:
 class Channels(Closing):
     """Some channels of an index, opened side by side, and searched so: a wait is that for the slowest.
 
-    The caller's thread searches one of them, the others have a thread each. Java and torch let go of Python's
-    lock while they compute.
+    sparta and bm25 lie in one Lucene index and are searched in one call, side by side in Java. The dense
+    channel is searched in the caller's thread meanwhile: Java and torch let go of Python's lock while they
+    compute.
 
     :raises InputError: an unknown channel.
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
     def __init__(self, index: Path, names: Sequence[str]) -> None:
-        openers = {name: _opener(name) for name in names}  # what they need is imported here, in one thread
-        self._threads = {name: ThreadPoolExecutor(1, name) for name in openers}
+        _check_names(names)
+        self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "lucene")
         self.searchers: dict[str, ChannelSearcher] = {}
 
-        def open_one(name: str) -> None:
-            self.searchers[name] = openers[name](index)
+        def open_dense() -> None:
+            self.searchers[DENSE] = _open_dense(index)
+
+        def open_lucene(lucene: Sequence[str]) -> None:
+            self.searchers.update(_open_lucene(index, lucene))
 
         try:
-            self._each({name: partial(open_one, name) for name in openers})
+            self._side_by_side(names, open_dense, open_lucene)
         except BaseException:
             self.close()
             raise
-        self.searchers = {name: self.searchers[name] for name in openers}  # not by who was first
+        self.searchers = {name: self.searchers[name] for name in names}  # not by who was first
 
-    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, list[Hit]]:
-        """The k best passages of each channel, or of some of them."""
-        chosen = self.searchers if names is None else names
-        return self._each({name: partial(self.searchers[name].search, q, k) for name in chosen})
+    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, Found]:
+        """The k best passages of each channel, or of some of them, for a question."""
+        return {name: own[0] for name, own in self.batch_search([q], k, names=names).items()}
 
     def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int, threads: int = 1
-    ) -> dict[str, dict[str, list[Hit]]]:
-        """The k best passages of each channel for each question."""
-        return self._each(
-            {name: partial(s.batch_search, queries, qids, k, threads) for name, s in self.searchers.items()}
-        )
+        self, queries: Sequence[str], k: int, threads: int = 1, names: Iterable[str] | None = None
+    ) -> dict[str, list[Found]]:
+        """The k best passages of each channel, or of some of them, for each question."""
+        chosen = list(self.searchers if names is None else names)
+        found: dict[str, list[Found]] = {}
 
-    def _each[T](self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Do all of them at once, and wait for all; then the first error there was, if any, is raised."""
-        own = max(tasks, key=CHANNELS.index)
-        others = {name: self._threads[name].submit(task) for name, task in tasks.items() if name != own}
+        def ask_dense() -> None:
+            found[DENSE] = list(self.searchers[DENSE].found(queries, k, threads))
+
+        def ask_lucene(lucene: Sequence[str]) -> None:
+            if len(lucene) == 2:
+                both = cast(Searcher, self.searchers["sparta"]).found_both(queries, k, threads)
+                found["sparta"], found["bm25"] = both
+            else:
+                found[lucene[0]] = list(self.searchers[lucene[0]].found(queries, k, threads))
+
+        self._side_by_side(chosen, ask_dense, ask_lucene)
+        return {name: found[name] for name in chosen}
+
+    def _side_by_side(
+        self, names: Sequence[str], dense: Callable[[], None], lucene: Callable[[Sequence[str]], None]
+    ) -> None:
+        """Do both where both are wanted; an error of the dense side is raised when the other is done."""
+        others = [name for name in names if name != DENSE]
+        if DENSE not in names:
+            if others:
+                lucene(others)
+            return
+        assert self._thread is not None, "closed"
+        waiting = [self._thread.submit(lucene, others)] if others else []
         try:
-            mine = tasks[own]()
+            dense()
         finally:
-            wait(others.values())
-        return {name: mine if name == own else others[name].result() for name in tasks}
+            wait(waiting)
+        for done in waiting:
+            done.result()
 
     def close(self) -> None:
-        """Let go of the index and of the threads. Closing again does nothing."""
+        """Let go of the index and of the thread. Closing again does nothing."""
         for searcher in self.searchers.values():
             searcher.close()
-        while self._threads:
-            _, thread = self._threads.popitem()
-            thread.submit(leave_thread)
-            thread.shutdown()
+        if self._thread:
+            self._thread.submit(leave_thread)
+            self._thread.shutdown()
+            self._thread = None

@@ -95,7 +95,7 @@ def latencies(
 
 def _ask(channels: Channels, fusion: Fusion, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, 10)
+    return fused_hits(fusion, found, channels.searchers, 10)
 
 
 def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:

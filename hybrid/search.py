@@ -13,7 +13,7 @@ from hybrid.fusion import Fusion
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.layout import default_index
-from sparta.search import Hit
+from sparta.search import Found, Hit, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class HybridSearcher(Closing):
 
     def search(self, q: str, k: int = 10) -> list[HybridHit]:
         """The k best passages for a question."""
-        return fused_hits(self.fusion, self.channels.search(q, self.fusion.candidates), k)
+        return self._fused(self.channels.search(q, self.fusion.candidates), k)
 
     def batch_search(
         self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
@@ -54,9 +54,11 @@ class HybridSearcher(Closing):
         """The k best passages for each question, by query id; `threads` for each channel."""
         if len(queries) != len(qids):
             raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        found = self.channels.batch_search(queries, qids, self.fusion.candidates, threads)
+        found = self.channels.batch_search(queries, self.fusion.candidates, threads)
+        each = zip(*found.values(), strict=True)
         return {
-            qid: fused_hits(self.fusion, {name: hits[qid] for name, hits in found.items()}, k) for qid in qids
+            qid: self._fused(dict(zip(found, own, strict=True)), k)
+            for qid, own in zip(qids, each, strict=True)
         }
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
@@ -75,25 +77,22 @@ class HybridSearcher(Closing):
         """Let go of the index."""
         self.channels.close()
 
+    def _fused(self, found: Mapping[str, Found], k: int) -> list[HybridHit]:
+        return fused_hits(self.fusion, found, self.channels.searchers, k)
 
-def fused_hits(fusion: Fusion, found: Mapping[str, Sequence[Hit]], k: int) -> list[HybridHit]:
-    """Fuse what the channels found for one question."""
+
+def fused_hits(
+    fusion: Fusion, found: Mapping[str, Found], searchers: Mapping[str, Records], k: int
+) -> list[HybridHit]:
+    """Fuse what the channels found for one question; a hit leads to the first channel that found it."""
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
-    columns = {
-        name: ([h.docid for h in found[name]], [h.score for h in found[name]]) for name in fusion.weights
-    }
-    hits: dict[str, Hit] = {}
-    for name in reversed(list(columns)):
-        hits.update(zip(columns[name][0], found[name], strict=True))
-    ranks = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
-    return [
-        HybridHit(
-            docid,
-            hits[docid].lucene_docid,
-            score,
-            hits[docid].searcher,
-            {name: places[docid] for name, places in ranks.items() if docid in places},
-        )
-        for docid, score in fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k)
-    ]
+    columns = {name: (found[name].ids, found[name].scores) for name in fusion.weights}
+    places = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
+    hits = []
+    for docid, score in fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k):
+        ranks = {name: own[docid] for name, own in places.items() if docid in own}
+        first = next(iter(ranks))
+        number = found[first].docids[ranks[first] - 1]
+        hits.append(HybridHit(docid, number, score, searchers[first], ranks))
+    return hits

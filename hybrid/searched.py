@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.channels import Channels
@@ -12,7 +13,6 @@ from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate
 from hybrid.questions import Asked
 from sparta.base.records import ScoredPassage
-from sparta.search import Hit
 
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
@@ -55,19 +55,26 @@ def depth_of(fusion: Fusion, measure: str = "") -> int:
 
 def search_all(channels: Channels, asked: Asked, depth: int, threads: int = 2) -> Searched:
     """Search all channels side by side, each once."""
-    shown: dict[str, Hit] = {}
+    shown: dict[str, tuple[str, str, int]] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(asked.queries), _AT_ONCE):
         some = asked.queries[start : start + _AT_ONCE]
-        found = channels.batch_search([q.text for q in some], [q.query_id for q in some], depth, threads)
-        for name, rankings in found.items():
-            for query_id, hits in rankings.items():  # one string for all places of a passage
-                kept = [(shown.setdefault(hit.docid, hit).docid, hit.score) for hit in hits]
-                runs[name][query_id] = [ScoredPassage(docid, score) for docid, score in kept]
-    return Searched(asked, runs, Holds(asked.answers, lambda i: text_of(shown[i]), match=asked.match))
+        for name, rankings in channels.batch_search([q.text for q in some], depth, threads).items():
+            for query, found in zip(some, rankings, strict=True):
+                runs[name][query.query_id] = own = []
+                for docid, number, score in zip(*found, strict=True):
+                    once = shown.setdefault(docid, (docid, name, number))[
+                        0
+                    ]  # all places of a passage share it
+                    own.append(ScoredPassage(once, score))
+
+    def text(docid: str) -> str:
+        _, name, number = shown[docid]
+        return text_of(channels.searchers[name].doc(number))
+
+    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
 
 
-def text_of(hit: Hit) -> str:
-    """Return the text of a passage found, without its title."""
-    record = hit.doc()
+def text_of(record: Mapping[str, Any]) -> str:
+    """Return the text of a stored record, without its title."""
     return str(record.get("text") or record.get("contents") or "")

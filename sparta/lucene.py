@@ -202,6 +202,19 @@ class ImpactSearcher(Closing):
         with self._reading():
             return unpack_hits(_bytes(self._java.searchText(packed, k, threads)))
 
+    def search_both(
+        self, queries: Sequence[Mapping[str, float]], texts: Sequence[str], k: int, threads: int = 1
+    ) -> Hits:
+        """Return the k best passages of each query by impacts, then those of each text by BM25.
+
+        Both are searched side by side in one call.
+
+        :param threads: threads for each of the two.
+        """
+        packed = pack_queries(queries), pack_strings(texts)
+        with self._reading():
+            return unpack_hits(_bytes(self._java.searchBoth(*packed, k, threads)))
+
     def ids(self, docids: Integers) -> list[str]:
         """Return passage ids."""
         packed = pack_integers(docids, np.int32, "docids")

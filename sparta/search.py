@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, SpartaError
@@ -30,6 +32,14 @@ class Records(Protocol):
 
     def raw(self, lucene_docid: int) -> str:
         """The stored record of a passage as JSON."""
+
+
+class Found(NamedTuple):
+    """What a channel found for one question, best first: passage ids, Lucene's numbers, scores."""
+
+    ids: list[str]
+    docids: list[int]
+    scores: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,12 @@ class Searcher(Closing):
             self.generation = self._choose()  # an overwrite ended just now and removed what was chosen
             self._open()
 
+    def beside(self, channel: str) -> Searcher:
+        """Return a searcher of another channel of the same open index; close one of them."""
+        other = copy(self)
+        other.channel = channel
+        return other
+
     def _open(self) -> None:
         self.lucene = ImpactSearcher(
             self.folder.lucene_path(self.generation), language=self.generation.language
@@ -108,7 +124,7 @@ class Searcher(Closing):
 
     def search(self, q: str, k: int = 10) -> list[Hit]:
         """The k best passages for a question; none for a question without known terms."""
-        return next(self._hits([q], k, 1))
+        return hits_of(next(self.found([q], k)), self)
 
     def batch_search(
         self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
@@ -116,7 +132,8 @@ class Searcher(Closing):
         """The k best passages for each question, by query id; one call into Java for all."""
         if len(queries) != len(qids):
             raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        return dict(zip(qids, self._hits(queries, k, threads), strict=True))
+        found = self.found(queries, k, threads)
+        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
 
     def terms(self, q: str) -> dict[str, float]:
         """The terms of a question and how much each counts."""
@@ -144,24 +161,40 @@ class Searcher(Closing):
 
     def score_batch(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
         """Scores as arrays, without ids or records."""
-        if k < 1:
-            raise InputError(f"k must be at least 1, found {k}")
+        _check_depth(k)
         if self.channel == "bm25":
             return self.lucene.search_text(queries, k, threads)
-        bags: list[Mapping[str, float]] = [self.tokenizer.terms(q) for q in queries]
-        return self.lucene.search_impacts(bags, k, threads)
+        return self.lucene.search_impacts(self._bags(queries), k, threads)
 
-    def _hits(self, queries: Sequence[str], k: int, threads: int) -> Iterator[list[Hit]]:
-        found = self.score_batch(queries, k, threads)
-        ids = self.lucene.ids(found.docids)
-        for q in range(len(found)):
-            docids, scores = found.query(q)
-            start = int(found.indptr[q])
-            yield [
-                Hit(ids[start + i], int(docid), float(score), self)
-                for i, (docid, score) in enumerate(zip(docids, scores, strict=True))
-            ]
+    def _bags(self, queries: Sequence[str]) -> list[Mapping[str, float]]:
+        return [self.tokenizer.terms(q) for q in queries]
+
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+        """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
+        return self._columns(self.score_batch(queries, k, threads))
+
+    def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
+        """What the channels sparta and bm25 find for each question, searched side by side in Java."""
+        _check_depth(k)
+        hits = list(self._columns(self.lucene.search_both(self._bags(queries), queries, k, threads)))
+        return hits[: len(queries)], hits[len(queries) :]
+
+    def _columns(self, hits: Hits) -> Iterator[Found]:
+        ids = self.lucene.ids(hits.docids)
+        docids, scores = hits.docids.tolist(), hits.scores.tolist()
+        for start, end in itertools.pairwise(hits.indptr.tolist()):
+            yield Found(ids[start:end], docids[start:end], scores[start:end])
 
     def close(self) -> None:
         """Let go of the index."""
         self.lucene.close()
+
+
+def _check_depth(k: int) -> None:
+    if k < 1:
+        raise InputError(f"k must be at least 1, found {k}")
+
+
+def hits_of(found: Found, searcher: Records) -> list[Hit]:
+    """Return hits that lead back to the searcher's records."""
+    return [Hit(docid, number, score, searcher) for docid, number, score in zip(*found, strict=True)]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hybrid.fusion import Fusion
 from hybrid.search import HybridSearcher
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import ScoredPassage
-from sparta.search import Hit
+from sparta.search import Found
 
 
 class Fake:
@@ -30,20 +30,21 @@ class Fake:
         time.sleep(wait)
         self.answers, self.wait, self.fails = answers, wait, fails
         self.closed = False
+        self.other: Fake | None = None
         self.threads: set[int] = set()
 
-    def search(self, q: str, k: int = 10) -> list[Hit]:
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
         self.threads.add(threading.get_ident())
         time.sleep(self.wait)
         if self.fails:
             raise IndexStateError("the index is gone")
-        found = list(self.answers[q].items())[:k]
-        return [Hit(docid, i, score, self) for i, (docid, score) in enumerate(found)]
+        for q in queries:
+            best = list(self.answers[q].items())[:k]
+            yield Found([p for p, _ in best], list(range(len(best))), [score for _, score in best])
 
-    def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
-    ) -> dict[str, list[Hit]]:
-        return {qid: self.search(q, k) for q, qid in zip(queries, qids, strict=True)}
+    def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
+        assert self.other
+        return list(self.found(queries, k)), list(self.other.found(queries, k))
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
         return {"text": f"number {lucene_docid}"}
@@ -65,14 +66,19 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(**openers: Callable[[], Fake]) -> dict[str, Fake]:
         opened: dict[str, Fake] = {}
 
-        def opener(name: str) -> Callable[[Path], Fake]:
-            def open_one(index: Path) -> Fake:
-                opened[name] = openers[name]()
-                return opened[name]
+        def open_lucene(index: Path, names: Sequence[str]) -> dict[str, Fake]:
+            found = {name: openers[name]() for name in names}
+            opened.update(found)
+            if len(names) == 2:
+                found["sparta"].other = found["bm25"]
+            return found
 
-            return open_one
+        def open_dense(index: Path) -> Fake:
+            opened["dense"] = openers["dense"]()
+            return opened["dense"]
 
-        monkeypatch.setattr(hybrid.channels, "_opener", opener)
+        monkeypatch.setattr(hybrid.channels, "_open_lucene", open_lucene)
+        monkeypatch.setattr(hybrid.channels, "_open_dense", open_dense)
         return opened
 
     return make
@@ -86,7 +92,8 @@ FOUND = {
 
 
 def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
-    opened = channels(**{name: (lambda f=found: Fake(f, wait=0.2)) for name, found in FOUND.items()})  # type: ignore[misc]
+    waits = {"bm25": 0.1, "sparta": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
+    opened = channels(**{n: (lambda f=f, n=n: Fake(f, wait=waits[n])) for n, f in FOUND.items()})  # type: ignore[misc]
     fusion = Fusion({"sparta": 1.0, "bm25": 1.2, "dense": 0.5})
     started = time.monotonic()
     with HybridSearcher("nowhere", fusion) as searcher:
@@ -115,7 +122,7 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("q", 0)
     assert all(fake.closed for fake in opened.values())
-    assert len({thread for fake in opened.values() for thread in fake.threads}) == 3
+    assert len({thread for fake in opened.values() for thread in fake.threads}) == 2
     assert threading.get_ident() in opened["dense"].threads, "torch works in the caller's thread"
 
 
@@ -126,7 +133,7 @@ def test_a_channel_that_fails(channels: Make) -> None:
     with Channels(Path("nowhere"), ["sparta", "bm25"]) as pair:
         with pytest.raises(IndexStateError, match="the index is gone"):
             pair.search("q", 5)
-        assert pair.search("q", 5, ["sparta"])["sparta"][0].docid == "a"
+        assert pair.search("q", 5, ["sparta"])["sparta"].ids[0] == "a"
     assert all(fake.closed for fake in opened.values())
 
 

@@ -308,3 +308,25 @@ def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyse
                 for passage_id, score in ranking:
                     assert scores[passage_id] == pytest.approx(score, abs=1e-3)
                 assert len({i for i, _ in ranking}) == min(100, len(ours))
+
+
+def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, words: list[str]) -> None:
+    """Both channels find together what each finds alone, one question and many, in any number of threads."""
+    from hybrid.channels import Channels, open_channel
+
+    questions = [" ".join(words[i : i + 4]) for i in range(0, 60, 4)] + ["zzz"]
+    with Channels(collection.index, ["bm25", "sparta"]) as channels:
+        pair = channels.searchers
+        assert pair["sparta"].lucene is pair["bm25"].lucene  # type: ignore[attr-defined]
+        for threads in (1, 3):
+            found = channels.batch_search(questions, 5, threads)
+            assert list(found) == ["bm25", "sparta"]
+            for name, own in found.items():
+                with open_channel(collection.index, name) as alone:  # type: ignore[attr-defined]
+                    assert own == list(alone.found(questions, 5))
+                    assert [hit.docid for hit in alone.search(questions[0], 5)] == own[0].ids
+        assert channels.search(questions[0], 5) == {name: own[0] for name, own in found.items()}
+        with pytest.raises(InputError, match="k must be at least 1"):
+            channels.search(questions[0], 0)
+    assert any(own.ids for own in found["sparta"])
+    assert any(own.ids for own in found["bm25"])

@@ -19,7 +19,7 @@ from hybrid.tables import Table
 from hybrid.tune import ALPHAS, Tuned, chosen, cross_validate, fold_of, measure_for, tune, tune_table
 from sparta.base.errors import InputError
 from sparta.base.records import Query, ScoredPassage
-from sparta.search import Hit
+from sparta.search import Found
 
 PASSAGES = [f"p{i}" for i in range(30)]
 
@@ -46,22 +46,21 @@ class Made:
     def __init__(self, *sets: Mapping[str, Mapping[str, Any]], names: tuple[str, ...]) -> None:
         self.runs = {n: {q: r for runs in sets for q, r in runs[n].items()} for n in names}
         self.calls = 0
-        self.searchers = {n: SimpleNamespace(search=lambda q, k, n=n: self._hits(n, q, k)) for n in names}
-
-    def _hits(self, name: str, text: str, k: int) -> list[Hit]:
-        ranking = self.runs[name][text.removeprefix("text of ")][:k]
-        return [Hit(p.passage_id, int(p.passage_id[1:]), p.score, self) for p in ranking]
-
-    def search(self, text: str, k: int, names: Any = None) -> dict[str, list[Hit]]:
-        return {n: self._hits(n, text, k) for n in names or self.runs}
-
-    def batch_search(
-        self, texts: Any, qids: Any, k: int, threads: int = 1
-    ) -> dict[str, dict[str, list[Hit]]]:
-        self.calls += 1
-        return {
-            n: {qid: self._hits(n, text, k) for text, qid in zip(texts, qids, strict=True)} for n in self.runs
+        self.searchers = {
+            n: SimpleNamespace(search=lambda q, k, n=n: self._found(n, q, k), doc=self.doc) for n in names
         }
+
+    def _found(self, name: str, text: str, k: int) -> Found:
+        ranking = self.runs[name][text.removeprefix("text of ")][:k]
+        ids = [p.passage_id for p in ranking]
+        return Found(ids, [int(i[1:]) for i in ids], [p.score for p in ranking])
+
+    def search(self, text: str, k: int, names: Any = None) -> dict[str, Found]:
+        return {n: self._found(n, text, k) for n in names or self.runs}
+
+    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Found]]:
+        self.calls += 1
+        return {n: [self._found(n, text, k) for text in texts] for n in self.runs}
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
         return {"text": f"the answer of p{lucene_docid} is here"}
@@ -152,9 +151,9 @@ def test_as_deep_as_is_measured() -> None:
     depths: list[int] = []
 
     class Measured(Made):
-        def batch_search(self, texts: Any, qids: Any, k: int, threads: int = 1) -> Any:
+        def batch_search(self, texts: Any, k: int, threads: int = 1) -> Any:
             depths.append(k)
-            return super().batch_search(texts, qids, k, threads)
+            return super().batch_search(texts, k, threads)
 
     for measure in ("answer_recall@200", "R@50", "RR"):
         asked, runs = made_up(4, 20, answers=True)

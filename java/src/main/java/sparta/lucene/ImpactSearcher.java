@@ -112,12 +112,27 @@ public final class ImpactSearcher implements Closeable {
 
   /** Searches the texts by BM25; {@code queries} is a string table. */
   public byte[] searchText(byte[] queries, int k, int threads) throws IOException {
-    StringTable texts = StringTable.unpack(queries, "queries");
-    Query[] parsed = new Query[texts.size()];
-    for (int i = 0; i < parsed.length; i++) {
-      parsed[i] = Queries.text(texts.string(i), analyzer);
+    return search(parse(queries), k, threads);
+  }
+
+  /**
+   * Searches impacts and texts side by side: the wait is that for the slower.
+   *
+   * @param queries packed as for {@link #searchImpacts}
+   * @param texts a string table of as many texts
+   * @param threads threads for each of the two, at least 1
+   * @return the hits of all queries by their impacts, then of all by their texts, packed as {@link HitList#pack} does
+   */
+  public byte[] searchBoth(byte[] queries, byte[] texts, int k, int threads) throws IOException {
+    Query[] impacts = Queries.impacts(queries);
+    Query[] parsed = parse(texts);
+    if (impacts.length != parsed.length) {
+      throw new IllegalArgumentException(
+          "expected as many texts as queries, found " + parsed.length + " and " + impacts.length);
     }
-    return search(parsed, k, threads);
+    Query[] all = Arrays.copyOf(impacts, 2 * impacts.length);
+    System.arraycopy(parsed, 0, all, impacts.length, parsed.length);
+    return search(all, k, Math.multiplyExact(2, threads));
   }
 
   /** Passage ids of int32 docids, as a string table. */
@@ -203,6 +218,15 @@ public final class ImpactSearcher implements Closeable {
     try (directory) {
       reader.close();
     }
+  }
+
+  private Query[] parse(byte[] queries) throws IOException {
+    StringTable texts = StringTable.unpack(queries, "queries");
+    Query[] parsed = new Query[texts.size()];
+    for (int i = 0; i < parsed.length; i++) {
+      parsed[i] = Queries.text(texts.string(i), analyzer);
+    }
+    return parsed;
   }
 
   private byte[] search(Query[] queries, int k, int threads) throws IOException {

@@ -1,6 +1,12 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -10,6 +16,15 @@ final class Parallel {
   interface Task {
     void run(int i) throws IOException;
   }
+
+  /** Threads wait for more work for a minute: to begin one takes longer than many a search. */
+  private static final ExecutorService HELPERS =
+      Executors.newCachedThreadPool(
+          work -> {
+            Thread thread = new Thread(work, "sparta-search");
+            thread.setDaemon(true);
+            return thread;
+          });
 
   private Parallel() {}
 
@@ -30,25 +45,25 @@ final class Parallel {
             failure.compareAndSet(null, thrown);
           }
         };
-    Thread[] helpers = new Thread[Math.max(0, Math.min(threads, n) - 1)];
-    for (int i = 0; i < helpers.length; i++) {
-      helpers[i] = new Thread(work, "sparta-" + i);
-      helpers[i].setDaemon(true);
-      helpers[i].start();
+    List<Future<?>> helpers = new ArrayList<>();
+    for (int i = 1; i < Math.min(threads, n); i++) {
+      helpers.add(HELPERS.submit(work));
     }
     work.run();
     join(helpers);
     rethrow(failure.get());
   }
 
-  private static void join(Thread[] threads) throws IOException {
+  private static void join(List<Future<?>> helpers) throws IOException {
     try {
-      for (Thread thread : threads) {
-        thread.join();
+      for (Future<?> helper : helpers) {
+        helper.get();
       }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new IOException("interrupted while waiting for the other threads", e);
+    } catch (ExecutionException e) {
+      throw new IOException(e.getCause()); // what a task throws is kept as the failure
     }
   }
 

@@ -230,6 +230,30 @@ class ImpactSearcherTest {
   }
 
   @Test
+  void bothAtOnceFindWhatEachFinds() throws IOException {
+    Corpus corpus = Corpus.random(new Random(6), 300, 5, 9);
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
+      writer.addTerms(corpus.terms());
+      corpus.add(writer, corpus.passages, false);
+      writer.commit("");
+    }
+    byte[] queries = Corpus.pack(List.of(Map.of(0, 1f), Map.of(1, 2f, 3, 1f), Map.of()));
+    byte[] texts = StringTable.of("p17", "passages", "unheard");
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      for (int threads = 1; threads <= 3; threads++) {
+        List<List<Corpus.Hit>> expected =
+            new ArrayList<>(Corpus.unpack(searcher, searcher.searchImpacts(queries, 20, 1)));
+        expected.addAll(Corpus.unpack(searcher, searcher.searchText(texts, 20, 1)));
+        assertEquals(expected, Corpus.unpack(searcher, searcher.searchBoth(queries, texts, 20, threads)));
+      }
+      assertThrows(
+          IllegalArgumentException.class, () -> searcher.searchBoth(queries, StringTable.of("p17"), 20, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, 0, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, 1, 0));
+    }
+  }
+
+  @Test
   void repeatedTermsAddUpAndZeroWeightsDoNothing() throws IOException {
     Corpus corpus = new Corpus(2);
     corpus.passages.add(new Corpus.Passage("a", 0, Map.of(0, 3)));
