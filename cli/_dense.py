@@ -12,7 +12,6 @@ from cli._args import (
     corpus_bar,
     counted,
     dtype_option,
-    dumps,
     folder_type,
     index_option,
     options,
@@ -21,7 +20,7 @@ from cli._args import (
     shard_option,
 )
 from cli._dense_train import convert, mine, train
-from cli._search import check_search, hit_as_dict, mark, print_hit, search_many, search_options
+from cli._search import check_search, print_hits, search_many, search_options
 
 
 @click.group(
@@ -173,19 +172,8 @@ def search(**given: Any) -> None:
     if given["queries"] is not None:
         search_many(lambda: DenseSearcher(given["index"]), given)
         return
-    from sparta.explain import snippet
-
-    query = given["query"]
     with DenseSearcher(given["index"]) as searcher:
-        words = set(searcher.terms(query))
-        for rank, hit in enumerate(searcher.search(query, given["k"]), 1):
-            record = hit.doc()
-            if given["as_json"]:
-                text = snippet(searcher, record["contents"], words, "*{}*".format)
-                click.echo(dumps({**hit_as_dict(rank, hit, record, text), "record": record}))
-            else:
-                text = snippet(searcher, record["contents"], words, mark)
-                print_hit(rank, hit, record, f"{hit.score:.4g}", text)
+        print_hits(searcher, given, lambda hit: (f"{hit.score:.4g}", {}))
 
 
 main.add_command(train)

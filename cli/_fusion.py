@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import Text, counted, dumps, file_type, folder_type, form_option, threads_option, typed
+from cli._args import counted, file_type, folder_type, form_option, threads_option, typed
 from cli._fusion_args import (
     alpha_option,
     asked_of,
@@ -17,12 +18,14 @@ from cli._fusion_args import (
     fusion_of,
     fusion_options,
     given_weights,
+    method_options,
     notes,
     print_table,
     question_options,
     weights_of,
     weights_option,
 )
+from cli._search import check_search, print_hits, search_many, search_options
 from sparta.base.errors import IndexStateError, InputError, ModelError
 
 if TYPE_CHECKING:
@@ -30,30 +33,34 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("question", type=Text())
+@search_options
 @base_option("sparta")
 @alpha_option
 @weights_option()
-@fusion_options
-@click.option("-k", "depth", type=click.IntRange(1), default=10, show_default=True, help="Passages.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-def search(question: str, **given: Any) -> None:
-    """Answer a question from several channels: base + α·bm25, or as --weights says."""
-    from hybrid.search import HybridSearcher
-    from hybrid.searched import text_of
+@method_options
+def search(**given: Any) -> None:
+    """Find passages in several channels: base + α·bm25, or as --weights says.
+
+    A hit shows its rank, title, [id], score and place in each channel, and where its text has words of the
+    question. Many questions come from --queries, and their answers go to --output.
+    """
+    check_search("hybrid search", given)
+    from hybrid.search import HybridHit, HybridSearcher
 
     fusion = fusion_of(weights_of(given), given)
-    with HybridSearcher(folder_of(given), fusion) as searcher:
-        for rank, hit in enumerate(searcher.search(question, given["depth"]), 1):
-            text = text_of(hit.doc())
-            if given["as_json"]:
-                ranks = {name: hit.ranks.get(name) for name in fusion.weights}
-                row = {"rank": rank, "score": hit.score, "docid": hit.docid, "ranks": ranks, "text": text}
-                click.echo(dumps(row))
-                continue
-            places = ", ".join(f"{name} {hit.ranks.get(name, '–')}" for name in fusion.weights)
-            click.echo(f"{rank:>3}  {hit.score:.3f}  {hit.docid}  ({places})")
-            click.echo(f"     {text[:160]}")
+    fusion = replace(fusion, candidates=max(fusion.candidates, given["k"]))
+
+    def notes(hit: HybridHit) -> tuple[str, dict[str, Any]]:
+        ranks = {name: hit.ranks.get(name) for name in fusion.weights}
+        places = ", ".join(f"{name} {place or '–'}" for name, place in ranks.items())
+        return f"{hit.score:.3f} ({places})", {"ranks": ranks}
+
+    folder = folder_of(given)
+    if given["queries"] is not None:
+        search_many(lambda: HybridSearcher(folder, fusion), given)
+    else:
+        with HybridSearcher(folder, fusion) as searcher:
+            print_hits(searcher, given, notes)
     click.echo(fusion.formula(), err=given["as_json"])
 
 

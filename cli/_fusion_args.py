@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
 
-fusion_options = options(
-    index_option,
+method_options = options(
     click.option(
         "--method",
         type=click.Choice(["linear", "rrf"]),
@@ -43,6 +42,7 @@ fusion_options = options(
         help="Passages from each channel.",
     ),
 )
+fusion_options = options(index_option, method_options)
 alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
 question_options = options(
     click.option(

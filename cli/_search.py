@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli._args import Text, counted, file_type, index_option, options
+from cli._args import Text, counted, dumps, file_type, index_option, options
 from sparta.base.errors import InputError
 
 _QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
@@ -61,6 +61,27 @@ def print_hit(rank: int, hit: Any, record: dict[str, Any], score: str, text: str
     )
     click.echo(f"{rank:>3}  {heading}  {score}")
     click.echo(f"     {text}")
+
+
+def print_hits(
+    searcher: Any, given: dict[str, Any], notes: Callable[[Any], tuple[str, dict[str, Any]]]
+) -> None:
+    """Search for the question and show what is found, with where its text has words of the question.
+
+    `notes` says how the score of a hit is shown, and what else JSON tells of it.
+    """
+    from sparta.explain import snippet
+
+    words = set(searcher.terms(given["query"]))
+    shown = "*{}*".format if given["as_json"] else mark
+    for rank, hit in enumerate(searcher.search(given["query"], given["k"]), 1):
+        record = hit.doc()
+        text = snippet(searcher, record["contents"], words, shown)
+        score, more = notes(hit)
+        if given["as_json"]:
+            click.echo(dumps({**hit_as_dict(rank, hit, record, text), **more, "record": record}))
+        else:
+            print_hit(rank, hit, record, score, text)
 
 
 def hit_as_dict(rank: int, hit: Any, record: dict[str, Any], text: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.layout import default_index
 from sparta.search import Found, Hit, Records
+from sparta.tokenize import QueryTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ class HybridSearcher(Closing):
     def num_docs(self) -> int:
         """Number of passages, as the first channel has it."""
         return self._first.num_docs
+
+    @property
+    def channel(self) -> str:
+        """The channels, joined by +, as the name of a run."""
+        return "+".join(self.fusion.weights)
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The index's tokenizer, to show which words of a question a passage has."""
+        return self._first.tokenizer
+
+    def terms(self, q: str) -> dict[str, float]:
+        """The terms of a question; they are shown, not searched."""
+        return self.tokenizer.terms(q)
 
     def search(self, q: str, k: int = 10) -> list[HybridHit]:
         """The k best passages for a question."""

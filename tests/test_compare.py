@@ -328,16 +328,40 @@ def test_search(with_dense: Path) -> None:
         assert result.exit_code == 0, result.output
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         fused = fusion.fuse(found, 2)
-        assert [(r["docid"], r["score"]) for r in rows] == [
+        assert [(r["id"], r["score"]) for r in rows] == [
             (p.passage_id, pytest.approx(p.score)) for p in fused
         ]
         for row in rows:
             for name in fusion.weights:
                 places = [p.passage_id for p in found[name]]
-                wanted = 1 + places.index(row["docid"]) if row["docid"] in places else None
+                wanted = 1 + places.index(row["id"]) if row["id"] in places else None
                 assert row["ranks"][name] == wanted
-            assert row["text"] == PASSAGES[row["docid"]]
-        assert run(*given, *options).stdout.splitlines()[-1] == fusion.formula()
+            assert row["record"]["contents"] == PASSAGES[row["id"]]
+            assert row["snippet"].replace("*", "").split(" …")[0] in PASSAGES[row["id"]]
+        *shown, last = run(*given, *options).stdout.splitlines()
+        assert last == fusion.formula()
+        assert f"[{rows[0]['id']}]" in shown[0] or rows[0]["id"] in shown[0]
+        assert f"{next(iter(fusion.weights))} {rows[0]['ranks'][next(iter(fusion.weights))]}" in shown[0]
+
+
+def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
+    """A run holds what a search of each question finds, and as many candidates as it is deep."""
+    asked, output = tmp_path / "q.tsv", tmp_path / "run.trec"
+    asked.write_text("a\twho founded google\nb\tmoon\n")
+    given = ["--index", with_dense / "index", "--base", "dense", "-k", "3", "--candidates", "2"]
+    result = run("search", "--queries", asked, "--output", output, *given)
+    assert result.exit_code == 0, result.output
+    assert "over each channel's 3 best" in result.stdout
+    lines = [line.split() for line in output.read_text().splitlines()]
+    for query, text in (("a", "who founded google"), ("b", "moon")):
+        found = rankings(with_dense, text, ("dense", "bm25"))
+        expected = Fusion.with_alpha("dense", 1.0, candidates=3).fuse(found, 3)
+        own = [line for line in lines if line[0] == query]
+        assert [line[2] for line in own] == [p.passage_id for p in expected]
+        assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
+    assert {line[5] for line in lines} == {"sparta-dense+bm25"}
+    refused = run("search", "moon", "--queries", asked, "--output", output)
+    assert (refused.exit_code, "--queries" in refused.stderr) == (2, True)
 
 
 def test_tune(folder: Path) -> None:
