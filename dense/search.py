@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,9 @@ from dense.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.locate import dense_model_folder, identify
 from dense.passages import LivePassages
 from dense.shards import Floats, Rows, VectorFolder, check_finite
-from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.layout import IndexFolder, default_index
-from sparta.search import Found, Hit, hits_of
+from sparta.search import ChannelSearcher, Found, Hit, hits_of
 from sparta.tokenize import QueryTokenizer
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ logger = logging.getLogger("sparta.dense")
 _QUESTIONS_AT_ONCE = 256
 
 
-class DenseSearcher(Closing):
+class DenseSearcher(ChannelSearcher):
     """Searches the dense channel of an index folder.
 
     Order: score (dot product, float32) descending, then corpus position. The API is that of
@@ -152,19 +150,6 @@ class DenseSearcher(Closing):
         """The wordpieces of a question; they are shown, not searched."""
         return self.tokenizer.terms(q)
 
-    def search(self, q: str, k: int = 10) -> list[Hit]:
-        """The k best passages for a question."""
-        return self.batch_search([q], ["q"], k)["q"]
-
-    def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
-    ) -> dict[str, list[Hit]]:
-        """The k best passages for each question, by query id. Threads are those of FAISS."""
-        if len(queries) != len(qids):
-            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        found = self.found(queries, k, threads)
-        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
-
     def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
         """The k best passages for each question in columns."""
         if not queries:
@@ -199,15 +184,6 @@ class DenseSearcher(Closing):
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for own, (_, scores) in zip(docids, ranked, strict=True):
                 yield Found(list(itertools.islice(ids, len(own))), own.tolist(), scores.tolist())
-
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-        record: dict[str, Any] = json.loads(self.raw(lucene_docid))
-        return record
-
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
-        return self.lucene.raws([lucene_docid])[0]
 
     def close(self) -> None:
         """Let go of the index."""

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.jvm import leave_thread
-from sparta.search import Found, Hit, Searcher
+from sparta.search import ChannelSearcher, Found, Searcher
 
 CHANNELS = ("bm25", "sparta", "dense")
 DENSE = CHANNELS[2]
-
-
-class ChannelSearcher(Protocol):
-    """What a channel can do: `sparta.search.Searcher` and `dense.search.DenseSearcher` have it."""
-
-    @property
-    def num_docs(self) -> int:
-        """Number of passages."""
-
-    def search(self, q: str, k: int = 10) -> list[Hit]:
-        """The k best passages for a question."""
-
-    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
-        """The k best passages for each question in columns."""
-
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
-
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-
-    def close(self) -> None:
-        """Let go of the index."""
 
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:

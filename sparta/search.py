@@ -61,7 +61,49 @@ class Hit:
         return self.searcher.raw(self.lucene_docid)
 
 
-class Searcher(Closing):
+class ChannelSearcher(Closing):
+    """What searchers of one channel share: hits made of the columns that `found` gives, and their records."""
+
+    lucene: ImpactSearcher
+    channel: str
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        raise NotImplementedError
+
+    def terms(self, q: str) -> dict[str, float]:
+        """The terms of a question and how much each counts."""
+        raise NotImplementedError
+
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+        """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
+        raise NotImplementedError
+
+    def search(self, q: str, k: int = 10) -> list[Hit]:
+        """The k best passages for a question; none for a question without known terms."""
+        return hits_of(next(self.found([q], k)), self)
+
+    def batch_search(
+        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[Hit]]:
+        """The k best passages for each question, by query id."""
+        if len(queries) != len(qids):
+            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
+        found = self.found(queries, k, threads)
+        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        """The stored record of a passage."""
+        record: dict[str, Any] = json.loads(self.raw(lucene_docid))
+        return record
+
+    def raw(self, lucene_docid: int) -> str:
+        """The stored record of a passage as JSON."""
+        return self.lucene.raws([lucene_docid])[0]
+
+
+class Searcher(ChannelSearcher):
     """Searches an index folder; needs no neural network.
 
     `channel` is `sparta` (summed impacts, SPARTA, eq. 9, in units of impact) or `bm25` (k1 0.9, b 0.4 over
@@ -122,31 +164,9 @@ class Searcher(Closing):
         """Number of passages."""
         return self.lucene.num_docs
 
-    def search(self, q: str, k: int = 10) -> list[Hit]:
-        """The k best passages for a question; none for a question without known terms."""
-        return hits_of(next(self.found([q], k)), self)
-
-    def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
-    ) -> dict[str, list[Hit]]:
-        """The k best passages for each question, by query id; one call into Java for all."""
-        if len(queries) != len(qids):
-            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        found = self.found(queries, k, threads)
-        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
-
     def terms(self, q: str) -> dict[str, float]:
         """The terms of a question and how much each counts."""
         return self.tokenizer.terms(q)
-
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-        record: dict[str, Any] = json.loads(self.raw(lucene_docid))
-        return record
-
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
-        return self.lucene.raws([lucene_docid])[0]
 
     def lookup(self, passage_id: str) -> int:
         """Lucene's number of a passage; an unknown id is an InputError."""
