@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,25 +41,25 @@ def search(**given: Any) -> None:
     """Find passages in several channels: base + α·bm25, or as --weights says.
 
     A hit shows its rank, title, [id], score and place in each channel, and where its text has words of the
-    question. Many questions come from --queries, and their answers go to --output.
+    question. Many questions come from --queries, and their answers go to --output; a passage that is not
+    among the --candidates of any channel is not found.
     """
     check_search("hybrid search", given)
     from hybrid.search import HybridHit, HybridSearcher
 
     fusion = fusion_of(weights_of(given), given)
-    fusion = replace(fusion, candidates=max(fusion.candidates, given["k"]))
 
-    def notes(hit: HybridHit) -> tuple[str, dict[str, Any]]:
+    def places(hit: HybridHit) -> tuple[str, dict[str, Any]]:
         ranks = {name: hit.ranks.get(name) for name in fusion.weights}
-        places = ", ".join(f"{name} {place or '–'}" for name, place in ranks.items())
-        return f"{hit.score:.3f} ({places})", {"ranks": ranks}
+        shown = ", ".join(f"{name} {place or '–'}" for name, place in ranks.items())
+        return f"{hit.score:.4g} ({shown})", {"ranks": ranks}
 
     folder = folder_of(given)
     if given["queries"] is not None:
         search_many(lambda: HybridSearcher(folder, fusion), given)
     else:
         with HybridSearcher(folder, fusion) as searcher:
-            print_hits(searcher, given, notes)
+            print_hits(searcher, given, places)
     click.echo(fusion.formula(), err=given["as_json"])
 
 

@@ -74,7 +74,10 @@ def print_hits(
 
     words = set(searcher.terms(given["query"]))
     shown = "*{}*".format if given["as_json"] else mark
-    for rank, hit in enumerate(searcher.search(given["query"], given["k"]), 1):
+    hits = searcher.search(given["query"], given["k"])
+    if not hits and not given["as_json"]:
+        click.echo("no passage has a word or a term of this question")
+    for rank, hit in enumerate(hits, 1):
         record = hit.doc()
         text = snippet(searcher, record["contents"], words, shown)
         score, more = notes(hit)

@@ -477,6 +477,13 @@ def export(index: Path | None, form: str, output: Path) -> None:
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
+@click.option(
+    "--no-lexical",
+    "lexical",
+    flag_value=False,
+    default=True,
+    help="Do not add to a term's weight when it stands in the answer.",
+)
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
 def train(

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from sparta.traindata import ParagraphSet
 
 data_options = options(
-    click.option("--encoder", metavar="FOLDER|ID", required=True, help="Pretrained encoder to begin with."),
+    click.option(
+        "--encoder",
+        metavar="FOLDER|ID",
+        required=True,
+        help="Pretrained encoder to begin with; for sparta train, also a SPARTA model to train further.",
+    ),
     click.option(
         "--pairs",
         multiple=True,

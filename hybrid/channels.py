@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.jvm import leave_thread
 from sparta.search import ChannelSearcher, Found, Searcher
 
-CHANNELS = ("bm25", "sparta", "dense")
-DENSE = CHANNELS[2]
+DENSE = "dense"
+CHANNELS = ("bm25", "sparta", DENSE)
 
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:
@@ -66,8 +66,13 @@ class Channels(Closing):
 
     def __init__(self, index: Path, names: Sequence[str]) -> None:
         _check_names(names)
-        self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "lucene")
+        both = DENSE in names and len(names) > 1
+        self._thread = ThreadPoolExecutor(1, "lucene") if both else None
+        self._closed = False
         self.searchers: dict[str, ChannelSearcher] = {}
+
+        if DENSE in names:
+            import dense.search  # here, in one thread  # noqa: F401
 
         def open_dense() -> None:
             self.searchers[DENSE] = _open_dense(index)
@@ -90,6 +95,8 @@ class Channels(Closing):
         self, queries: Sequence[str], k: int, threads: int = 1, names: Iterable[str] | None = None
     ) -> dict[str, list[Found]]:
         """The k best passages of each channel, or of some of them, for each question."""
+        if self._closed:
+            raise IndexStateError("the channels are closed", remedy="open the index again")
         chosen = list(self.searchers if names is None else names)
         found: dict[str, list[Found]] = {}
 
@@ -112,11 +119,9 @@ class Channels(Closing):
         """Do both where both are wanted; an error of the dense side is raised when the other is done."""
         others = [name for name in names if name != DENSE]
         if DENSE not in names:
-            if others:
-                lucene(others)
+            lucene(others)
             return
-        assert self._thread is not None, "closed"
-        waiting = [self._thread.submit(lucene, others)] if others else []
+        waiting = [self._thread.submit(lucene, others)] if others and self._thread else []
         try:
             dense()
         finally:
@@ -126,9 +131,12 @@ class Channels(Closing):
 
     def close(self) -> None:
         """Let go of the index and of the thread. Closing again does nothing."""
-        for searcher in self.searchers.values():
-            searcher.close()
-        if self._thread:
-            self._thread.submit(leave_thread)
-            self._thread.shutdown()
-            self._thread = None
+        self._closed = True
+        try:
+            for searcher in self.searchers.values():
+                searcher.close()
+        finally:
+            if self._thread:
+                self._thread.submit(leave_thread)
+                self._thread.shutdown()
+                self._thread = None

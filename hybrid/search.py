@@ -56,7 +56,7 @@ class HybridSearcher(Closing):
         return self._first.tokenizer
 
     def terms(self, q: str) -> dict[str, float]:
-        """The terms of a question; they are shown, not searched."""
+        """The terms of a question, as the index's tokenizer has them."""
         return self.tokenizer.terms(q)
 
     def search(self, q: str, k: int = 10) -> list[HybridHit]:
@@ -102,12 +102,12 @@ def fused_hits(
     """Fuse what the channels found for one question; a hit leads to the first channel that found it."""
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
-    columns = {name: (found[name].ids, found[name].scores) for name in fusion.weights}
+    columns = {name: (found[name].passage_ids, found[name].scores) for name in fusion.weights}
     places = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
     hits = []
     for docid, score in fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k):
         ranks = {name: own[docid] for name, own in places.items() if docid in own}
         first = next(iter(ranks))
-        number = found[first].docids[ranks[first] - 1]
+        number = found[first].lucene_docids[ranks[first] - 1]
         hits.append(HybridHit(docid, number, score, searchers[first], ranks))
     return hits

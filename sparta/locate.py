@@ -21,11 +21,11 @@ def default_model_folder() -> Path:
 
 
 def model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a model: the shipped one for None, a given one, or one from the hub.
+    """Return the folder of a model: the shipped one for None or its name, a given one, or one from the hub.
 
     :raises ModelError: there is none.
     """
-    if name is None:
+    if name is None or _is_shipped(name):
         folder = default_model_folder()
         if not folder.is_dir():
             raise ModelError(
@@ -49,15 +49,16 @@ def sparta_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    path = Path(name)
-    if str(name) == DEFAULT_MODEL and not path.is_dir():
-        path = default_model_folder()
-    folder = _trained(path)
+    folder = _trained(model_folder(None) if _is_shipped(name) else Path(name))
     try:
-        ours = "sparta" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return folder if ours else None
+    return folder if isinstance(config, dict) and "sparta" in config else None
+
+
+def _is_shipped(name: str | Path) -> bool:
+    return str(name) == DEFAULT_MODEL and not Path(name).is_dir()
 
 
 def _trained(folder: Path) -> Path:
@@ -89,7 +90,8 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
 
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
-    folder = default_model_folder() if name is None else _trained(Path(name))
+    shipped = name is None or _is_shipped(name)
+    folder = default_model_folder() if shipped else _trained(Path(str(name)))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])

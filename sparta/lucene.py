@@ -209,7 +209,7 @@ class ImpactSearcher(Closing):
 
         Both are searched side by side in one call.
 
-        :param threads: threads for each of the two.
+        :param threads: half as many as work at both together.
         """
         packed = pack_queries(queries), pack_strings(texts)
         with self._reading():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -37,17 +38,35 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
+class Lexical:
+    """How much a term counts because it stands in the answer itself: BM25's saturation of its occurrences.
+
+    `mean_length` is that of the answers in wordpieces, of the training's texts: the same in every index.
+    """
+
+    mean_length: float
+    k1: float = 0.9
+    b: float = 0.4
+
+    def saturated(self, occurrences: int, length: int) -> float:
+        """Between 0 and 1: occurrences in an answer of so many wordpieces."""
+        return occurrences / (occurrences + self.k1 * (1 - self.b + self.b * length / self.mean_length))
+
+
+@dataclass(frozen=True, slots=True)
 class SpartaConfig:
     """The `sparta` object of a model's config.json.
 
     `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
-    log(1+x) is applied (once in eq. 6).
+    log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
+    0012).
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
     tied: bool = False
     pool_special: bool = False
     log_count: int = 1
+    lexical: Lexical | None = None
     quantizer: Quantizer | None = None
     format_version: int = CONFIG_VERSION
 
@@ -75,11 +94,12 @@ class SpartaConfig:
                 remedy="upgrade sparta, or train the model again with this version",
             )
         try:
-            quantizer = value.get("quantizer")
+            quantizer, lexical = value.get("quantizer"), value.get("lexical")
             return SpartaConfig(
                 **{
                     **value,
                     "layout": InputLayout(**value["layout"]),
+                    "lexical": Lexical(**lexical) if lexical else None,
                     "quantizer": Quantizer(**quantizer) if quantizer else None,
                 }
             )
@@ -114,6 +134,10 @@ class SparseEncoder(nn.Module):
     def term_bias(self) -> torch.Tensor:
         """Return the bias of eq. 5: a scalar, or `(vocabulary,)`."""
         raise NotImplementedError
+
+    def lexical_gains(self) -> torch.Tensor | None:
+        """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
+        return None
 
     def excluded_terms(self) -> torch.Tensor:
         """`(vocabulary,) bool`: entries that get no impacts: special and unused ones."""
@@ -223,7 +247,8 @@ class SpartaModel(SparseEncoder):
 
     `scale` multiplies the dot product of eq. 4 before the bias; it could be folded into the term embeddings
     and is kept apart because one number is learnt faster than a table. With `tied` the table is the encoder's
-    own.
+    own. With `lexical`, `gains` has a number for each term, which counts as often as the term occurs in the
+    answer.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: SpartaConfig) -> None:
@@ -232,6 +257,7 @@ class SpartaModel(SparseEncoder):
         self.scale = nn.Parameter(torch.tensor(1.0))
         self.bias = nn.Parameter(torch.tensor(0.0))
         self.term_embeddings = None if config.tied else nn.Parameter(_words(encoder).detach().clone())
+        self.gains = nn.Parameter(torch.zeros(len(self.term_matrix()))) if config.lexical else None
         self._encoder_config: Any = encoder.config
         self._segments = getattr(encoder.config, "type_vocab_size", 0) >= 2
         self.check_vocabulary()
@@ -248,6 +274,15 @@ class SpartaModel(SparseEncoder):
     def term_bias(self) -> torch.Tensor:
         """Return the scalar b."""
         return self.bias
+
+    def lexical_gains(self) -> torch.Tensor | None:
+        """Return the gains, those below 0 as 0."""
+        return None if self.gains is None else self.gains.clamp_min(0)
+
+    def add_lexical(self, lexical: Lexical, gains: torch.Tensor) -> None:
+        """Let occurrences count: `gains (vocabulary,)` is what one of each term is worth."""
+        self.config = replace(self.config, lexical=lexical)
+        self.gains = nn.Parameter(gains.float())
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
@@ -376,6 +411,25 @@ def pooled_positions(
     return positions, torch.tensor([bool(f) for f in found])
 
 
+def occurrences(
+    inputs: Sequence[EncoderInput], lexical: Lexical
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return which terms stand in the title and in the answer of each input, and their saturated counts.
+
+    Three of one length: number of the input, term, count between 0 and 1.
+    """
+    rows: list[int] = []
+    terms: list[int] = []
+    counts: list[float] = []
+    for row, item in enumerate(inputs):
+        own = Counter([*item.ids[1 : 1 + item.lead], *item.ids[item.start : item.end]])
+        length = own.total()
+        rows += [row] * len(own)
+        terms += own.keys()
+        counts += [lexical.saturated(n, length) for n in own.values()]
+    return torch.tensor(rows, dtype=torch.long), torch.tensor(terms, dtype=torch.long), torch.tensor(counts)
+
+
 @dataclass
 class EncodeCounts:
     """What encoding met: passages, and answers too long for one window."""
@@ -406,6 +460,8 @@ class DocumentEncoder:
         self._allowed = ~model.excluded_terms().to(self.device)
         self._bias = model.term_bias().detach().float()
         self._terms = model.term_matrix().detach().to(self.dtype)
+        gains = model.lexical_gains()
+        self._gains = None if gains is None else gains.detach()
         self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
 
     def encode(
@@ -485,16 +541,27 @@ class DocumentEncoder:
             items = [inputs[i] for i in batch]
             where = [rows[i] for i in batch]
             positions, any_at_all = pooled_positions(items, where, length, pool_special=special)
-            weights = self._weights(flat[positions.to(self.device)], any_at_all.to(self.device))
+            lexical = self._lexical(items)
+            weights = self._weights(flat[positions.to(self.device)], any_at_all.to(self.device), lexical)
             parts.append(self._sparse(weights, None if whole else self.top_k))
             order += batch
         return [SparseRows.concatenate(parts).take(np.argsort(order, kind="stable"))]
 
-    def _weights(self, pooled: torch.Tensor, any_at_all: torch.Tensor) -> torch.Tensor:
+    def _lexical(self, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, ...] | None:
+        """Inputs, terms, and what is added for them."""
+        lexical = self.model.config.lexical
+        if lexical is None or self._gains is None:
+            return None
+        rows, terms, counts = (t.to(self.device) for t in occurrences(inputs, lexical))
+        return rows, terms, self._gains[terms] * counts
+
+    def _weights(
+        self, pooled: torch.Tensor, any_at_all: torch.Tensor, lexical: tuple[torch.Tensor, ...] | None
+    ) -> torch.Tensor:
         """Eq. 4 to 6 for every term, from `(n, longest, width)` states: `(n, vocabulary) float32`.
 
-        Where no position takes part, there are no terms. Bias, ReLU and log are monotone and come after the
-        maximum.
+        What is `lexical` is added to it: inputs, terms, and how much. Where no position takes part, there are
+        no terms. Bias, ReLU and log are monotone and come after the maximum.
         """
         n, longest, width = pooled.shape
         flat = pooled.reshape(n * longest, width)
@@ -506,6 +573,9 @@ class DocumentEncoder:
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)
+        if lexical is not None:
+            rows, terms, added = lexical
+            weights[rows, terms] += added
         kept = self._allowed & any_at_all[:, None]
         return torch.where(kept, weights, torch.zeros_like(weights))
 

@@ -58,18 +58,19 @@ class RankingConfig:
 
     def recorded(self) -> dict[str, Any]:
         """What a checkpoint keeps; a setting that came later only where it is not what was always done."""
-        values = asdict(self)
-        return {k: v for k, v in values.items() if (k, v) != ("validate_by", RECIPROCAL)}
+        always = {"validate_by": RECIPROCAL, "asked_share": None}
+        return {k: v for k, v in asdict(self).items() if k not in always or v != always[k]}
 
 
 class RankingTraining[M: nn.Module, A]:
     """One training run: batches, loss, validation. A subclass says how questions and candidates are scored.
 
     `M` is the model, `A` what questions become before they are scored. What scores `found_above` or less is
-    not found.
+    not found. `further` says that the model was trained before: then it may stay the best.
     """
 
     found_above = 0.0
+    further = False
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class RankingTraining[M: nn.Module, A]:
                 "teacher": self.teacher.name if self.teacher else None,
             },
             self.memory,
+            validate_first=self.further,
         )
         return trainer.run(resume=resume)
 

@@ -37,8 +37,8 @@ class Records(Protocol):
 class Found(NamedTuple):
     """What a channel found for one question, best first: passage ids, Lucene's numbers, scores."""
 
-    ids: list[str]
-    docids: list[int]
+    passage_ids: list[str]
+    lucene_docids: list[int]
     scores: list[float]
 
 
@@ -81,7 +81,7 @@ class ChannelSearcher(Closing):
         raise NotImplementedError
 
     def search(self, q: str, k: int = 10) -> list[Hit]:
-        """The k best passages for a question; none for a question without known terms."""
+        """The k best passages for a question; by words or terms, none for one whose words are unknown."""
         return hits_of(next(self.found([q], k)), self)
 
     def batch_search(
@@ -114,10 +114,8 @@ class Searcher(ChannelSearcher):
     """
 
     def __init__(self, index: str | Path | None = None, *, channel: str = "sparta") -> None:
-        if channel not in CHANNELS:
-            raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {channel!r}")
+        self.channel = _known(channel)
         self.folder = IndexFolder(index if index is not None else default_index())
-        self.channel = channel
         self.generation = self._choose()
         try:
             self._open()
@@ -128,9 +126,9 @@ class Searcher(ChannelSearcher):
             self._open()
 
     def beside(self, channel: str) -> Searcher:
-        """Return a searcher of another channel of the same open index; close one of them."""
+        """Return a searcher of a channel of the same open index; closing one of them closes both."""
         other = copy(self)
-        other.channel = channel
+        other.channel = _known(channel)
         return other
 
     def _open(self) -> None:
@@ -208,6 +206,12 @@ class Searcher(ChannelSearcher):
     def close(self) -> None:
         """Let go of the index."""
         self.lucene.close()
+
+
+def _known(channel: str) -> str:
+    if channel not in CHANNELS:
+        raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {channel!r}")
+    return channel
 
 
 def _check_depth(k: int) -> None:

@@ -12,20 +12,30 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
-from sparta.inputs import ANSWER, CONTEXT, InputLayout
+from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
 from sparta.locate import sparta_folder
-from sparta.model import SpartaConfig, SpartaModel, fit_quantizer, pad_inputs, pooled_positions
+from sparta.model import (
+    Lexical,
+    SpartaConfig,
+    SpartaModel,
+    fit_quantizer,
+    occurrences,
+    pad_inputs,
+    pooled_positions,
+)
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
 from sparta.teachers import Teacher, open_teacher
-from sparta.traindata import ParagraphSet, Scorer
+from sparta.traindata import Bm25, ParagraphSet, Scorer
 
 logger = logging.getLogger(__name__)
 
 MINED_TERMS = 500
+LEAST_PENALTY = 0.05
+LEXICAL_START = 0.2
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
@@ -38,9 +48,9 @@ class TrainConfig(RankingConfig):
     `term_rate` multiplies the learning rate of the term embeddings, `scale_rate` that of scale and bias.
     `pressure` weighs the vocabulary penalty, estimated each step on `sampled_terms` random entries: squared
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
-    counts `relief` as much. A term that the share `asked` of the training questions has is penalised half as
-    much as one that none has; None: all alike. With `terms`, the pressure is raised
-    and lowered until a paragraph has about that many terms.
+    counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
+    half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
+    `terms`, the pressure is raised and lowered until a paragraph has about that many terms.
     """
 
     term_rate: float = 5.0
@@ -48,9 +58,13 @@ class TrainConfig(RankingConfig):
     pressure: float = 0.001
     terms: int | None = None
     relief: float = 0.3
-    asked: float | None = 0.01
+    asked_share: float | None = 0.01
     sampled_terms: int = 700
     int8: bool = True
+
+    def __post_init__(self) -> None:
+        if self.asked_share is not None and self.asked_share <= 0:
+            raise InputError(f"expected a share above 0, or None, found {self.asked_share}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +95,19 @@ def train_model(
     mine_every: int = 0,
     teachers: Sequence[str] = (),
     tied: bool = False,
+    lexical: bool = True,
     full_precision: bool = False,
     resume: bool = False,
     device: str | None = None,
 ) -> TrainResult:
     """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
-    `output/best`.
+    `output/best`. A SPARTA model may itself stay the best, and the penalty counts in full from the beginning.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
-    wordpieces, that the model will read at once. Under torchrun every process does its share of each step.
+    wordpieces, that the model will read at once. With `lexical`, a term weighs more when it stands in the
+    answer, at first by BM25's measure (decision 0012); a model that has this keeps it. Under torchrun every
+    process does its share of each step.
     """
     check_output(output, resume=resume)
     torch.manual_seed(seed)
@@ -102,7 +119,10 @@ def train_model(
         max_length=max_length,
         overlap=max_length // 8,
     )
-    model = _begin(encoder, SpartaConfig(layout, tied=tied)).to(training_device(device))
+    model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
+    if lexical and model.config.lexical is None:
+        _add_lexical(model, sets)
+    model = model.to(training_device(device))
     check_length(model.encoder, max_length)
     config = TrainConfig(
         trainer=TrainerConfig(
@@ -121,24 +141,47 @@ def train_model(
         int8=not full_precision,
     )
     teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device))
-    state = SpartaTraining(model, sets, config, output, teacher).run(resume=resume)
+    training = SpartaTraining(model, sets, config, output, teacher)
+    training.further = further
+    state = training.run(resume=resume)
     return TrainResult(output / "best", state.best, state.best_step)
 
 
-def _begin(name: str, config: SpartaConfig) -> SpartaModel:
-    """Return a SPARTA model that is read as `config` says, or a new one on a pretrained encoder."""
+def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
+    """Return a new model on a pretrained encoder, or a SPARTA model as it is; and whether it is one.
+
+    :raises ModelError: the model's form is another than that asked for.
+    """
     folder = sparta_folder(name)
     if folder is None:
-        return SpartaModel.from_encoder(name, config)
+        return SpartaModel.from_encoder(name, config), False
     model = SpartaModel.load(folder)
-    if model.config.tied != config.tied:
+    found, wanted = _form(model.config), _form(config)
+    differing = [f"{key} {found[key]} and not {wanted[key]}" for key in found if found[key] != wanted[key]]
+    if differing:
         raise ModelError(
-            f"expected a model with tied={config.tied}, found tied={model.config.tied}",
+            f"expected a model of the form that is asked for, found {', '.join(differing)}",
             where=name,
-            remedy="give --tied as it was given when the model was trained",
+            remedy="repeat --tied, --alone, --segments and --max-length as when the model was trained",
         )
-    model.config = config
-    return model
+    model.config = replace(model.config, quantizer=None)
+    return model, True
+
+
+def _form(config: SpartaConfig) -> dict[str, Any]:
+    values = config.as_dict()
+    layout = values.pop("layout")
+    others = ("lexical", "quantizer", "format_version")
+    return {k: v for k, v in {**values, **layout}.items() if k not in others}
+
+
+def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:
+    """Let an occurrence of a term be worth a share of its inverse document frequency in the training."""
+    texts = sorted({f"{p.title} {p.text}" for one in sets for p in one.paragraphs})
+    bm25 = Bm25(texts, model.query_tokenizer())
+    gains = torch.zeros(len(model.term_matrix()))
+    gains[: len(bm25.idf)] = LEXICAL_START * torch.from_numpy(bm25.idf)
+    model.add_lexical(Lexical(round(bm25.mean_length, 1), bm25.k1, bm25.b), gains)
 
 
 class Asked(NamedTuple):
@@ -164,12 +207,13 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         longest = min(config.max_tokens, model.config.layout.max_length)
         self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
-        self.dearness = self._dearness().to(self.device)
+        self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
-        self._start_scale()
+        if not self.further:
+            self._start_scale()
         state = super().run(resume=resume)
         if not process_group()[0]:
             self._finish()
@@ -182,8 +226,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         return lambda asked: (self.model.encode_query(list(asked)) @ columns).toarray()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoder, term embeddings (unless they are the encoder's), scale and bias."""
-        terms = [p for n, p in self.model.named_parameters() if n == "term_embeddings"]
+        """Encoder, what each term has (unless it is the encoder's), scale and bias."""
+        terms = [p for n, p in self.model.named_parameters() if n in ("term_embeddings", "gains")]
         scalars = [self.model.scale, self.model.bias]
         known = {id(p) for p in [*terms, *scalars]}
         return [
@@ -196,30 +240,30 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Write the model in full precision; its quantizer comes at the end."""
         self.model.save_pretrained(self.folder / "best")
 
-    def _dearness(self) -> torch.Tensor:
+    def _penalty_weights(self) -> torch.Tensor:
         """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
 
         FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
-        are asked often, and earn their postings.
+        are asked often, and earn their postings. Sets count by their weights, as batches are drawn.
         """
-        counts = torch.zeros(len(self.model.term_matrix()))
-        questions = [q for one in self.sets for p in one.paragraphs for q, _ in p.questions]
-        for question in questions:
-            counts[list(self.tokenizer.bag(question))] += 1
-        if self.config.asked is None:
-            return torch.ones_like(counts)
-        return self.config.asked / (self.config.asked + counts / max(1, len(questions)))
+        shares = torch.zeros(len(self.model.term_matrix()))
+        if self.config.asked_share is None:
+            return torch.ones_like(shares)
+        for one in self.sets:
+            each = one.weight / max(1, one.n_questions)
+            for question in (question for p in one.paragraphs for question, _ in p.questions):
+                shares[list(self.tokenizer.bag(question))] += each
+        shares /= sum(one.weight for one in self.sets)
+        return (self.config.asked_share / (self.config.asked_share + shares)).clamp_min(LEAST_PENALTY)
 
     @torch.no_grad()
     def _start_scale(self) -> None:
         """Scale and bias so that an untrained term's weight is neither dead nor saturated.
 
-        Dot products get unit spread, half a spread below zero. A model that was trained before has its own.
+        Dot products get unit spread, half a spread below zero.
         """
-        if (float(self.model.scale), float(self.model.bias)) != (1.0, 0.0):
-            return
         paragraphs, _ = self._draw(0)
-        hidden, _, _ = self._hidden([p.whole() for p in paragraphs])
+        hidden, _, _ = self._hidden(self._inputs([p.whole() for p in paragraphs]))
         products = hidden.flatten(0, 1).float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
@@ -233,12 +277,14 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
         columns = torch.cat([torch.tensor(asked.terms), sampled]).to(self.device)
-        weights = self._weights(batch.candidates, columns)
-        ranking = self.ranking(self._sums(asked, weights[:, : len(asked.terms)]), batch)
+        inputs = self._inputs(batch.candidates)
+        weights = self._weights(inputs, columns)
+        known = weights[:, : len(asked.terms)] + self._lexical(inputs, asked.terms)
+        ranking = self.ranking(self._sums(asked, known), batch)
         penalty, logs = self._penalty(
-            weights[:, len(asked.terms) :], self.dearness[sampled.to(self.device)], batch.n_sentences
+            weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
-        ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
+        ramp = 1.0 if self.further else min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
         loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
@@ -256,8 +302,9 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
 
     def score(self, asked: Asked, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
-        columns = torch.tensor(asked.terms, device=self.device)
-        return self._sums(asked, self._weights(candidates, columns))
+        columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
+        inputs = self._inputs(candidates)
+        return self._sums(asked, self._weights(inputs, columns) + self._lexical(inputs, asked.terms))
 
     def _sums(self, asked: Asked, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
@@ -269,18 +316,18 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         return {"model": self.model.config.as_dict()}
 
     def _penalty(
-        self, weights: torch.Tensor, dearness: torch.Tensor, n_sentences: int
+        self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Squared mean weight of a term plus its mean weight, times the vocabulary; paragraphs count less.
 
-        `weights (n_candidates, sampled)` are those of random terms, `dearness (sampled,)` what they count.
+        `weights (n_candidates, sampled)` are those of random terms, `counted (sampled,)` how much they count.
         """
         vocabulary = len(self.allowed)
         total = weights.new_zeros(())
         for part, share in ((weights[:n_sentences], 1.0), (weights[n_sentences:], self.config.relief)):
             if len(part):
                 mean = part.mean(0)
-                total = total + share * vocabulary * (dearness * (mean.square() + 0.05 * mean)).mean()
+                total = total + share * vocabulary * (counted * (mean.square() + 0.05 * mean)).mean()
         counts = (weights > 0).float().mean(1) * vocabulary
         logs = {"paragraph_terms": float(counts[n_sentences:].mean())}
         if n_sentences:
@@ -301,9 +348,25 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
         return math.exp(self.memory["log_pressure"])
 
-    def _hidden(self, documents: Sequence[Passage]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _inputs(self, documents: Sequence[Passage]) -> list[EncoderInput]:
+        """What is read of each document: its first window."""
+        return [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
+
+    def _lexical(self, inputs: Sequence[EncoderInput], terms: Sequence[int]) -> torch.Tensor:
+        """`(n_inputs, n_terms)`: what is added for occurrences of some terms, ascending ones."""
+        gains, lexical = self.model.lexical_gains(), self.model.config.lexical
+        counts = torch.zeros(len(inputs), len(terms))
+        if gains is None or lexical is None or not terms:
+            return counts.to(self.device)
+        wanted = torch.tensor(terms)
+        rows, found, saturated = occurrences(inputs, lexical)
+        columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
+        asked = wanted[columns] == found
+        counts[rows[asked], columns[asked]] = saturated[asked]
+        return counts.to(self.device) * gains[wanted.to(self.device)]
+
+    def _hidden(self, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """States `(rows, length, width)`; positions of each document's maximum; whether it has any."""
-        inputs = [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
         numbers: dict[tuple[int, ...], int] = {}
         rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in inputs]
         distinct = dict(zip(reversed(rows), reversed(inputs), strict=True))
@@ -314,9 +377,9 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         hidden = self.model.hidden_states(ids, mask, segments)
         return hidden, positions.to(self.device), any_at_all.to(self.device)
 
-    def _weights(self, documents: Sequence[Passage], columns: torch.Tensor) -> torch.Tensor:
-        """`(n_documents, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        hidden, positions, any_at_all = self._hidden(documents)
+    def _weights(self, inputs: Sequence[EncoderInput], columns: torch.Tensor) -> torch.Tensor:
+        """`(n_inputs, n_columns)` term weights, eq. 4 to 6, with gradients."""
+        hidden, positions, any_at_all = self._hidden(inputs)
         terms = self.model.term_matrix()[columns]
         products = hidden.flatten(0, 1) @ terms.T.to(hidden.dtype)
         pooled = functional.embedding(positions, products).amax(dim=1).float()

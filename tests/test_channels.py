@@ -133,7 +133,7 @@ def test_a_channel_that_fails(channels: Make) -> None:
     with Channels(Path("nowhere"), ["sparta", "bm25"]) as pair:
         with pytest.raises(IndexStateError, match="the index is gone"):
             pair.search("q", 5)
-        assert pair.search("q", 5, ["sparta"])["sparta"].ids[0] == "a"
+        assert pair.search("q", 5, ["sparta"])["sparta"].passage_ids[0] == "a"
     assert all(fake.closed for fake in opened.values())
 
 

@@ -21,6 +21,7 @@ from sparta.load import calibration_passages, load_model
 from sparta.locate import default_model_folder, hash_folder, known_query_side
 from sparta.model import (
     DocumentEncoder,
+    Lexical,
     SpartaConfig,
     SpartaModel,
     fit_quantizer,
@@ -97,6 +98,42 @@ def test_weights_equal_brute_force(make_tiny_model: Make, tied: bool, special: b
         np.testing.assert_allclose(row, brute_force(model, text, special=special), atol=1e-5)
     assert (rows[0] > 0).sum() > 10
     assert not rows[:, :15].any(), "special and unused entries have no weights"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_occurrences_add_to_the_weights(make_tiny_model: Make, tmp_path: Path, shared: bool) -> None:
+    """Those in the title and the answer, not those around it; in a sum of their own, whatever the batch."""
+    layout = InputLayout(use_title=True, use_context=True, share_context=True) if shared else InputLayout()
+    text = "the moon of the earth. larry page founded google google."
+    passages = [
+        Passage("0", text[:22], "moon", text, 0, 22),
+        Passage("1", text[23:], "moon", text, 23, len(text)),
+        Passage("2", "earth", "moon"),
+        Passage("3", ""),
+    ]
+    plain, model = (make_tiny_model(SpartaConfig(layout=layout)) for _ in range(2))
+    torch.manual_seed(1)
+    gains = torch.rand(len(plain.term_matrix())) - 0.2
+    lexical = Lexical(6.0)
+    model.add_lexical(lexical, gains)
+    model.save_pretrained(tmp_path)
+    again = SpartaModel.load(tmp_path)
+    assert again.config.lexical == lexical
+    added = dense(again, passages) - dense(plain, passages)
+    expected = np.zeros_like(added)
+    title = "" if not layout.use_title else "moon "
+    for row, passage in enumerate(passages):
+        own = model.tokenizer.encode(
+            f"{title if passage.title else ''}{passage.text}", add_special_tokens=False
+        ).ids
+        for term in set(own):
+            n = own.count(term)
+            saturated = n / (n + 0.9 * (0.6 + 0.4 * len(own) / 6))
+            expected[row, term] = max(0.0, float(gains[term])) * saturated
+    expected[:, :15] = 0
+    np.testing.assert_allclose(added, expected, atol=1e-5)
+    assert (expected > 0).sum() > 5
+    np.testing.assert_allclose(dense(again, passages[:1])[0], dense(again, passages)[0], atol=1e-6)
 
 
 def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:

@@ -324,9 +324,9 @@ def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, wor
             for name, own in found.items():
                 with open_channel(collection.index, name) as alone:  # type: ignore[attr-defined]
                     assert own == list(alone.found(questions, 5))
-                    assert [hit.docid for hit in alone.search(questions[0], 5)] == own[0].ids
+                    assert [hit.docid for hit in alone.search(questions[0], 5)] == own[0].passage_ids
         assert channels.search(questions[0], 5) == {name: own[0] for name, own in found.items()}
         with pytest.raises(InputError, match="k must be at least 1"):
             channels.search(questions[0], 0)
-    assert any(own.ids for own in found["sparta"])
-    assert any(own.ids for own in found["bm25"])
+    assert any(own.passage_ids for own in found["sparta"])
+    assert any(own.passage_ids for own in found["bm25"])

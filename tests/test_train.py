@@ -543,7 +543,12 @@ def test_the_penalty_is_squared_mean_and_mean_weight(training):
     from sparta.ranking import make_batch
 
     made = training(
-        pressure=1.0, asked=None, sampled_terms=20_000, trainer={"steps": 3}, data=hand_made(), held_out=0
+        pressure=1.0,
+        asked_share=None,
+        sampled_terms=20_000,
+        trainer={"steps": 3},
+        data=hand_made(),
+        held_out=0,
     )
     made.model.eval()
     without = made.loss(0)[1]["ranking"]
@@ -567,18 +572,22 @@ def test_terms_that_questions_ask_for_are_penalised_less(training):
 
     data = hand_made()
     questions = [q for p in data.paragraphs for q, _ in p.questions]
-    made = training(asked=0.5, data=data, held_out=0)
-    alike = training("alike", asked=None, data=data, held_out=0)
+    made = training(asked_share=0.5, data=data, held_out=0)
+    alike = training("alike", asked_share=None, data=data, held_out=0)
     counts = Counter(term for q in questions for term in made.tokenizer.bag(q))
     for term, count in counts.items():
-        assert made.dearness[term].item() == pytest.approx(0.5 / (0.5 + count / len(questions)))
+        assert made.penalty_weights[term].item() == pytest.approx(0.5 / (0.5 + count / len(questions)))
+    little = training("little", asked_share=1e-9, data=data, held_out=0)
+    assert little.penalty_weights[next(iter(counts))] == pytest.approx(0.05), "never quite free"
+    with pytest.raises(InputError, match="above 0"):
+        training("none", asked_share=0.0)
     unasked = next(t for t in made.allowed.tolist() if t not in counts)
-    assert made.dearness[unasked] == 1
-    assert (alike.dearness == 1).all()
+    assert made.penalty_weights[unasked] == 1
+    assert (alike.penalty_weights == 1).all()
     weights = torch.full((3, len(made.allowed)), 0.5)
-    dear, _ = made._penalty(weights, alike.dearness[made.allowed], 2)
-    cheap, _ = made._penalty(weights, made.dearness[made.allowed], 2)
-    expected = float(dear) * made.dearness[made.allowed].mean().item()
+    dear, _ = made._penalty(weights, alike.penalty_weights[made.allowed], 2)
+    cheap, _ = made._penalty(weights, made.penalty_weights[made.allowed], 2)
+    expected = float(dear) * made.penalty_weights[made.allowed].mean().item()
     assert float(cheap) == pytest.approx(expected, rel=1e-4)
     assert float(cheap) < float(dear)
 
@@ -775,6 +784,7 @@ def test_pressure_makes_fewer_terms(training):
     for pressure in (0.0, 0.03):
         made = training(
             f"p{pressure}",
+            asked_share=None,
             pressure=pressure,
             trainer={"steps": 60, "learning_rate": 2e-3, "validate_every": 60},
             sampled_terms=200,
@@ -823,7 +833,7 @@ def encoder_folder(make_tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def train(encoder_folder, pairs_file, tmp_path) -> Callable[..., Any]:
+def train(encoder_folder, pairs_file, records, tmp_path) -> Callable[..., Any]:
     from sparta.train import train_model
     from sparta.traindata import open_set
 
@@ -840,6 +850,7 @@ def train(encoder_folder, pairs_file, tmp_path) -> Callable[..., Any]:
         }
         return train_model([open_set(str(pairs_file), "pairs", 8)], **{**usual, **change})
 
+    run.texts = [f"{r['title']} {r['positive']}" for r in records]  # type: ignore[attr-defined]
     return run
 
 
@@ -1033,15 +1044,54 @@ def test_a_sparta_model_is_trained_further(train, tmp_path):
 
     first = train("first", full_precision=True)
     second = train("second", encoder=str(tmp_path / "first"), learning_rate=1e-12, full_precision=True)
+    log = [json.loads(line) for line in (tmp_path / "second" / "log.jsonl").read_text().splitlines()]
+    assert log[0]["step"] == 0, "what it began with is validated too"
+    assert log[0]["validation"] == pytest.approx(first.validation, abs=1e-6)
     begun, ended = SpartaModel.load(first.folder), SpartaModel.load(second.folder)
     for name, tensor in begun.state_dict().items():
         torch.testing.assert_close(ended.state_dict()[name], tensor, msg=name)
     assert begun.scale != 1
     assert ended.config.quantizer
-    with pytest.raises(ModelError, match="tied"):
-        train("third", encoder=str(tmp_path / "first"), tied=True)
+    for change, word in ((({"tied": True}), "tied False"), ({"max_length": 32}, "max_length 256 and not 32")):
+        with pytest.raises(ModelError, match=word):
+            train("third", encoder=str(tmp_path / "first"), **change)
+    worse = train("worse", encoder=str(tmp_path / "first"), learning_rate=3.0, full_precision=True)
+    assert (worse.step, worse.validation) == (0, first.validation), "what it began with stays the best"
     assert sparta_folder(DEFAULT_MODEL) == default_model_folder()
     assert sparta_folder(tmp_path / "none") is None
+
+
+def test_occurrences_count_in_training_as_in_encoding(training, train):
+    """Scores are those of an index, the gains learn, and a training adds them unless it is told not to."""
+    import torch
+
+    from sparta.load import load_model
+    from sparta.model import Lexical, SpartaModel
+
+    made = training(data=hand_made(), held_out=0, dropout=0.0)
+    made.model.add_lexical(Lexical(5.0), torch.rand(len(made.model.term_matrix())))
+    made.model.eval()
+    batch = made.batch(0)
+    with torch.no_grad():
+        scores = made.score(made.ask(batch.questions), batch.candidates)
+    rows = made.model.encode_document(batch.candidates, dtype="fp32")
+    expected = (made.model.encode_query(batch.questions) @ rows.T).toarray()
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+    assert made.score(made.ask(["\u200b"]), batch.candidates).abs().sum() == 0, "nothing is asked"
+    made.loss(0)[0].backward()
+    assert made.model.gains.grad.abs().sum() > 0
+    assert any(made.model.gains is p for g in made.parameter_groups()[1:2] for p in g["params"])
+
+    result = train("with", learning_rate=1e-12, full_precision=True)
+    model = SpartaModel.load(result.folder)
+    assert model.config.lexical.mean_length > 1
+    seen = model.tokenizer.encode(train.texts[0], add_special_tokens=False).ids
+    gains = model.gains.detach().numpy()
+    assert gains.max() == pytest.approx(0.2 * np.log1p((len(train.texts) + 0.5) / 0.5), rel=0.01)
+    assert 0 < gains[seen].min() < gains.max()
+    assert load_model(train("without", lexical=False).folder).lexical_gains() is None
+    further = train("further", encoder=str(result.folder), lexical=False)
+    assert load_model(further.folder).lexical_gains() is not None, "what a model has, it keeps"
 
 
 def test_a_sparta_model_teaches(tiny_model_folder):

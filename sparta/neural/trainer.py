@@ -67,7 +67,8 @@ class Trainer:
     `groups` are Adam's parameter groups; each may carry a `factor` for its learning rate. `validate` gives
     the figure to maximise; `save_best` is called when none was higher: of equal ones the last is kept. The
     folder gets `log.jsonl` and `state.pt`. `facts` are what else must be the same for a training to be
-    continued; `memory` is what the loss carries from step to step: it is kept in the checkpoint.
+    continued; `memory` is what the loss carries from step to step: it is kept in the checkpoint. With
+    `validate_first`, the model as it comes is the first that can be the best.
     """
 
     def __init__(
@@ -81,11 +82,13 @@ class Trainer:
         folder: Path,
         facts: Mapping[str, Any] | None = None,
         memory: dict[str, float] | None = None,
+        validate_first: bool = False,
     ) -> None:
         self.model, self.loss, self.validate, self.save_best = model, loss, validate, save_best
         self.config, self.folder = config, folder
         self.facts = {**(facts or {}), "trainer": asdict(config)}
         self.memory = {} if memory is None else memory
+        self.validate_first = validate_first
         self.rank, self.processes = process_group()
         self.groups = [dict(g) for g in groups]
         self.optimizer = torch.optim.Adam(
@@ -99,8 +102,11 @@ class Trainer:
         _seed(self.config.seed + self.rank)
         if resume and (self.folder / "state.pt").exists():
             self._load()
-        elif not self.rank:
-            (self.folder / "log.jsonl").unlink(missing_ok=True)
+        else:
+            if not self.rank:
+                (self.folder / "log.jsonl").unlink(missing_ok=True)
+            if self.validate_first:
+                self._validate()
         while self.state.step < self.config.steps:
             self._step()
             at = self.state.step
@@ -184,9 +190,12 @@ class Trainer:
 
     def _load(self) -> None:
         payload = torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
-        if payload.get("facts") != self.facts:
+        stored = payload.get("facts") or {}
+        differing = sorted(k for k in {*stored, *self.facts} if stored.get(k) != self.facts.get(k))
+        if differing:
             raise InputError(
-                "expected the same training settings as the checkpoint's, found others",
+                "expected the same training settings as the checkpoint's, found another "
+                + ", ".join(differing),
                 where=str(self.folder / "state.pt"),
                 remedy="repeat the original command with --resume, or choose another --output",
             )

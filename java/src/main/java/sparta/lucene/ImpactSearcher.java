@@ -116,23 +116,26 @@ public final class ImpactSearcher implements Closeable {
   }
 
   /**
-   * Searches impacts and texts side by side: the wait is that for the slower.
+   * Searches impacts and texts side by side: of one query each, the wait is that for the slower.
    *
    * @param queries packed as for {@link #searchImpacts}
    * @param texts a string table of as many texts
-   * @param threads threads for each of the two, at least 1
+   * @param threads half as many as work at both together, at least 1
    * @return the hits of all queries by their impacts, then of all by their texts, packed as {@link HitList#pack} does
    */
   public byte[] searchBoth(byte[] queries, byte[] texts, int k, int threads) throws IOException {
     Query[] impacts = Queries.impacts(queries);
     Query[] parsed = parse(texts);
+    if (threads < 1) {
+      throw new IllegalArgumentException("threads must be 1 or more, found " + threads);
+    }
     if (impacts.length != parsed.length) {
       throw new IllegalArgumentException(
           "expected as many texts as queries, found " + parsed.length + " and " + impacts.length);
     }
     Query[] all = Arrays.copyOf(impacts, 2 * impacts.length);
     System.arraycopy(parsed, 0, all, impacts.length, parsed.length);
-    return search(all, k, Math.multiplyExact(2, threads));
+    return search(all, k, 2 * Math.min(threads, all.length));
   }
 
   /** Passage ids of int32 docids, as a string table. */

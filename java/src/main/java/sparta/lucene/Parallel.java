@@ -50,16 +50,18 @@ final class Parallel {
       helpers.add(HELPERS.submit(work));
     }
     work.run();
-    join(helpers);
+    join(helpers, failure);
     rethrow(failure.get());
   }
 
-  private static void join(List<Future<?>> helpers) throws IOException {
+  private static void join(List<Future<?>> helpers, AtomicReference<Throwable> failure)
+      throws IOException {
     try {
       for (Future<?> helper : helpers) {
         helper.get();
       }
     } catch (InterruptedException e) {
+      failure.compareAndSet(null, e); // the helpers take no more tasks
       Thread.currentThread().interrupt();
       throw new IOException("interrupted while waiting for the other threads", e);
     } catch (ExecutionException e) {
