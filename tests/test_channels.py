@@ -15,7 +15,7 @@ import pytest
 import hybrid.channels
 from hybrid.channels import Channels, open_channel
 from hybrid.fusion import Fusion
-from hybrid.search import HybridSearcher
+from hybrid.search import HybridSearcher, fused_hits
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import ScoredPassage
 from sparta.search import Found
@@ -147,6 +147,33 @@ def test_a_channel_that_does_not_open_lets_the_others_go(channels: Make) -> None
         Channels(Path("nowhere"), ["bm25", "dense"])
     assert opened["bm25"].closed
     assert threading.active_count() == before
+
+
+def test_the_dense_side_fails_when_the_other_is_done(channels: Make) -> None:
+    opened = channels(
+        bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=lambda: Fake(FOUND["dense"], fails=True)
+    )
+    with Channels(Path("nowhere"), ["bm25", "dense"]) as pair:
+        started = time.monotonic()
+        with pytest.raises(IndexStateError, match="the index is gone"):
+            pair.search("q", 5)
+        assert time.monotonic() - started > 0.09
+        assert pair.search("q", 5, ["bm25"])["bm25"].passage_ids == ["b", "d"]
+    with pytest.raises(IndexStateError, match="the channels are closed"):
+        pair.search("q", 5)
+    assert all(fake.closed for fake in opened.values())
+
+
+def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
+    """Lucene's numbers are those of the reader that gave them: two channels may have two commits open."""
+    found = {"dense": Found(["a"], [7], [1.0]), "bm25": Found(["a", "b"], [3, 4], [2.0, 1.0])}
+    searchers = {name: Fake({}) for name in found}
+    hits = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), found, searchers, 5)
+    assert [(h.docid, h.lucene_docid, h.searcher) for h in hits] == [
+        ("a", 7, searchers["dense"]),
+        ("b", 4, searchers["bm25"]),
+    ]
+    assert [h.ranks for h in hits] == [{"dense": 1, "bm25": 1}, {"bm25": 2}]
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:
