@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from sparta.base.records import Passage
 from sparta.inputs import EncoderInput, InputLayout
 from sparta.model import blank_encoder, load_encoder, pad_inputs, pooled_positions, shared_inputs
 from sparta.neural.checkpoint import load_state, read_json, save_state
-from sparta.neural.encoding import length_sorted_batches, pick_dtype
+from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
 from sparta.tokenize import load_tokenizer
 
 FORMAT_VERSION = 1
 TOKEN_BUDGET = 4096
 START_SCALE = 20.0
+FEW = 4
 Vectors = npt.NDArray[np.float32]
 
 
@@ -161,9 +163,10 @@ class DenseModel(nn.Module):
 
     @torch.inference_mode()
     def encode_questions(self, texts: Sequence[str]) -> Vectors:
-        """`(n, width) float32`."""
+        """`(n, width) float32`; a few questions take one thread."""
         self.eval()
-        parts = [self.questions(texts[i : i + 64]).float().cpu() for i in range(0, len(texts), 64)]
+        with one_thread() if len(texts) <= FEW else nullcontext():
+            parts = [self.questions(texts[i : i + 64]).float().cpu() for i in range(0, len(texts), 64)]
         return torch.cat(parts).numpy()
 
     @torch.inference_mode()

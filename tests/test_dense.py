@@ -452,3 +452,30 @@ def test_training_learns_resumes_and_repeats(
     assert model.encode_passages([Passage("", "the moon")]).shape == (1, max(1, codes), 32)
     with pytest.raises(InputError, match="expected the same training settings"):
         run("first", steps=61, resume=True)
+
+
+def test_a_few_questions_take_one_thread(
+    make: Callable[..., DenseModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leave the number of threads as it was, in failure too."""
+    model = make()
+    seen: list[int] = []
+    original = model.questions
+
+    def questions(texts: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        if "fail" in texts:
+            raise RuntimeError("no")
+        return original(texts)
+
+    monkeypatch.setattr(model, "questions", questions)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model.encode_questions(["moon"])
+        model.encode_questions(["moon"] * 5)
+        with pytest.raises(RuntimeError, match="no"):
+            model.encode_questions(["fail"])
+        assert (seen, torch.get_num_threads()) == ([1, 2, 1], 2)
+    finally:
+        torch.set_num_threads(before)

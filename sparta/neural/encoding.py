@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -49,6 +50,21 @@ def with_halving[T, R](function: Callable[[Sequence[T]], list[R]], items: Sequen
     middle = len(items) // 2
     logger.warning("out of memory with %d texts in a batch: trying %d", len(items), middle)
     return with_halving(function, items[:middle]) + with_halving(function, items[middle:])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in the caller's thread alone.
+
+    What takes milliseconds gains little from more, and where other work keeps a processor busy, threads that
+    wait for each other at every layer take fifty times as long (a question on two processors).
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
