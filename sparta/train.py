@@ -276,7 +276,7 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         sampled = self.allowed[
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
-        columns = torch.cat([torch.tensor(asked.terms), sampled]).to(self.device)
+        columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
         inputs = self._inputs(batch.candidates)
         weights = self._weights(inputs, columns)
         known = weights[:, : len(asked.terms)] + self._lexical(inputs, asked.terms)
