@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 MINED_TERMS = 500
 LEAST_PENALTY = 0.05
 LEXICAL_START = 0.2
+GENTLER = 100
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
@@ -101,7 +102,8 @@ def train_model(
     device: str | None = None,
 ) -> TrainResult:
     """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
-    `output/best`. A SPARTA model may itself stay the best, and the penalty counts in full from the beginning.
+    `output/best`. A SPARTA model may itself stay the best. With `terms`, its penalty begins a hundred times
+    smaller, and follows the number of terms from there: terms that a penalty kills do not come back.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -214,6 +216,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
         if not self.further:
             self._start_scale()
+        elif self.config.terms:
+            self.memory["log_pressure"] -= math.log(GENTLER)
         state = super().run(resume=resume)
         if not process_group()[0]:
             self._finish()
@@ -284,7 +288,9 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
-        ramp = 1.0 if self.further else min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
+        ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
+        if self.further and self.config.terms:
+            ramp = 1.0
         loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs

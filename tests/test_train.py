@@ -1035,6 +1035,17 @@ def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
     )
 
 
+def test_a_trained_model_is_pressed_gently_at_first(training):
+    """With a number of terms to follow, the penalty counts from the first step, but begins a hundredth."""
+    import math
+
+    for further, begins in ((False, 0.01), (True, 0.0001)):
+        made = training(f"{further}", terms=100, pressure=0.01, trainer={"steps": 1, "validate_every": 1})
+        made.further = further
+        made.run()
+        assert made.memory["log_pressure"] == pytest.approx(math.log(begins), abs=0.021)
+
+
 def test_a_sparta_model_is_trained_further(train, tmp_path):
     """It begins where the first training ended, scale and bias included."""
     import torch
