@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +70,28 @@ def print_hits(
 
     `notes` says how the score of a hit is shown, and what else JSON tells of it.
     """
-    from sparta.explain import snippet
-
     words = set(searcher.terms(given["query"]))
-    shown = "*{}*".format if given["as_json"] else mark
     hits = searcher.search(given["query"], given["k"])
     if not hits and not given["as_json"]:
         click.echo("no passage has a word or a term of this question")
     for rank, hit in enumerate(hits, 1):
-        record = hit.doc()
-        text = snippet(searcher, record["contents"], words, shown)
         score, more = notes(hit)
-        if given["as_json"]:
-            click.echo(dumps({**hit_as_dict(rank, hit, record, text), **more, "record": record}))
-        else:
-            print_hit(rank, hit, record, score, text)
+        show_hit(searcher, rank, hit, words, score, more if given["as_json"] else None)
+
+
+def show_hit(
+    searcher: Any, rank: int, hit: Any, words: Collection[str], score: str, more: dict[str, Any] | None
+) -> None:
+    """Print one hit, the words marked that it was found by; with `more`, as JSON that tells this too."""
+    from sparta.explain import snippet
+
+    record = hit.doc()
+    as_json = more is not None
+    text = snippet(searcher, record["contents"], words, "*{}*".format if as_json else mark)
+    if as_json:
+        click.echo(dumps({**hit_as_dict(rank, hit, record, text), **(more or {}), "record": record}))
+    else:
+        print_hit(rank, hit, record, score, text)
 
 
 def hit_as_dict(rank: int, hit: Any, record: dict[str, Any], text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from cli._args import (
     write_options,
 )
 from cli._eval import eval_command
-from cli._search import check_search, hit_as_dict, mark, print_hit, search_many, search_options
+from cli._search import check_search, search_many, search_options, show_hit
 from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
 from sparta.base.errors import InputError
 
@@ -368,24 +368,18 @@ def _nothing(searcher: Any, query: str) -> str:
 
 
 def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool) -> None:
-    from sparta.explain import snippet, term_shares
+    from sparta.explain import term_shares
 
-    record = hit.doc()
     shares = [s for s in term_shares(searcher, query, hit.lucene_docid) if s.impact]
     by_impact = searcher.channel == "sparta"
     matched = {s.term for s in shares} if by_impact else set(searcher.terms(query))
-    if as_json:
-        terms = [
-            {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)}
-            for s in shares
-        ]
-        text = snippet(searcher, record["contents"], matched, "*{}*".format)
-        found = {**hit_as_dict(rank, hit, record, text), **({"terms": terms} if by_impact else {})}
-        click.echo(dumps({**found, "record": record}))
-        return
-    text = snippet(searcher, record["contents"], matched, mark)
-    print_hit(rank, hit, record, f"{hit.score:g}" if by_impact else f"{hit.score:.4g}", text)
-    if by_impact:
+    terms = [
+        {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)} for s in shares
+    ]
+    more = {"terms": terms} if by_impact else {}
+    score = f"{hit.score:g}" if by_impact else f"{hit.score:.4g}"
+    show_hit(searcher, rank, hit, matched, score, more if as_json else None)
+    if by_impact and not as_json:
         click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
 
 

@@ -50,7 +50,7 @@ def channels_of(index: Path) -> list[str]:
     """Return the channels that an index has."""
     from dense.index import has_dense
 
-    return [name for name in CHANNELS if name != "dense" or has_dense(index)]
+    return [name for name in CHANNELS if name != DENSE or has_dense(index)]
 
 
 class Channels(Closing):
@@ -72,7 +72,7 @@ class Channels(Closing):
         self.searchers: dict[str, ChannelSearcher] = {}
 
         if DENSE in names:
-            import dense.search  # here, in one thread  # noqa: F401
+            import dense.search  # noqa: F401 (before there are two threads: importing torch takes long)
 
         def open_dense() -> None:
             self.searchers[DENSE] = _open_dense(index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.channels import Channels
@@ -53,24 +53,34 @@ def depth_of(fusion: Fusion, measure: str = "") -> int:
     return max(fusion.candidates, *RECALL_AT, int(cutoff[1]) if cutoff else 0)
 
 
+class Shown(NamedTuple):
+    """Where a passage that was found can be read: the first channel that found it, and its number there."""
+
+    passage_id: str
+    channel: str
+    lucene_docid: int
+
+
 def search_all(channels: Channels, asked: Asked, depth: int, threads: int = 2) -> Searched:
     """Search all channels side by side, each once."""
-    shown: dict[str, tuple[str, str, int]] = {}
+    shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(asked.queries), _AT_ONCE):
         some = asked.queries[start : start + _AT_ONCE]
         for name, rankings in channels.batch_search([q.text for q in some], depth, threads).items():
             for query, found in zip(some, rankings, strict=True):
-                runs[name][query.query_id] = own = []
-                for docid, number, score in zip(*found, strict=True):
-                    once = shown.setdefault(docid, (docid, name, number))[
-                        0
-                    ]  # all places of a passage share it
-                    own.append(ScoredPassage(once, score))
+                known = [
+                    shown.setdefault(docid, Shown(docid, name, number))
+                    for docid, number in zip(found.passage_ids, found.lucene_docids, strict=True)
+                ]
+                runs[name][query.query_id] = [
+                    ScoredPassage(one.passage_id, score)  # one string for all places of a passage
+                    for one, score in zip(known, found.scores, strict=True)
+                ]
 
-    def text(docid: str) -> str:
-        _, name, number = shown[docid]
-        return text_of(channels.searchers[name].doc(number))
+    def text(passage_id: str) -> str:
+        one = shown[passage_id]
+        return text_of(channels.searchers[one.channel].doc(one.lucene_docid))
 
     return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
 

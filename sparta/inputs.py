@@ -26,6 +26,10 @@ class EncoderInput:
     end: int
     lead: int = 0
 
+    def own(self) -> list[int]:
+        """Return the positions of the title and of the answer."""
+        return [*range(1, 1 + self.lead), *range(self.start, self.end)]
+
     def shares_tokens(self, other: EncoderInput) -> bool:
         """Whether both are read from the same tokens, and differ at most in the answer's place."""
         return self.ids == other.ids and self.segments == other.segments

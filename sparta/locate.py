@@ -90,8 +90,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
 
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
-    shipped = name is None or _is_shipped(name)
-    folder = default_model_folder() if shipped else _trained(Path(str(name)))
+    folder = default_model_folder() if name is None or _is_shipped(name) else _trained(Path(name))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])

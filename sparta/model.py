@@ -399,9 +399,7 @@ def pooled_positions(
     Returns `(n, longest)` positions, padded by repeating one that takes part, so that the maximum needs no
     mask, and `(n,) bool`: whether any does.
     """
-    found = [
-        range(len(i.ids)) if pool_special else [*range(1, 1 + i.lead), *range(i.start, i.end)] for i in inputs
-    ]
+    found = [range(len(i.ids)) if pool_special else i.own() for i in inputs]
     longest = max(1, *(len(f) for f in found))
     positions = torch.zeros(len(inputs), longest, dtype=torch.long)
     for i, (row, own) in enumerate(zip(rows, found, strict=True)):
@@ -422,7 +420,7 @@ def occurrences(
     terms: list[int] = []
     counts: list[float] = []
     for row, item in enumerate(inputs):
-        own = Counter([*item.ids[1 : 1 + item.lead], *item.ids[item.start : item.end]])
+        own = Counter(item.ids[position] for position in item.own())
         length = own.total()
         rows += [row] * len(own)
         terms += own.keys()

@@ -88,8 +88,7 @@ class LexicalTeacher:
     reads_context = False
 
     def __init__(self, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> None:
-        texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
-        self.bm25 = Bm25(sorted(texts), tokenizer)
+        self.bm25 = Bm25.of_sets(sets, tokenizer)
         self.tokenizer = tokenizer
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:

@@ -179,8 +179,7 @@ def _form(config: SpartaConfig) -> dict[str, Any]:
 
 def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:
     """Let an occurrence of a term be worth a share of its inverse document frequency in the training."""
-    texts = sorted({f"{p.title} {p.text}" for one in sets for p in one.paragraphs})
-    bm25 = Bm25(texts, model.query_tokenizer())
+    bm25 = Bm25.of_sets(sets, model.query_tokenizer())
     gains = torch.zeros(len(model.term_matrix()))
     gains[: len(bm25.idf)] = LEXICAL_START * torch.from_numpy(bm25.idf)
     model.add_lexical(Lexical(round(bm25.mean_length, 1), bm25.k1, bm25.b), gains)

@@ -376,6 +376,12 @@ class Bm25:
         self.idf = np.log1p((len(texts) - present + 0.5) / (present + 0.5)).astype(np.float32)
         self.mean_length = max(1.0, float(counts.sum()) / max(1, len(texts)))
 
+    @staticmethod
+    def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
+        """Return BM25 with the frequencies and the mean length of all different texts of some sets."""
+        texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
+        return Bm25(sorted(texts), tokenizer)
+
     def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
         """`(n_texts, vocabulary) float32`: what each wordpiece adds to a question's score."""
         counts = bag_matrix(texts, self.tokenizer)

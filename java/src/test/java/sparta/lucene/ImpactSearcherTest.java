@@ -67,6 +67,15 @@ class ImpactSearcherTest {
     }
   }
 
+  /** Writes in one commit. */
+  private void write(Corpus corpus) throws IOException {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
+      writer.addTerms(corpus.terms());
+      corpus.add(writer, corpus.passages, false);
+      writer.commit("");
+    }
+  }
+
   /** Writes in several commits, some passages twice, and deletes a few: many segments, with holes. */
   private void write(Corpus corpus, Random random, int commits, String codec) throws IOException {
     int size = corpus.passages.size();
@@ -212,11 +221,7 @@ class ImpactSearcherTest {
   @Test
   void textIsFoundByItsWordsAndTiesByPosition() throws IOException {
     Corpus corpus = Corpus.random(new Random(5), 300, 5, 9);
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
-      writer.addTerms(corpus.terms());
-      corpus.add(writer, corpus.passages, false);
-      writer.commit("");
-    }
+    write(corpus);
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       byte[] queries = StringTable.of("Where is P17's word?", "passages", "", "the of", "unheard");
       List<List<Corpus.Hit>> found = Corpus.unpack(searcher, searcher.searchText(queries, 20, 2));
@@ -232,11 +237,7 @@ class ImpactSearcherTest {
   @Test
   void bothAtOnceFindWhatEachFinds() throws IOException {
     Corpus corpus = Corpus.random(new Random(6), 300, 5, 9);
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
-      writer.addTerms(corpus.terms());
-      corpus.add(writer, corpus.passages, false);
-      writer.commit("");
-    }
+    write(corpus);
     byte[] queries = Corpus.pack(List.of(Map.of(0, 1f), Map.of(1, 2f, 3, 1f), Map.of()));
     byte[] texts = StringTable.of("p17", "passages", "unheard");
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
@@ -258,11 +259,7 @@ class ImpactSearcherTest {
     Corpus corpus = new Corpus(2);
     corpus.passages.add(new Corpus.Passage("a", 0, Map.of(0, 3)));
     corpus.passages.add(new Corpus.Passage("b", 1, Map.of(1, 3)));
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 16)) {
-      writer.addTerms(corpus.terms());
-      corpus.add(writer, corpus.passages, false);
-      writer.commit("");
-    }
+    write(corpus);
     ByteBuffer head = Packed.writer(6 * Integer.BYTES);
     head.putInt(1).putInt(0).putInt(3).putFloat(1).putFloat(0).putFloat(1.5f);
     List<org.apache.lucene.util.BytesRef> terms = new ArrayList<>();
