@@ -43,7 +43,7 @@ def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, 
     settings = {**usual, "sets": data_settings(sets)}
     trainings = {
         "sparta": lambda out: train_model(
-            sets, output=out, pressure=0.001, terms=1000, lexical=False, **usual
+            sets, output=out, pressure=0.001, terms=1000, lexical=False, context_share=0.0, **usual
         ),
         "dual": lambda out: train_dense(sets, output=out, shared=False, **usual),
         "poly": lambda out: train_dense(sets, output=out, shared=False, codes=4, **usual),

@@ -478,6 +478,12 @@ def export(index: Path | None, form: str, output: Path) -> None:
     default=True,
     help="Do not add to a term's weight when it stands in the answer.",
 )
+@click.option(
+    "--context-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Part of an answer's weights that its whole context gives "
+    "[default: 0.4; a model that is trained further keeps its own].",
+)
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
 def train(
@@ -501,9 +507,10 @@ def train(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
     sets = named_sets(pairs, articles, passages, batch_size)
+    from dense.teacher import open_bi_encoder
     from sparta.train import train_model
 
-    result = train_model(sets, **given)
+    result = train_model(sets, openers=[open_bi_encoder], **given)
     if first_process():
         click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
 

@@ -96,7 +96,8 @@ loop_options = options(
         "teachers",
         multiple=True,
         metavar="bm25|FOLDER|ID[=WEIGHT]",
-        help="Learn the scores of BM25, bi-encoders and SPARTA models too; several are added up.",
+        help="Learn the scores of BM25, SPARTA models, bi-encoders of dense train and other encoders too; "
+        "several are added up.",
     ),
     click.option(
         "--mine-every",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import ModelError
-from sparta.locate import hash_folder, model_folder
+from sparta.locate import folder_with, hash_folder, model_folder
 
 DEFAULT_DENSE_MODEL = "taser-det-en"
 
@@ -35,6 +35,15 @@ def dense_model_folder(name: str | Path | None) -> Path:
             remedy="give --model a folder or a hub id, or install sparta again",
         )
     return folder
+
+
+def bi_encoder_folder(name: str | Path) -> Path | None:
+    """Return the folder of a bi-encoder of ours, given that, its training's, or the shipped one's name.
+
+    None for everything else: other encoders, hub ids.
+    """
+    shipped = str(name) == DEFAULT_DENSE_MODEL and not Path(name).is_dir()
+    return folder_with("dense", dense_model_folder(None) if shipped else Path(name))
 
 
 def identify(name: str | Path | None) -> ModelIdentity:

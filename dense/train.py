@@ -15,6 +15,7 @@ import torch
 
 from dense.checkpoints import begin_from
 from dense.encoders import DenseConfig, DenseModel
+from dense.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
 from sparta.neural.encoding import pick_dtype
@@ -217,7 +218,8 @@ class Recipe:
             candidates=self.candidates,
             validate_by=self.validate_by,
         )
-        teacher = open_teacher(self.teachers, sets, QueryTokenizer(model.tokenizer), str(model.device))
+        tokenizer = QueryTokenizer(model.tokenizer)
+        teacher = open_teacher(self.teachers, sets, tokenizer, str(model.device), [open_bi_encoder])
         return DenseTraining(
             model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay
         )

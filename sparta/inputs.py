@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
@@ -29,6 +29,10 @@ class EncoderInput:
     def own(self) -> list[int]:
         """Return the positions of the title and of the answer."""
         return [*range(1, 1 + self.lead), *range(self.start, self.end)]
+
+    def around(self) -> EncoderInput:
+        """Return the title and the whole context as if they were the answer; itself where they are."""
+        return replace(self, start=1 + self.lead, end=len(self.ids) - 1)
 
     def shares_tokens(self, other: EncoderInput) -> bool:
         """Whether both are read from the same tokens, and differ at most in the answer's place."""

@@ -49,12 +49,17 @@ def sparta_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    folder = _trained(model_folder(None) if _is_shipped(name) else Path(name))
+    return folder_with("sparta", model_folder(None) if _is_shipped(name) else Path(name))
+
+
+def folder_with(part: str, folder: Path) -> Path | None:
+    """Return the folder, or that of the best model in it, if its configuration has the part; else None."""
+    folder = _trained(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return folder if isinstance(config, dict) and "sparta" in config else None
+    return folder if isinstance(config, dict) and part in config else None
 
 
 def _is_shipped(name: str | Path) -> bool:

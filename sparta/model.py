@@ -59,7 +59,7 @@ class SpartaConfig:
 
     `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
     log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
-    0012).
+    0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014).
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -67,6 +67,7 @@ class SpartaConfig:
     pool_special: bool = False
     log_count: int = 1
     lexical: Lexical | None = None
+    context_share: float = 0.0
     quantizer: Quantizer | None = None
     format_version: int = CONFIG_VERSION
 
@@ -74,6 +75,11 @@ class SpartaConfig:
         if self.pool_special and self.layout.share_context:
             raise ModelError(
                 "expected pool_special or share_context, found both: [CLS] stands for no single answer",
+                remedy="correct the sparta object in the model's config.json",
+            )
+        if not 0 <= self.context_share < 1 or (self.context_share and not self.layout.share_context):
+            raise ModelError(
+                f"expected context_share in [0, 1), and 0 without share_context, found {self.context_share}",
                 remedy="correct the sparta object in the model's config.json",
             )
 
@@ -409,6 +415,37 @@ def pooled_positions(
     return positions, torch.tensor([bool(f) for f in found])
 
 
+def surroundings(inputs: Sequence[EncoderInput]) -> tuple[list[EncoderInput], list[int]]:
+    """Return the contexts that inputs stand in, each once, and for each input which one it is.
+
+    -1 stands for none: the input is all that is read.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    contexts: list[EncoderInput] = []
+    index: list[int] = []
+    for item in inputs:
+        around = item.around()
+        if around == item:
+            index.append(-1)
+            continue
+        index.append(numbers.setdefault((*item.ids, item.lead), len(contexts)))
+        if index[-1] == len(contexts):
+            contexts.append(around)
+    return contexts, index
+
+
+def mixed(own: torch.Tensor, contexts: torch.Tensor, index: Sequence[int], share: float) -> torch.Tensor:
+    """Return the weights of answers, of which `share` are those of the context that each stands in.
+
+    `own (n, terms)`, `contexts (n_contexts, terms)`; `index` as `surroundings` gives it.
+    """
+    if not len(contexts):
+        return own
+    numbers = torch.tensor(index, device=own.device)
+    around = contexts[numbers.clamp_min(0)]
+    return torch.where((numbers >= 0)[:, None], own + share * (around - own), own)
+
+
 def occurrences(
     inputs: Sequence[EncoderInput], lexical: Lexical
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -531,19 +568,34 @@ class DocumentEncoder:
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             hidden = self.model.hidden_states(ids, mask, segments).to(self.dtype)
         flat = hidden.flatten(0, 1)
+        share = self.model.config.context_share
+        contexts, index = surroundings(inputs) if share else ([], [-1] * len(inputs))
+        row_of = dict(zip(index, rows, strict=True))
+        around = self._weights(flat, contexts, [row_of[i] for i in range(len(contexts))], length)
         sizes = [item.lead + item.end - item.start for item in inputs]
-        special = self.model.config.pool_special
         parts: list[SparseRows] = []
         order: list[int] = []
         for batch in length_sorted_batches(sizes, max(self.token_budget, length), len(inputs)):
-            items = [inputs[i] for i in batch]
-            where = [rows[i] for i in batch]
-            positions, any_at_all = pooled_positions(items, where, length, pool_special=special)
-            lexical = self._lexical(items)
-            weights = self._weights(flat[positions.to(self.device)], any_at_all.to(self.device), lexical)
+            own = self._weights(flat, [inputs[i] for i in batch], [rows[i] for i in batch], length)
+            weights = mixed(own, around, [index[i] for i in batch], share)
             parts.append(self._sparse(weights, None if whole else self.top_k))
             order += batch
         return [SparseRows.concatenate(parts).take(np.argsort(order, kind="stable"))]
+
+    def _weights(
+        self, flat: torch.Tensor, inputs: Sequence[EncoderInput], rows: Sequence[int], length: int
+    ) -> torch.Tensor:
+        """Weights of every term, `(n, vocabulary) float32`: eq. 4 to 6, and what occurrences add.
+
+        `flat (n_rows * length, width)` are the states that inputs are read from, `rows` which of them.
+        """
+        if not inputs:
+            return torch.zeros(0, len(self._terms), device=self.device)
+        positions, any_at_all = pooled_positions(
+            inputs, rows, length, pool_special=self.model.config.pool_special
+        )
+        lexical = self._lexical(inputs)
+        return self._pool(flat[positions.to(self.device)], any_at_all.to(self.device), lexical)
 
     def _lexical(self, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, ...] | None:
         """Inputs, terms, and what is added for them."""
@@ -553,7 +605,7 @@ class DocumentEncoder:
         rows, terms, counts = (t.to(self.device) for t in occurrences(inputs, lexical))
         return rows, terms, self._gains[terms] * counts
 
-    def _weights(
+    def _pool(
         self, pooled: torch.Tensor, any_at_all: torch.Tensor, lexical: tuple[torch.Tensor, ...] | None
     ) -> torch.Tensor:
         """Eq. 4 to 6 for every term, from `(n, longest, width)` states: `(n, vocabulary) float32`.

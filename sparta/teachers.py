@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +41,10 @@ class Teacher(Protocol):
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`."""
         ...
+
+
+TeacherOpener = Callable[[str, str | None], Teacher | None]
+"""From a name and a device to the teacher of that name; None when it is not one of this kind."""
 
 
 @dataclass
@@ -190,18 +194,25 @@ def _pools_by_mean(name: str) -> bool:
 
 
 def open_teacher(
-    names: Sequence[str], sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer, device: str | None = None
+    names: Sequence[str],
+    sets: Sequence[ParagraphSet],
+    tokenizer: QueryTokenizer,
+    device: str | None = None,
+    openers: Sequence[TeacherOpener] = (),
 ) -> Mixture | None:
-    """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named."""
-    teachers: list[tuple[Teacher, float]] = []
-    for given in names:
-        name, factor = name_and_weight(given, "TEACHER")
-        one: Teacher
+    """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named.
+
+    What none of the `openers` knows is a SPARTA model, or else an encoder whose vectors are compared by their
+    cosine.
+    """
+
+    def opened(name: str) -> Teacher:
         if name == BM25:
-            one = LexicalTeacher(sets, tokenizer)
-        elif folder := sparta_folder(name):
-            one = SpartaTeacher(name, folder, device=device)
-        else:
-            one = DenseTeacher(name, device=device)
-        teachers.append((one, factor))
-    return Mixture(teachers) if teachers else None
+            return LexicalTeacher(sets, tokenizer)
+        if known := next((one for opener in openers if (one := opener(name, device))), None):
+            return known
+        folder = sparta_folder(name)
+        return SpartaTeacher(name, folder, device=device) if folder else DenseTeacher(name, device=device)
+
+    given = [name_and_weight(name, "TEACHER") for name in names]
+    return Mixture([(opened(name), weight) for name, weight in given]) if given else None

@@ -21,14 +21,16 @@ from sparta.model import (
     SpartaConfig,
     SpartaModel,
     fit_quantizer,
+    mixed,
     occurrences,
     pad_inputs,
     pooled_positions,
+    surroundings,
 )
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
-from sparta.teachers import Teacher, open_teacher
+from sparta.teachers import Teacher, TeacherOpener, open_teacher
 from sparta.traindata import Bm25, ParagraphSet, Scorer
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 MINED_TERMS = 500
 LEAST_PENALTY = 0.05
 LEXICAL_START = 0.2
+CONTEXT_SHARE = 0.4
 GENTLER = 100
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
@@ -95,8 +98,10 @@ def train_model(
     mined: bool = True,
     mine_every: int = 0,
     teachers: Sequence[str] = (),
+    openers: Sequence[TeacherOpener] = (),
     tied: bool = False,
     lexical: bool = True,
+    context_share: float | None = None,
     full_precision: bool = False,
     resume: bool = False,
     device: str | None = None,
@@ -108,8 +113,10 @@ def train_model(
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
     wordpieces, that the model will read at once. With `lexical`, a term weighs more when it stands in the
-    answer, at first by BM25's measure (decision 0012); a model that has this keeps it. Under torchrun every
-    process does its share of each step.
+    answer, at first by BM25's measure (decision 0012); a model that has this keeps it. `context_share` of an
+    answer's weights are those of its context (decision 0014): of a new model that shares contexts 0.4, of one
+    that is trained further its own, unless another is given. `openers` know teachers that are not of this
+    package. Under torchrun every process does its share of each step.
     """
     check_output(output, resume=resume)
     torch.manual_seed(seed)
@@ -121,7 +128,16 @@ def train_model(
         max_length=max_length,
         overlap=max_length // 8,
     )
+    if context_share and not layout.share_context:
+        raise InputError(
+            "expected a context share only where answers share one, found --alone or --segments",
+            remedy="leave out one of them",
+        )
     model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
+    if context_share is None and not further and layout.share_context:
+        context_share = CONTEXT_SHARE
+    if context_share is not None:
+        model.config = replace(model.config, context_share=context_share)
     if lexical and model.config.lexical is None:
         _add_lexical(model, sets)
     model = model.to(training_device(device))
@@ -142,7 +158,7 @@ def train_model(
         mine_every=mine_every,
         int8=not full_precision,
     )
-    teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device))
+    teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
     training.further = further
     state = training.run(resume=resume)
@@ -173,7 +189,7 @@ def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
 def _form(config: SpartaConfig) -> dict[str, Any]:
     values = config.as_dict()
     layout = values.pop("layout")
-    others = ("lexical", "quantizer", "format_version")
+    others = ("lexical", "context_share", "quantizer", "format_version")
     return {k: v for k, v in {**values, **layout}.items() if k not in others}
 
 
@@ -281,8 +297,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         ]
         columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
         inputs = self._inputs(batch.candidates)
-        weights = self._weights(inputs, columns)
-        known = weights[:, : len(asked.terms)] + self._lexical(inputs, asked.terms)
+        weights, lexical = self._mixed(inputs, columns, asked.terms)
+        known = weights[:, : len(asked.terms)] + lexical
         ranking = self.ranking(self._sums(asked, known), batch)
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
@@ -308,8 +324,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     def score(self, asked: Asked, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
-        inputs = self._inputs(candidates)
-        return self._sums(asked, self._weights(inputs, columns) + self._lexical(inputs, asked.terms))
+        weights, lexical = self._mixed(self._inputs(candidates), columns, asked.terms)
+        return self._sums(asked, weights + lexical)
 
     def _sums(self, asked: Asked, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
@@ -356,6 +372,19 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     def _inputs(self, documents: Sequence[Passage]) -> list[EncoderInput]:
         """What is read of each document: its first window."""
         return [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
+
+    def _mixed(
+        self, inputs: Sequence[EncoderInput], columns: torch.Tensor, terms: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Term weights `(n_inputs, n_columns)`, and what is added for occurrences `(n_inputs, n_terms)`.
+
+        Both with the share of the contexts that the inputs stand in.
+        """
+        share, n = self.model.config.context_share, len(inputs)
+        contexts, index = surroundings(inputs) if share else ([], [])
+        everything = [*inputs, *contexts]
+        weights, lexical = self._weights(everything, columns), self._lexical(everything, terms)
+        return mixed(weights[:n], weights[n:], index, share), mixed(lexical[:n], lexical[n:], index, share)
 
     def _lexical(self, inputs: Sequence[EncoderInput], terms: Sequence[int]) -> torch.Tensor:
         """`(n_inputs, n_terms)`: what is added for occurrences of some terms, ascending ones."""

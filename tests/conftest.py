@@ -217,3 +217,98 @@ def ask_pyserini() -> Callable[..., dict[str, Any]]:
         return answer
 
     return ask
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.fixture(scope="session")
+def words(tiny_vocabulary) -> list[str]:
+    return [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
+
+
+@pytest.fixture(scope="session")
+def records(words) -> list[dict[str, Any]]:
+    """The question asks for two of the words of its answer."""
+    rng = random.Random(3)
+    made = []
+    for i in range(80):
+        answer = rng.sample(words, 5)
+        made.append({"question": " ".join(answer[:2]), "positive": " ".join(answer), "title": f"t{i // 8}"})
+    return made
+
+
+@pytest.fixture
+def pairs_file(records, write_jsonl, tmp_path) -> Path:
+    return write_jsonl(tmp_path / "pairs.jsonl", records)
+
+
+@pytest.fixture
+def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
+    """Make a training of the tiny model on the pairs; `config` and `trainer` override what is usual."""
+    from sparta.inputs import InputLayout
+    from sparta.model import SpartaConfig
+    from sparta.neural.trainer import TrainerConfig
+    from sparta.train import SpartaTraining, TrainConfig
+    from sparta.traindata import open_set
+
+    def make(
+        name: str = "out",
+        *,
+        trainer: dict[str, Any] | None = None,
+        seed: int = 0,
+        batch: int = 8,
+        data: Any = None,
+        layout: str = "pairs",
+        teacher: Any = None,
+        **config: Any,
+    ) -> Any:
+        one = data or open_set(str(pairs_file), layout, batch)
+        usual = {
+            "steps": 12,
+            "learning_rate": 1e-3,
+            "bf16": False,
+            "seed": 5,
+            "validate_every": 3,
+            "checkpoint_every": 4,
+        }
+        chosen = TrainConfig(
+            trainer=TrainerConfig(**{**usual, **(trainer or {})}),
+            **{"sampled_terms": 50, "pressure": 0.0, "dropout": 0.1, **config},
+        )
+        shared = InputLayout(answer_segment=0, use_context=True, share_context=True)
+        model = make_tiny_model(SpartaConfig(layout=shared), seed=seed)
+        return SpartaTraining(model, [one], chosen, tmp_path / name, teacher)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(make_tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
+    """A pretrained encoder, as others publish them."""
+    folder = tmp_path_factory.mktemp("encoder")
+    make_tiny_model().encoder.save_pretrained(folder)
+    tiny_tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture
+def train(encoder_folder, pairs_file, records, tmp_path) -> Callable[..., Any]:
+    from sparta.train import train_model
+    from sparta.traindata import open_set
+
+    def run(name: str, **change: Any) -> Any:
+        usual = {
+            "encoder": str(encoder_folder),
+            "output": tmp_path / name,
+            "steps": 6,
+            "learning_rate": 1e-3,
+            "pressure": 0.001,
+            "validate_every": 3,
+            "seed": 2,
+            "device": "cpu",
+        }
+        return train_model([open_set(str(pairs_file), "pairs", 8)], **{**usual, **change})
+
+    run.texts = [f"{r['title']} {r['positive']}" for r in records]  # type: ignore[attr-defined]
+    return run

@@ -527,6 +527,42 @@ def test_answers_in_a_shared_context_equal_the_maximum_over_their_own_states(mak
     assert np.abs(rows[0] - rows[1]).max() > 1e-3
 
 
+@pytest.mark.parametrize("budget", [1, 20, 4096])
+def test_a_context_gives_its_share_of_the_weights(make_tiny_model: Make, tmp_path: Path, budget: int) -> None:
+    """As a passage of its own would have them, occurrences and all; what has no context keeps its weights."""
+    layout = replace(SHARED, max_length=64)
+    plain = make_tiny_model(SpartaConfig(layout=layout))
+    torch.manual_seed(1)
+    plain.add_lexical(Lexical(6.0), torch.rand(len(plain.term_matrix())))
+    model = make_tiny_model(SpartaConfig(layout=layout, context_share=0.25))
+    model.add_lexical(plain.config.lexical, plain.gains)
+    model.save_pretrained(tmp_path)
+    again = SpartaModel.load(tmp_path)
+    assert again.config.context_share == 0.25
+    other = STORY.replace("germany", "china")
+    inputs = [
+        *answers_in(STORY, STORY_SPANS),
+        Passage("x", "the moon"),
+        *answers_in(other, STORY_SPANS[1:]),
+        *answers_in("the sun", [(0, 7)]),
+    ]
+    texts = [STORY] * 3 + ["the moon"] + [other] * 2 + ["the sun"]
+    whole = [Passage("", text, one.title) for text, one in zip(texts, inputs, strict=True)]
+    rows, _ = DocumentEncoder(again, dtype="fp32", token_budget=budget).encode(inputs)
+    found = np.zeros((len(inputs), len(plain.term_matrix())), dtype=np.float32)
+    found[np.repeat(np.arange(len(inputs)), np.diff(rows.indptr)), rows.term_ids] = rows.weights
+    expected = 0.75 * dense(plain, inputs) + 0.25 * dense(plain, whole)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    moved = np.abs(found - dense(plain, inputs)).max(1) > 1e-3
+    assert moved.tolist() == [True] * 3 + [False] + [True] * 2 + [False]
+
+
+@pytest.mark.parametrize(("share", "layout"), [(1.0, SHARED), (-0.1, SHARED), (0.3, InputLayout())])
+def test_a_context_share_that_cannot_be_is_refused(share: float, layout: InputLayout) -> None:
+    with pytest.raises(ModelError, match="and 0 without share_context, found"):
+        SpartaConfig(layout=layout, context_share=share)
+
+
 def test_a_shared_context_is_encoded_once(make_tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_tiny_model(SpartaConfig(layout=replace(SHARED, max_length=64)))
     inputs = [*answers_in(STORY, STORY_SPANS), Passage("x", "the moon"), *answers_in("the sun", [(0, 7)])]
