@@ -1,7 +1,7 @@
 """Open-domain question answering on a large corpus: every channel and hybrid, in one table.
 
     python benchmarks/open_domain.py --corpus passages.jsonl.gz --tune nq.dev.tsv \
-        --test trivia.dev.tsv wq.test.tsv curated.test.tsv --work DIR [--sample 1000] [--minutes M]
+        --test trivia.dev.tsv wq.test.tsv --regex curated.test.tsv --work DIR [--sample 1000] [--minutes M]
 
 Runs the commands that a user would: `sparta encode`, `dense encode`, `sparta index --vectors`, `dense index
 --vectors`. Encoding takes hours on a CPU: with --minutes it is interrupted after so many, and the same
@@ -18,12 +18,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from hybrid.channels import CHANNELS, Channels
 from hybrid.compare import compare, compare_table
 from hybrid.fusion import Fusion
-from hybrid.questions import questions_of
+from hybrid.questions import Asked, questions_of
 from hybrid.tables import Table
 from hybrid.tune import chosen, tune
 
@@ -49,38 +50,39 @@ def command(program: str, *arguments: object, seconds: float | None = None) -> b
 def encode(given: argparse.Namespace, program: str, deadline: float | None) -> bool:
     """Encode what is missing, until the deadline; whether all is there. rates.json says what it took."""
     output, rates = given.work / program, given.work / "rates.json"
-    known = json.loads(rates.read_text()) if rates.is_file() else {}
-    if known.get(program, {}).get("whole"):
-        return True
     left = None if deadline is None else deadline - time.monotonic()
     if left is not None and left <= 0:
         return False
     before, started = len(list(output.glob("shard-*"))), time.monotonic()
-    resume = ["--resume"] if before else []
-    size = ["--shard-size", given.shard_size]
-    whole = command(
-        program, "encode", "--corpus", given.corpus, "--output", output, *size, *resume, seconds=left
-    )
-    pieces = known.get(program, {}).get("pieces", [])
-    shards = len(list(output.glob("shard-*"))) - before
-    pieces.append({"shards": shards, "seconds": round(time.monotonic() - started, 1)})
-    known[program] = {"whole": whole, "pieces": pieces}
-    rates.write_text(json.dumps(known, indent=1))
-    return whole
+    options = ["--output", output, "--shard-size", given.shard_size, "--resume"]
+    try:
+        return command(program, "encode", "--corpus", given.corpus, *options, seconds=left)
+    finally:
+        shards = len(list(output.glob("shard-*"))) - before
+        known = json.loads(rates.read_text()) if rates.is_file() else {}
+        if shards or not before:  # not where all was there
+            piece = {"shards": shards, "seconds": round(time.monotonic() - started, 1)}
+            rates.write_text(json.dumps({**known, program: [*known.get(program, []), piece]}, indent=1))
 
 
 def rates_table(work: Path, passages: int) -> Table:
     """How fast each channel was encoded, over all pieces."""
     rows = []
-    for program, one in json.loads((work / "rates.json").read_text()).items():
-        seconds = sum(piece["seconds"] for piece in one["pieces"])
-        rows.append([program, len(one["pieces"]), seconds / 3600, passages / seconds])
+    for program, pieces in json.loads((work / "rates.json").read_text()).items():
+        seconds = sum(piece["seconds"] for piece in pieces)
+        rows.append([program, len(pieces), seconds / 3600, passages / seconds])
     return Table(["encoded by", "pieces", "hours", "passages a second"], rows, digits=2)
+
+
+def asked_of(path: Path, given: argparse.Namespace) -> Asked:
+    """A fixed sample of a set."""
+    asked = questions_of(path).sample(given.sample)
+    return replace(asked, match="regex") if path in given.regex else asked
 
 
 def measure(given: argparse.Namespace, index: Path) -> None:
     """Tune on the first set, measure on all, print the tables."""
-    sets = [questions_of(path).sample(given.sample) for path in (given.tune, *given.test)]
+    sets = [asked_of(path, given) for path in (given.tune, *given.test, *given.regex)]
     development = sets[0]
     with Channels(index, CHANNELS) as channels:
         fusions = []
@@ -106,20 +108,23 @@ def main() -> None:
         "--tune", type=Path, required=True, help="questions with answers on which α is chosen"
     )
     parser.add_argument("--test", type=Path, nargs="*", default=[], help="other sets to measure on")
+    parser.add_argument(
+        "--regex", type=Path, nargs="*", default=[], help="sets whose answers are expressions"
+    )
     parser.add_argument("--work", type=Path, required=True, help="folder for shards, index and rates")
     parser.add_argument("--sample", type=int, default=1000, help="questions of each set")
     parser.add_argument("--shard-size", type=int, default=2048, help="passages that an interruption may lose")
     parser.add_argument("--minutes", type=float, help="interrupt the encoding after so many")
     given = parser.parse_args()
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
     given.work.mkdir(parents=True, exist_ok=True)
     deadline = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     if not all(encode(given, program, deadline) for program in ("sparta", "dense")):
         print("not all passages are encoded yet: repeat the command", file=sys.stderr)
         raise SystemExit(3)
     index = given.work / "index"
-    if not index.exists():
-        command("sparta", "index", "--vectors", given.work / "sparta", "--index", index)
+    command("sparta", "index", "--vectors", given.work / "sparta", "--index", index, "--resume")
     command("dense", "index", "--index", index, "--vectors", given.work / "dense")
     measure(given, index)
 

@@ -481,8 +481,8 @@ def export(index: Path | None, form: str, output: Path) -> None:
 @click.option(
     "--context-share",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Part of an answer's weights that its whole context gives "
-    "[default: 0.4; a model that is trained further keeps its own].",
+    help="Part of an answer's weights that its context gives, as far as it is read with it "
+    "[default: 0.4, with --alone or --segments 0; a model that is trained further keeps its own].",
 )
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options

@@ -333,8 +333,11 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             return asked.counts @ weights.float().T
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model."""
-        return {"model": self.model.config.as_dict()}
+        """Layout and form of the model; what came later only where it is not what was always done."""
+        form = self.model.config.as_dict()
+        if not form["context_share"]:
+            del form["context_share"]
+        return {"model": form}
 
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int

@@ -567,6 +567,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     made = training(data=hand_made(), held_out=0, dropout=0.0)
     made.model.add_lexical(Lexical(5.0), torch.rand(len(made.model.term_matrix())))
     made.model.config = replace(made.model.config, context_share=share)
+    assert ("context_share" in made.facts()["model"]) == bool(share), "what came later, only where it is used"
     made.model.eval()
     batch = made.batch(0)
     with torch.no_grad():
