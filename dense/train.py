@@ -115,7 +115,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         batch = self.batch(step)
         asked = self.ask(batch.questions)
         entropy = self.model.entropy()
-        ranking = self.ranking(self.score(asked, batch.candidates), batch)
+        ranking = self.ranking(self.score(asked, batch.candidates), batch, self.taught(batch))
         entropy = (entropy + self.model.entropy()) / 2
         logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
         return ranking - self.entropy * entropy, logs

@@ -32,6 +32,14 @@ from sparta.tokenize import QueryTokenizer
 from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
 
 VALIDATED_AT_ONCE = 16
+ALWAYS_DONE = {
+    "validate_by": RECIPROCAL,
+    "asked_share": None,
+    "context_share": 0.0,
+    "pruned_to": None,
+    "pruned_share": 0.3,
+    "revive": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +65,13 @@ class RankingConfig:
     validate_by: str = RECIPROCAL
 
     def recorded(self) -> dict[str, Any]:
-        """What a checkpoint keeps; a setting that came later only where it is not what was always done."""
-        always = {"validate_by": RECIPROCAL, "asked_share": None}
-        return {k: v for k, v in asdict(self).items() if k not in always or v != always[k]}
+        """What a checkpoint keeps."""
+        return known_before(asdict(self))
+
+
+def known_before(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out settings that came later where they are what was always done: old checkpoints lack them."""
+    return {k: v for k, v in settings.items() if k not in ALWAYS_DONE or v != ALWAYS_DONE[k]}
 
 
 class RankingTraining[M: nn.Module, A]:
@@ -161,7 +173,8 @@ class RankingTraining[M: nn.Module, A]:
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of a step, a function of seed and step alone, and what to log."""
         batch = self.batch(step)
-        loss = self.ranking(self.score(self.ask(batch.questions), batch.candidates), batch)
+        scores = self.score(self.ask(batch.questions), batch.candidates)
+        loss = self.ranking(scores, batch, self.taught(batch))
         return loss, {"ranking": float(loss.detach())}
 
     def batch(self, step: int) -> Batch:
@@ -198,9 +211,8 @@ class RankingTraining[M: nn.Module, A]:
         near = [tuple(tuple(own) for own in one) for one in stored]
         self.sets = [replace(s, near=found) for s, found in zip(self.sets, near, strict=True)]
 
-    def ranking(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def ranking(self, scores: torch.Tensor, batch: Batch, taught: torch.Tensor | None) -> torch.Tensor:
         """Eq. 7 of SPARTA, eq. 3 of TASER: over sentences, and over paragraphs; their mean."""
-        taught = self._taught(batch)
         n = batch.n_sentences
         parts = [
             self._ranking(scores[:, :n], taught, batch, batch.gold_sentence, 0),
@@ -209,7 +221,8 @@ class RankingTraining[M: nn.Module, A]:
         counted = [part for part in parts if part is not None]
         return torch.stack(counted).mean() if counted else scores.sum() * 0  # one paragraph: nothing to rank
 
-    def _taught(self, batch: Batch) -> torch.Tensor | None:
+    def taught(self, batch: Batch) -> torch.Tensor | None:
+        """`(n_questions, n_candidates)`: what the teacher says of a batch; None without one."""
         if self.teacher is None:
             return None
         device = self.device

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -29,9 +31,9 @@ from sparta.model import (
 )
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
-from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
+from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output, known_before
 from sparta.teachers import Teacher, TeacherOpener, open_teacher
-from sparta.traindata import Bm25, ParagraphSet, Scorer
+from sparta.traindata import Bm25, ParagraphSet, Scorer, bag_matrix
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,15 @@ GENTLER = 100
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
+PRUNED_SAMPLE = 4096
+EDGE = 0.1
+"""Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
+ASKED_OFTEN = 0.002
+HEARD = 2.0
+REVIVED = math.log1p(0.5)
+REVIVAL_TEXTS = 300
+"""A term that this share of the questions has, and not `HEARD` times the share of so many texts, begins anew
+with this mean weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,9 @@ class TrainConfig(RankingConfig):
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
     counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
-    `terms`, the pressure is raised and lowered until a paragraph has about that many terms.
+    `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `pruned_to`,
+    `pruned_share` of the ranking loss is that of the scores which only so many strongest terms of each
+    candidate give. With `revive`, terms that are asked for and that no text has begin anew.
     """
 
     term_rate: float = 5.0
@@ -63,6 +76,9 @@ class TrainConfig(RankingConfig):
     terms: int | None = None
     relief: float = 0.3
     asked_share: float | None = 0.01
+    pruned_to: int | None = None
+    pruned_share: float = 0.3
+    revive: bool = False
     sampled_terms: int = 700
     int8: bool = True
 
@@ -95,6 +111,8 @@ def train_model(
     alone: bool = False,
     segments: bool = False,
     terms: int | None = None,
+    pruned_to: int | None = None,
+    revive: bool = False,
     mined: bool = True,
     mine_every: int = 0,
     teachers: Sequence[str] = (),
@@ -108,7 +126,9 @@ def train_model(
 ) -> TrainResult:
     """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
     `output/best`. A SPARTA model may itself stay the best. With `terms`, its penalty begins a hundred times
-    smaller, and follows the number of terms from there: terms that a penalty kills do not come back.
+    smaller, and follows the number of terms from there: terms that a penalty kills do not come back, unless
+    `revive` gives words of questions a new start (decision 0015). With `pruned_to`, it learns to rank by so
+    many strongest terms of each text too.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -154,6 +174,8 @@ def train_model(
         ),
         pressure=pressure,
         terms=terms,
+        pruned_to=pruned_to,
+        revive=revive,
         mined=mined,
         mine_every=mine_every,
         int8=not full_precision,
@@ -208,6 +230,22 @@ class Asked(NamedTuple):
     counts: torch.Tensor
 
 
+class Read(NamedTuple):
+    """Candidates and the contexts they stand in, as the encoder has read them.
+
+    `hidden (n_rows * length, width)` are the states; `positions (n_inputs, longest)` those that take part in
+    each input's maximum, and `any_at_all (n_inputs,)` whether any does. The first `n_candidates` inputs are
+    the candidates, the others contexts; `context_of` is the index that `surroundings` gives.
+    """
+
+    inputs: list[EncoderInput]
+    n_candidates: int
+    context_of: list[int]
+    hidden: torch.Tensor
+    positions: torch.Tensor
+    any_at_all: torch.Tensor
+
+
 class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
@@ -233,6 +271,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             self._start_scale()
         elif self.config.terms:
             self.memory["log_pressure"] -= math.log(GENTLER)
+        if self.config.revive:
+            self._revive()
         state = super().run(resume=resume)
         if not process_group()[0]:
             self._finish()
@@ -259,20 +299,27 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Write the model in full precision; its quantizer comes at the end."""
         self.model.save_pretrained(self.folder / "best")
 
-    def _penalty_weights(self) -> torch.Tensor:
-        """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
+    def _asked_shares(self) -> torch.Tensor:
+        """`(vocabulary,)`: the share of the training questions that have each term.
 
-        FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
-        are asked often, and earn their postings. Sets count by their weights, as batches are drawn.
+        Sets count by their weights, as batches are drawn.
         """
         shares = torch.zeros(len(self.model.term_matrix()))
-        if self.config.asked_share is None:
-            return torch.ones_like(shares)
         for one in self.sets:
             each = one.weight / max(1, one.n_questions)
             for question in (question for p in one.paragraphs for question, _ in p.questions):
                 shares[list(self.tokenizer.bag(question))] += each
-        shares /= sum(one.weight for one in self.sets)
+        return shares / sum(one.weight for one in self.sets)
+
+    def _penalty_weights(self) -> torch.Tensor:
+        """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
+
+        FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
+        are asked often, and earn their postings.
+        """
+        if self.config.asked_share is None:
+            return torch.ones(len(self.model.term_matrix()))
+        shares = self._asked_shares()
         return (self.config.asked_share / (self.config.asked_share + shares)).clamp_min(LEAST_PENALTY)
 
     @torch.no_grad()
@@ -282,8 +329,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         Dot products get unit spread, half a spread below zero.
         """
         paragraphs, _ = self._draw(0)
-        hidden, _, _ = self._hidden(self._inputs([p.whole() for p in paragraphs]))
-        products = hidden.flatten(0, 1).float() @ self.model.term_matrix()[self.allowed[::37]].T
+        hidden = self._read([p.whole() for p in paragraphs]).hidden
+        products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
 
@@ -296,10 +343,15 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
         columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
-        inputs = self._inputs(batch.candidates)
-        weights, lexical = self._mixed(inputs, columns, asked.terms)
-        known = weights[:, : len(asked.terms)] + lexical
-        ranking = self.ranking(self._sums(asked, known), batch)
+        read = self._read(batch.candidates)
+        weights = self._weights(read, columns)
+        known = weights[:, : len(asked.terms)] + self._lexical(read, asked.terms)
+        taught = self.taught(batch)
+        ranking = self.ranking(self._sums(asked, known), batch, taught)
+        if self.config.pruned_to:
+            kept = known * torch.sigmoid((known - self._least_kept(read, generator)[:, None]) / EDGE)
+            pruned = self.ranking(self._sums(asked, kept), batch, taught)
+            ranking = ranking + self.config.pruned_share * (pruned - ranking)
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
@@ -324,8 +376,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     def score(self, asked: Asked, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
-        weights, lexical = self._mixed(self._inputs(candidates), columns, asked.terms)
-        return self._sums(asked, weights + lexical)
+        read = self._read(candidates)
+        return self._sums(asked, self._weights(read, columns) + self._lexical(read, asked.terms))
 
     def _sums(self, asked: Asked, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
@@ -333,11 +385,8 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             return asked.counts @ weights.float().T
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model; what came later only where it is not what was always done."""
-        form = self.model.config.as_dict()
-        if not form["context_share"]:
-            del form["context_share"]
-        return {"model": form}
+        """Layout and form of the model."""
+        return {"model": known_before(self.model.config.as_dict())}
 
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
@@ -376,52 +425,100 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """What is read of each document: its first window."""
         return [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
 
-    def _mixed(
-        self, inputs: Sequence[EncoderInput], columns: torch.Tensor, terms: Sequence[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Term weights `(n_inputs, n_columns)`, and what is added for occurrences `(n_inputs, n_terms)`.
-
-        Both with the share of the contexts that the inputs stand in.
-        """
-        share, n = self.model.config.context_share, len(inputs)
-        contexts, index = surroundings(inputs) if share else ([], [])
+    def _read(self, candidates: Sequence[Passage]) -> Read:
+        """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""
+        inputs = [self.layout.windows(one, self.model.tokenizer)[0] for one in candidates]
+        contexts, index = surroundings(inputs) if self.model.config.context_share else ([], [])
         everything = [*inputs, *contexts]
-        weights, lexical = self._weights(everything, columns), self._lexical(everything, terms)
-        return mixed(weights[:n], weights[n:], index, share), mixed(lexical[:n], lexical[n:], index, share)
-
-    def _lexical(self, inputs: Sequence[EncoderInput], terms: Sequence[int]) -> torch.Tensor:
-        """`(n_inputs, n_terms)`: what is added for occurrences of some terms, ascending ones."""
-        gains, lexical = self.model.lexical_gains(), self.model.config.lexical
-        counts = torch.zeros(len(inputs), len(terms))
-        if gains is None or lexical is None or not terms:
-            return counts.to(self.device)
-        wanted = torch.tensor(terms)
-        rows, found, saturated = occurrences(inputs, lexical)
-        columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
-        asked = wanted[columns] == found
-        counts[rows[asked], columns[asked]] = saturated[asked]
-        return counts.to(self.device) * gains[wanted.to(self.device)]
-
-    def _hidden(self, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """States `(rows, length, width)`; positions of each document's maximum; whether it has any."""
         numbers: dict[tuple[int, ...], int] = {}
-        rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in inputs]
-        distinct = dict(zip(reversed(rows), reversed(inputs), strict=True))
+        rows = [numbers.setdefault((*i.ids, *i.segments), len(numbers)) for i in everything]
+        distinct = dict(zip(reversed(rows), reversed(everything), strict=True))
         padded = pad_inputs([distinct[row] for row in range(len(numbers))])
         ids, mask, segments = (t.to(self.device) for t in padded)
         special = self.model.config.pool_special
-        positions, any_at_all = pooled_positions(inputs, rows, ids.shape[1], pool_special=special)
-        hidden = self.model.hidden_states(ids, mask, segments)
-        return hidden, positions.to(self.device), any_at_all.to(self.device)
+        positions, any_at_all = pooled_positions(everything, rows, ids.shape[1], pool_special=special)
+        hidden = self.model.hidden_states(ids, mask, segments).flatten(0, 1)
+        places = (positions.to(self.device), any_at_all.to(self.device))
+        return Read(everything, len(inputs), index, hidden, *places)
 
-    def _weights(self, inputs: Sequence[EncoderInput], columns: torch.Tensor) -> torch.Tensor:
-        """`(n_inputs, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        hidden, positions, any_at_all = self._hidden(inputs)
-        terms = self.model.term_matrix()[columns]
-        products = hidden.flatten(0, 1) @ terms.T.to(hidden.dtype)
-        pooled = functional.embedding(positions, products).amax(dim=1).float()
+    def _mixed(self, read: Read, values: torch.Tensor) -> torch.Tensor:
+        """`(n_inputs, n_columns)` to `(n_candidates, n_columns)`: with the share of each one's context."""
+        n = read.n_candidates
+        return mixed(values[:n], values[n:], read.context_of, self.model.config.context_share)
+
+    def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
+        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
+        products = read.hidden @ self.model.term_matrix()[columns].T.to(read.hidden.dtype)
+        pooled = functional.embedding(read.positions, products).amax(dim=1).float()
         weights = torch.log1p(torch.relu(pooled * self.model.scale + self.model.bias))
-        return torch.where(any_at_all[:, None], weights, torch.zeros_like(weights))
+        return self._mixed(read, weights * read.any_at_all[:, None])
+
+    def _lexical(self, read: Read, terms: Sequence[int]) -> torch.Tensor:
+        """`(n_candidates, n_terms)`: what is added for occurrences of some terms, ascending ones."""
+        gains, lexical = self.model.lexical_gains(), self.model.config.lexical
+        counts = torch.zeros(len(read.inputs), len(terms))
+        if gains is None or lexical is None or not terms:
+            return counts[: read.n_candidates].to(self.device)
+        wanted = torch.tensor(terms)
+        rows, found, saturated = occurrences(read.inputs, lexical)
+        columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
+        asked = wanted[columns] == found
+        counts[rows[asked], columns[asked]] = saturated[asked]
+        return self._mixed(read, counts.to(self.device) * gains[wanted.to(self.device)])
+
+    @torch.no_grad()
+    def _least_kept(self, read: Read, generator: torch.Generator) -> torch.Tensor:
+        """`(n_candidates,)`: what a term must weigh to be among the `pruned_to` strongest, estimated.
+
+        Of a random sample of the vocabulary as large a share is taken as `pruned_to` is of all.
+        """
+        order = torch.randperm(len(self.allowed), generator=generator)[:PRUNED_SAMPLE]
+        columns = self.allowed[order.sort().values]
+        rank = round((self.config.pruned_to or 0) * len(columns) / len(self.allowed))
+        weights = self._weights(read, columns.to(self.device)) + self._lexical(read, columns.tolist())
+        return weights.topk(min(len(columns), max(1, rank)), dim=1).values[:, -1]
+
+    @torch.no_grad()
+    def _revive(self) -> None:
+        """Give the words of questions that hardly any text has a common start: the mean state.
+
+        A term whose products all lie below the bias gets no gradient, and would stay dead. Its weight is then
+        about the same in every text, and training tells these apart. A word of questions ("who", "how") is
+        one that a larger share of the questions has than of the texts.
+        """
+        if self.model.term_embeddings is None:
+            raise ModelError(
+                "expected term embeddings of their own, found the encoder's: they serve both",
+                remedy="train without revival, or a model that is not tied",
+            )
+        paragraphs = [p for one in self.sets for p in one.paragraphs]
+        some = random.Random(self.seed).sample(paragraphs, min(REVIVAL_TEXTS, len(paragraphs)))
+        texts = bag_matrix([f"{p.title} {p.text}" for p in some], self.tokenizer)
+        stands = torch.from_numpy(np.bincount(texts.indices, minlength=len(self.model.term_matrix())))
+        shares = self._asked_shares()
+        questions = (shares >= ASKED_OFTEN) & (shares > stands / len(some))
+        columns = self.allowed[questions[self.allowed] & self._worded()[self.allowed]]
+        shares, columns = shares[columns].to(self.device), columns.to(self.device)
+        had = torch.zeros(len(columns), device=self.device)
+        total, nearest = torch.zeros(self.model.term_embeddings.shape[1], device=self.device), []
+        reads = [self._read([p.whole() for p in some[i : i + 16]]) for i in range(0, len(some), 16)]
+        for read in reads:
+            had += (self._weights(read, columns) > 0).float().sum(0)
+            total += read.hidden[read.positions[read.any_at_all].unique()].float().mean(0)
+        mean = total / len(reads)
+        for read in reads:
+            products = functional.embedding(read.positions, (read.hidden.float() @ mean)[:, None])
+            nearest.append(products.amax(dim=1)[read.any_at_all])
+        dead = columns[had / len(some) < HEARD * shares]
+        wanted = (math.expm1(REVIVED) - self.model.bias) / self.model.scale
+        self.model.term_embeddings[dead] = mean * (wanted / torch.cat(nearest).mean())
+        names = " ".join(str(self.model.tokenizer.id_to_token(i)) for i in dead.tolist())
+        logger.info("%d words of questions that hardly any text had begin anew: %s", len(dead), names)
+
+    def _worded(self) -> torch.Tensor:
+        """`(vocabulary,) bool`: terms that have a letter or a digit."""
+        names = (self.model.tokenizer.id_to_token(i) or "" for i in range(len(self.model.term_matrix())))
+        return torch.tensor([any(letter.isalnum() for letter in name) for name in names])
 
     def _finish(self) -> None:
         """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""

@@ -155,6 +155,111 @@ def test_terms_that_questions_ask_for_are_penalised_less(training):
     assert float(cheap) < float(dear)
 
 
+def exact_least(made: Any, candidates: list[Any], k: int) -> np.ndarray:
+    """The weight of the k-th strongest term of each candidate."""
+    return np.sort(dense(made.model, candidates), axis=1)[:, -k]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_what_is_kept_of_a_text_is_told_by_the_weight_of_its_last_strong_term(training, share):
+    """Exactly, where the sample is the whole vocabulary; else as many as the sample has of it."""
+    from dataclasses import replace
+
+    import torch
+
+    import sparta.train
+
+    made = training(data=hand_made(), held_out=0, pruned_to=20)
+    layout = replace(made.model.config.layout, share_context=True)
+    made.model.config = replace(made.model.config, layout=layout, context_share=share)
+    made.layout = layout
+    made.model.eval()
+    batch = made.batch(0)
+    read = made._read(batch.candidates)
+    found = made._least_kept(read, torch.Generator().manual_seed(0))
+    expected = exact_least(made, batch.candidates, 20)
+    assert expected.std() > 0
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparta.train, "PRUNED_SAMPLE", len(made.allowed) // 2)
+        half = made._least_kept(read, torch.Generator().manual_seed(0))
+    assert not half.equal(found)
+    strongest = exact_least(made, batch.candidates, 5), exact_least(made, batch.candidates, 40)
+    assert ((half.numpy() < strongest[0]) & (half.numpy() >= strongest[1])).mean() > 0.9
+
+
+def test_a_share_of_the_loss_is_that_of_the_strongest_terms(training):
+    """Terms far below the last one kept count nothing there, and the teacher is asked once."""
+    import torch
+
+    class Indifferent:
+        name = "indifferent"
+        asked = 0
+
+        def scores(self, questions: Any, candidates: Any) -> Any:
+            self.asked += 1
+            return torch.full((len(questions), len(candidates)), 3.0)
+
+    losses, teacher = {}, Indifferent()
+    for share in (0.0, 0.3, 1.0):
+        made = training(f"p{share}", data=hand_made(), held_out=0, pruned_to=3, pruned_share=share)
+        made.model.eval()
+        losses[share] = made.loss(0)[1]["ranking"]
+    assert losses[0.3] == pytest.approx(0.7 * losses[0.0] + 0.3 * losses[1.0], rel=1e-5)
+    plain = training("plain", data=hand_made(), held_out=0)
+    plain.model.eval()
+    assert plain.loss(0)[1]["ranking"] == pytest.approx(losses[0.0])
+    batch = made.batch(0)
+    weights = dense(made.model, batch.candidates)
+    least = exact_least(made, batch.candidates, 3)
+    soft = weights / (1 + np.exp((least[:, None] - weights) / 0.1))
+    scores = torch.from_numpy(bags(made.model, batch.questions) @ soft.T)
+    assert losses[1.0] == pytest.approx(float(made.ranking(scores, batch, None)), rel=1e-4)
+    taught = training("t", data=hand_made(), held_out=0, pruned_to=3, teacher=teacher)
+    taught.loss(0)
+    assert teacher.asked == 1
+
+
+def questions_with_who() -> Any:
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    texts = [f"{a} {b}" for a in ("moon", "earth", "city") for b in ("planet", "house", "king", "capital")]
+    paragraphs = (Paragraph(t, "", ((0, len(t)),), ((f"who the {t.split()[1]}", 0),)) for t in texts)
+    return ParagraphSet("who", tuple(paragraphs), 1.0, 4)
+
+
+def test_words_of_questions_that_no_text_has_begin_anew(training):
+    """ "who" is asked for everywhere and stands nowhere; "moon" is asked for by none, "house" has weights."""
+    import torch
+
+    made = training(data=questions_with_who(), held_out=0, revive=True)
+    model = made.model.eval()
+    who, moon, house = (model.tokenizer.token_to_id(word) for word in ("who", "moon", "house"))
+    texts = [p.whole() for p in made.sets[0].paragraphs]
+    alive = dense(model, texts)
+    assert alive[:, house].max() > 1
+    with torch.no_grad():
+        states = made._read(texts).hidden.mean(0)
+        for dead in (who, moon):
+            model.term_embeddings[dead] = -10 * states
+    before = model.term_embeddings.detach().clone()
+    assert dense(model, texts)[:, [who, moon]].max() == 0
+    made._revive()
+    after = dense(model, texts)
+    assert after[:, who].mean() == pytest.approx(np.log(1.5), rel=0.2)
+    assert (after[:, who] > 0).mean() >= 0.5
+    changed = (model.term_embeddings != before).any(1).nonzero().squeeze(1).tolist()
+    assert who in changed
+    assert not {moon, house} & set(changed)
+
+
+def test_a_tied_model_has_no_terms_that_could_begin_anew(training, make_tiny_model):
+    made = training(data=questions_with_who(), held_out=0, revive=True)
+    made.model.term_embeddings = None
+    with pytest.raises(ModelError, match=r"the encoder's.*not tied|not tied"):
+        made.run()
+
+
 def test_texts_without_tokens_leave_the_gradients_finite(training):
     from sparta.traindata import Paragraph, ParagraphSet
 

@@ -209,7 +209,7 @@ def test_answers_to_the_same_question_are_no_negatives(training):
     scores = torch.tensor([[1.0, 9.0, 2.0, 3.0]] * 4).repeat(1, 2)
     losses = [torch.logsumexp(torch.tensor(part), 0) - part[0] for part in ([1.0, 2, 3], [9.0, 2, 3])]
     losses += [torch.logsumexp(scores[0, :4], 0) - own for own in (2.0, 3.0)]
-    assert made.ranking(scores, batch).item() == pytest.approx(float(sum(losses)) / 4, rel=1e-5)
+    assert made.ranking(scores, batch, None).item() == pytest.approx(float(sum(losses)) / 4, rel=1e-5)
     assert reciprocal_rank(scores[:1, :4], [0], [{0, 1, 4, 5}]) == pytest.approx(1 / 3)
 
 
