@@ -1,104 +1,227 @@
 """Open-domain question answering on a large corpus: every channel and hybrid, in one table.
 
     python benchmarks/open_domain.py --corpus passages.jsonl.gz --tune nq.dev.tsv \
-        --test trivia.dev.tsv wq.test.tsv --regex curated.test.tsv --work DIR [--sample 1000] [--minutes M]
+        --test trivia.dev.tsv wq.test.tsv --regex curated.test.tsv --work DIR [--rankings DIR2] [--minutes M]
 
-Runs the commands that a user would: `sparta encode`, `dense encode`, `sparta index --vectors`, `dense index
---vectors`. Encoding takes hours on a CPU: with --minutes it is interrupted after so many, and the same
-command goes on from there another day. How long each piece took is kept in DIR/rates.json. When all is
-encoded, α is tuned on the first set only (0.5 to 2.0, step 0.1, answer_recall@20; TASER, §4.3), for the dense
-and the sparta base each, and all channels and hybrids are measured on all sets: answer_recall@20 and @100.
+The corpus is taken in parts. The commands that a user would type encode and index each (`sparta encode`,
+`sparta index --vectors`; `dense index --kind flat`), and the 100 best passages for each question are merged
+with those of the parts before. The scores of both channels do not
+depend on what else is in the index, so the result is that of one index. BM25, whose do, searches the whole.
+
+The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 MB each) say which parts they hold and what encoding
+took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
+many. When all is there, α is tuned on the first set only (0.5 to 2.0, step 0.1, answer_recall@20; TASER,
+§4.3), for the dense and the sparta base each, and all channels and hybrids are measured on all sets. With
+the rankings of another machine, the table takes minutes and no encoding.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
+import itertools
 import json
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from hybrid.channels import CHANNELS, Channels
-from hybrid.compare import compare, compare_table
+from dense.locate import identify
+from dense.search import DenseSearcher
+from hybrid.compare import Compared, compare_table
 from hybrid.fusion import Fusion
 from hybrid.questions import Asked, questions_of
+from hybrid.searched import depth_of, measures_of, search_all
 from hybrid.tables import Table
 from hybrid.tune import chosen, tune
+from sparta.base.closing import Closing
+from sparta.base.files import atomic_write, open_maybe_gzip, sha256_file
+from sparta.locate import default_model_folder, hash_folder
+from sparta.search import ChannelSearcher, Found, Searcher
 
 MEASURE = "answer_recall@20"
+DEPTH = 100
+NEURAL = ("sparta", "dense")
+
+Ranking = list[tuple[str, float]]
 
 
-def command(program: str, *arguments: object, seconds: float | None = None) -> bool:
-    """Run one of our commands; whether it came to its end before it was interrupted."""
-    words = [sys.executable, "-m", f"cli._{program}", *map(str, arguments)]
-    print("$", program, *words[3:], file=sys.stderr, flush=True)
-    with subprocess.Popen(words) as process:
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-            return False
-    if status:
-        raise SystemExit(status)
-    return True
+def command(program: str, *arguments: object) -> None:
+    """Run one of our commands, as typed."""
+    words = [*map(str, arguments), "--quiet"]
+    print("$", program, *words, file=sys.stderr, flush=True)
+    subprocess.run([sys.executable, "-m", f"cli._{program}", *words], check=True)
 
 
-def encode(given: argparse.Namespace, program: str, deadline: float | None) -> bool:
-    """Encode what is missing, until the deadline; whether all is there. rates.json says what it took."""
-    output, rates = given.work / program, given.work / "rates.json"
-    left = None if deadline is None else deadline - time.monotonic()
-    if left is not None and left <= 0:
-        return False
-    before, started = len(list(output.glob("shard-*"))), time.monotonic()
-    options = ["--output", output, "--shard-size", given.shard_size, "--resume"]
-    try:
-        return command(program, "encode", "--corpus", given.corpus, *options, seconds=left)
-    finally:
-        shards = len(list(output.glob("shard-*"))) - before
-        known = json.loads(rates.read_text()) if rates.is_file() else {}
-        if shards or not before:  # not where all was there
-            piece = {"shards": shards, "seconds": round(time.monotonic() - started, 1)}
-            rates.write_text(json.dumps({**known, program: [*known.get(program, []), piece]}, indent=1))
+class Rankings:
+    """The best passages of one channel for each question, over the parts of the corpus that are done.
+
+    `facts` are what all parts must have in common; a file of other facts is refused.
+    """
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self.path, self.facts = path, dict(facts)
+        self.parts: dict[str, dict[str, Any]] = {}
+        self.found: dict[str, Ranking] = {}
+        if path.exists():
+            stored = json.loads(gzip.decompress(path.read_bytes()))
+            differing = [f"{k} {stored['facts'].get(k)}" for k in facts if stored["facts"].get(k) != facts[k]]
+            if differing:
+                raise SystemExit(f"{path}: expected {self.facts}, found {', '.join(differing)}: remove it")
+            self.parts = stored["parts"]
+            self.found = {q: list(zip(*own, strict=True)) for q, own in stored["found"].items()}
+
+    def add(self, part: int, searcher: ChannelSearcher, questions: Mapping[str, str], took: float) -> None:
+        """Merge what a part's index finds; of equal scores, the part that comes first in the corpus wins."""
+        rows = zip(questions, searcher.found(list(questions.values()), DEPTH, 2), strict=True)
+        for key, row in rows:
+            new = [(p, round(score, 5)) for p, score in zip(row.passage_ids, row.scores, strict=True)]
+            merged = [*self.found.get(key, []), *new]
+            self.found[key] = sorted(merged, key=lambda one: -one[1])[:DEPTH]
+        self.parts[str(part)] = {"passages": searcher.num_docs, "seconds": round(took, 1)}
+        found = {q: [list(column) for column in zip(*own, strict=True)] for q, own in self.found.items()}
+        stored = {"facts": self.facts, "parts": self.parts, "found": found}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.path, gzip.compress(json.dumps(stored).encode(), mtime=0))
 
 
-def rates_table(work: Path, passages: int) -> Table:
-    """How fast each channel was encoded, over all pieces."""
-    rows = []
-    for program, pieces in json.loads((work / "rates.json").read_text()).items():
-        seconds = sum(piece["seconds"] for piece in pieces)
-        rows.append([program, len(pieces), seconds / 3600, passages / seconds])
-    return Table(["encoded by", "pieces", "hours", "passages a second"], rows, digits=2)
+class Ranked(Closing):
+    """BM25 of an index, searched as always, and beside it channels whose rankings are known."""
+
+    def __init__(self, index: Path, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> None:
+        self.bm25 = Searcher(index, channel="bm25")
+        self.searchers = dict.fromkeys(("bm25", *rankings), self.bm25)  # they tell the passages' texts
+        self.rankings = rankings
+        self.keys = {query.text: key_of(one, query.query_id) for one in sets for query in one.queries}
+
+    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
+        """What each channel finds, as `hybrid.channels.Channels` gives it."""
+        found = {"bm25": list(self.bm25.found(queries, k, threads))}
+        for name, own in self.rankings.items():
+            found[name] = [self._known(own.found.get(self.keys[q], [])[:k]) for q in queries]
+        return found
+
+    def _known(self, ranking: Ranking) -> Found:
+        ids = [docid for docid, _ in ranking]
+        return Found(ids, self.bm25.lucene.docids(ids).tolist(), [score for _, score in ranking])
+
+    def close(self) -> None:
+        """Let go of the index."""
+        self.bm25.close()
 
 
-def asked_of(path: Path, given: argparse.Namespace) -> Asked:
-    """A fixed sample of a set."""
-    asked = questions_of(path).sample(given.sample)
-    return replace(asked, match="regex") if path in given.regex else asked
+def key_of(asked: Asked, query_id: str) -> str:
+    """What a question is called in the rankings."""
+    return f"{asked.name}:{query_id}"
 
 
-def measure(given: argparse.Namespace, index: Path) -> None:
+def facts_of(name: str, given: argparse.Namespace, sets: Sequence[Asked]) -> dict[str, Any]:
+    """What rankings depend on, so that those of another making are not merged with them."""
+    texts = json.dumps([[one.name, [[q.query_id, q.text] for q in one.queries]] for one in sets])
+    return {
+        "model": identify(None).sha256 if name == "dense" else hash_folder(default_model_folder()),
+        "corpus": sha256_file(given.corpus),
+        "questions": hashlib.sha256(texts.encode()).hexdigest(),
+        "parts": given.parts,
+    }
+
+
+def bare_index(records: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    """Index passages without impacts: for BM25, or for a dense channel beside it."""
+    index = folder / "index"
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps({**record, "vector": {}}) for record in records)
+        (folder / "bare.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        source = ("--vectors", folder / "bare.jsonl", "--tokenizer", default_model_folder())
+        command("sparta", "index", *source, "--index", index)
+    return index
+
+
+def encode_part(name: str, records: Sequence[Mapping[str, Any]], folder: Path) -> tuple[Path, float]:
+    """Encode and index a part; the index, and the seconds that encoding took."""
+    if name == "dense":
+        index = bare_index(records, folder)
+        started = time.monotonic()
+        command("dense", "index", "--index", index, "--kind", "flat")
+        return index, time.monotonic() - started
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus, vectors, index = folder / "corpus.jsonl", folder / "vectors", folder / "index"
+    corpus.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    started = time.monotonic()
+    command("sparta", "encode", "--corpus", corpus, "--output", vectors, "--resume")
+    took = time.monotonic() - started
+    command("sparta", "index", "--vectors", vectors, "--index", index, "--overwrite")
+    return index, took
+
+
+def parts_of(path: Path, n: int) -> Iterator[list[dict[str, Any]]]:
+    """The records of a corpus in BEIR's form, as Pyserini's, in n parts of like size, in order."""
+    with open_maybe_gzip(path) as lines:
+        read = [json.loads(line) for line in lines]
+    records = [{"id": r["_id"], "contents": r["text"], "title": r.get("title", "")} for r in read]
+    for first, end in itertools.pairwise(len(records) * i // n for i in range(n + 1)):
+        yield records[first:end]
+
+
+def search_parts(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> bool:
+    """Do the parts that are missing, until the time is over; whether none is."""
+    questions = {key_of(one, q.query_id): q.text for one in sets for q in one.queries}
+    deadline = time.monotonic() + 60 * (given.minutes or 1e9)
+    for name in given.channels:
+        for number, records in enumerate(parts_of(given.corpus, given.parts)):
+            if str(number) in rankings[name].parts:
+                continue
+            if time.monotonic() > deadline:
+                return False
+            index, took = encode_part(name, records, given.work / f"{name}-{number}")
+            with DenseSearcher(index) if name == "dense" else Searcher(index) as searcher:
+                rankings[name].add(number, searcher, questions, took)
+    return all(len(own.parts) == given.parts for own in rankings.values())
+
+
+def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> None:
     """Tune on the first set, measure on all, print the tables."""
-    sets = [asked_of(path, given) for path in (given.tune, *given.test, *given.regex)]
-    development = sets[0]
-    with Channels(index, CHANNELS) as channels:
+    records = [record for part in parts_of(given.corpus, 1) for record in part]
+    with Ranked(bare_index(records, given.work / "bm25"), rankings, sets) as channels:
         fusions = []
-        for base in ("dense", "sparta"):
-            fusion = Fusion.with_alpha(base, 1.0)
-            fusions.append(chosen(fusion, tune(channels, [development], fusion, MEASURE)))
-        fusions += [Fusion({"dense": 1.0, "sparta": 1.0})]
-        three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0})
-        fusions += [chosen(three, tune(channels, [development], three, MEASURE))]
-        found = [compare(channels, one, fusions) for one in sets]
-        passages = channels.searchers["bm25"].num_docs
+        for name in [name for name in ("dense", "sparta") if name in rankings]:
+            fusion = Fusion.with_alpha(name, 1.0)
+            fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE)))
+        if len(rankings) == 2:
+            fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}))
+            three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0})
+            fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE)))
+        table = compare_table([compared(channels, one, fusions) for one in sets])
     for one in sets:
-        print(f"{one.name}: {len(one.queries):,} questions")
-    print(
-        f"\n{compare_table(found).write('markdown')}\n\n{rates_table(given.work, passages).write('markdown')}"
+        print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
+    print(f"\n{table.write('markdown')}\n\n{rates(rankings).write('markdown')}")
+
+
+def compared(channels: Ranked, asked: Asked, fusions: Sequence[Fusion]) -> Compared:
+    """Measure every channel and fusion on one set."""
+    searched = search_all(channels, asked, DEPTH)
+    measures = measures_of(asked)
+    fused = {fusion.label: fusion.fuse_runs(searched.runs, depth_of(fusion)) for fusion in fusions}
+    return Compared(
+        asked.name,
+        [searched.measured(name, run, measures) for name, run in searched.runs.items()],
+        [searched.measured(name, run, measures) for name, run in fused.items()],
     )
+
+
+def rates(rankings: Mapping[str, Rankings]) -> Table:
+    """How fast each channel was encoded, over all parts."""
+    rows = []
+    for name, own in rankings.items():
+        passages = sum(part["passages"] for part in own.parts.values())
+        seconds = sum(part["seconds"] for part in own.parts.values())
+        rows.append([name, passages, seconds / 3600, passages / seconds])
+    return Table(["encoded", "passages", "hours", "passages a second"], rows, digits=2)
 
 
 def main() -> None:
@@ -111,22 +234,27 @@ def main() -> None:
     parser.add_argument(
         "--regex", type=Path, nargs="*", default=[], help="sets whose answers are expressions"
     )
-    parser.add_argument("--work", type=Path, required=True, help="folder for shards, index and rates")
+    parser.add_argument("--work", type=Path, required=True, help="folder for vectors and indexes")
+    parser.add_argument(
+        "--rankings", type=Path, help="folder of the merged rankings [default: that of --work]"
+    )
+    parser.add_argument("--channels", nargs="+", choices=NEURAL, default=NEURAL, help="what to encode")
     parser.add_argument("--sample", type=int, default=1000, help="questions of each set")
-    parser.add_argument("--shard-size", type=int, default=2048, help="passages that an interruption may lose")
-    parser.add_argument("--minutes", type=float, help="interrupt the encoding after so many")
+    parser.add_argument("--parts", type=int, default=12, help="parts of the corpus")
+    parser.add_argument("--minutes", type=float, help="begin no part after so many")
     given = parser.parse_args()
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would ignore it
-    given.work.mkdir(parents=True, exist_ok=True)
-    deadline = None if given.minutes is None else time.monotonic() + 60 * given.minutes
-    if not all(encode(given, program, deadline) for program in ("sparta", "dense")):
-        print("not all passages are encoded yet: repeat the command", file=sys.stderr)
+    sets = [questions_of(path).sample(given.sample) for path in (given.tune, *given.test, *given.regex)]
+    n = 1 + len(given.test)
+    sets = [*sets[:n], *(replace(one, match="regex") for one in sets[n:])]
+    folder = given.rankings or given.work
+    rankings = {
+        name: Rankings(folder / f"{name}.json.gz", facts_of(name, given, sets)) for name in given.channels
+    }
+    if not search_parts(given, rankings, sets):
+        print("not all parts are encoded yet: repeat the command", file=sys.stderr)
         raise SystemExit(3)
-    index = given.work / "index"
-    command("sparta", "index", "--vectors", given.work / "sparta", "--index", index, "--resume")
-    command("dense", "index", "--index", index, "--vectors", given.work / "dense")
-    measure(given, index)
+    measure(given, rankings, sets)
 
 
 if __name__ == "__main__":

@@ -474,11 +474,6 @@ def export(index: Path | None, form: str, output: Path) -> None:
     metavar="N",
     help="Learn to rank by the N strongest terms of each text alone, too: for indexes of --top-k N.",
 )
-@click.option(
-    "--revive",
-    is_flag=True,
-    help="Give words of questions that hardly any text has a new start, when a model is trained further.",
-)
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")

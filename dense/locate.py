@@ -25,7 +25,7 @@ def dense_model_folder(name: str | Path | None) -> Path:
 
     :raises ModelError: there is none.
     """
-    if name is not None and (str(name) != DEFAULT_DENSE_MODEL or Path(name).is_dir()):
+    if name is not None and not _is_shipped(name):
         return model_folder(name)
     folder = Path(str(files("sparta.resources") / "models" / DEFAULT_DENSE_MODEL))
     if not folder.is_dir():
@@ -42,8 +42,11 @@ def bi_encoder_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    shipped = str(name) == DEFAULT_DENSE_MODEL and not Path(name).is_dir()
-    return folder_with("dense", dense_model_folder(None) if shipped else Path(name))
+    return folder_with("dense", dense_model_folder(None) if _is_shipped(name) else Path(name))
+
+
+def _is_shipped(name: str | Path) -> bool:
+    return str(name) == DEFAULT_DENSE_MODEL and not Path(name).is_dir()
 
 
 def identify(name: str | Path | None) -> ModelIdentity:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.jvm import leave_thread
-from sparta.search import ChannelSearcher, Found, Searcher
+from sparta.search import ChannelSearcher, Found, Records, Searcher
 
 DENSE = "dense"
 CHANNELS = ("bm25", "sparta", DENSE)
+
+
+class Searchable(Protocol):
+    """Several channels that answer together, and whose passages can be read."""
+
+    @property
+    def searchers(self) -> Mapping[str, Records]:
+        """Each channel's records, by its name."""
+        ...
+
+    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
+        """The k best passages of each channel for each question."""
+        ...
 
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:

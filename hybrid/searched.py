@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
-from hybrid.channels import Channels
+from hybrid.channels import Searchable
 from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate
 from hybrid.questions import Asked
@@ -61,7 +61,7 @@ class Shown(NamedTuple):
     lucene_docid: int
 
 
-def search_all(channels: Channels, asked: Asked, depth: int, threads: int = 2) -> Searched:
+def search_all(channels: Searchable, asked: Asked, depth: int, threads: int = 2) -> Searched:
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}

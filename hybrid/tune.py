@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from hybrid.channels import Channels
+from hybrid.channels import Searchable
 from hybrid.fusion import Fusion
 from hybrid.questions import Asked
 from hybrid.searched import Searched, depth_of, search_all
@@ -84,7 +84,7 @@ def check_measure(measure: str, sets: Sequence[Asked]) -> None:
 
 
 def tune(
-    channels: Channels,
+    channels: Searchable,
     sets: Sequence[Asked],
     fusion: Fusion,
     measure: str,

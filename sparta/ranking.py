@@ -38,7 +38,6 @@ ALWAYS_DONE = {
     "context_share": 0.0,
     "pruned_to": None,
     "pruned_share": 0.3,
-    "revive": False,
 }
 
 

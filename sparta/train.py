@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -33,7 +31,7 @@ from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output, known_before
 from sparta.teachers import Teacher, TeacherOpener, open_teacher
-from sparta.traindata import Bm25, ParagraphSet, Scorer, bag_matrix
+from sparta.traindata import Bm25, ParagraphSet, Scorer
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +46,6 @@ LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 PRUNED_SAMPLE = 4096
 EDGE = 0.1
 """Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
-ASKED_OFTEN = 0.002
-HEARD = 2.0
-REVIVED = math.log1p(0.5)
-REVIVAL_TEXTS = 300
-"""A term that this share of the questions has, and not `HEARD` times the share of so many texts, begins anew
-with this mean weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +59,7 @@ class TrainConfig(RankingConfig):
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
     `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `pruned_to`,
     `pruned_share` of the ranking loss is that of the scores which only so many strongest terms of each
-    candidate give. With `revive`, terms that are asked for and that no text has begin anew.
+    candidate give.
     """
 
     term_rate: float = 5.0
@@ -78,7 +70,6 @@ class TrainConfig(RankingConfig):
     asked_share: float | None = 0.01
     pruned_to: int | None = None
     pruned_share: float = 0.3
-    revive: bool = False
     sampled_terms: int = 700
     int8: bool = True
 
@@ -112,7 +103,6 @@ def train_model(
     segments: bool = False,
     terms: int | None = None,
     pruned_to: int | None = None,
-    revive: bool = False,
     mined: bool = True,
     mine_every: int = 0,
     teachers: Sequence[str] = (),
@@ -126,9 +116,8 @@ def train_model(
 ) -> TrainResult:
     """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
     `output/best`. A SPARTA model may itself stay the best. With `terms`, its penalty begins a hundred times
-    smaller, and follows the number of terms from there: terms that a penalty kills do not come back, unless
-    `revive` gives words of questions a new start (decision 0015). With `pruned_to`, it learns to rank by so
-    many strongest terms of each text too.
+    smaller, and follows the number of terms from there: terms that a penalty kills do not come back. With
+    `pruned_to`, the model learns to rank by so many strongest terms of each text alone, too (decision 0015).
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -175,7 +164,6 @@ def train_model(
         pressure=pressure,
         terms=terms,
         pruned_to=pruned_to,
-        revive=revive,
         mined=mined,
         mine_every=mine_every,
         int8=not full_precision,
@@ -271,8 +259,6 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             self._start_scale()
         elif self.config.terms:
             self.memory["log_pressure"] -= math.log(GENTLER)
-        if self.config.revive:
-            self._revive()
         state = super().run(resume=resume)
         if not process_group()[0]:
             self._finish()
@@ -477,48 +463,6 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         rank = round((self.config.pruned_to or 0) * len(columns) / len(self.allowed))
         weights = self._weights(read, columns.to(self.device)) + self._lexical(read, columns.tolist())
         return weights.topk(min(len(columns), max(1, rank)), dim=1).values[:, -1]
-
-    @torch.no_grad()
-    def _revive(self) -> None:
-        """Give the words of questions that hardly any text has a common start: the mean state.
-
-        A term whose products all lie below the bias gets no gradient, and would stay dead. Its weight is then
-        about the same in every text, and training tells these apart. A word of questions ("who", "how") is
-        one that a larger share of the questions has than of the texts.
-        """
-        if self.model.term_embeddings is None:
-            raise ModelError(
-                "expected term embeddings of their own, found the encoder's: they serve both",
-                remedy="train without revival, or a model that is not tied",
-            )
-        paragraphs = [p for one in self.sets for p in one.paragraphs]
-        some = random.Random(self.seed).sample(paragraphs, min(REVIVAL_TEXTS, len(paragraphs)))
-        texts = bag_matrix([f"{p.title} {p.text}" for p in some], self.tokenizer)
-        stands = torch.from_numpy(np.bincount(texts.indices, minlength=len(self.model.term_matrix())))
-        shares = self._asked_shares()
-        questions = (shares >= ASKED_OFTEN) & (shares > stands / len(some))
-        columns = self.allowed[questions[self.allowed] & self._worded()[self.allowed]]
-        shares, columns = shares[columns].to(self.device), columns.to(self.device)
-        had = torch.zeros(len(columns), device=self.device)
-        total, nearest = torch.zeros(self.model.term_embeddings.shape[1], device=self.device), []
-        reads = [self._read([p.whole() for p in some[i : i + 16]]) for i in range(0, len(some), 16)]
-        for read in reads:
-            had += (self._weights(read, columns) > 0).float().sum(0)
-            total += read.hidden[read.positions[read.any_at_all].unique()].float().mean(0)
-        mean = total / len(reads)
-        for read in reads:
-            products = functional.embedding(read.positions, (read.hidden.float() @ mean)[:, None])
-            nearest.append(products.amax(dim=1)[read.any_at_all])
-        dead = columns[had / len(some) < HEARD * shares]
-        wanted = (math.expm1(REVIVED) - self.model.bias) / self.model.scale
-        self.model.term_embeddings[dead] = mean * (wanted / torch.cat(nearest).mean())
-        names = " ".join(str(self.model.tokenizer.id_to_token(i)) for i in dead.tolist())
-        logger.info("%d words of questions that hardly any text had begin anew: %s", len(dead), names)
-
-    def _worded(self) -> torch.Tensor:
-        """`(vocabulary,) bool`: terms that have a letter or a digit."""
-        names = (self.model.tokenizer.id_to_token(i) or "" for i in range(len(self.model.term_matrix())))
-        return torch.tensor([any(letter.isalnum() for letter in name) for name in names])
 
     def _finish(self) -> None:
         """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""

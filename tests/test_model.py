@@ -717,6 +717,8 @@ def test_int8_is_close_and_deterministic(make_tiny_model: Make, tmp_path: Path) 
     weights = [(tmp_path / name / "model.safetensors") for name in ("a", "b", "full")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert weights[0].stat().st_size < 0.6 * weights[2].stat().st_size
+    modes = {path.stat().st_mode for path in (tmp_path / "a").iterdir()}
+    assert len(modes) == 1, "who may read the configuration may read the weights"
     loaded = SpartaModel.load(tmp_path / "a")
     assert same_state(loaded, SpartaModel.load(tmp_path / "b"))
     assert np.abs(dense(loaded, TEXTS) - dense(model, TEXTS)).max() < 0.05

@@ -220,46 +220,6 @@ def test_a_share_of_the_loss_is_that_of_the_strongest_terms(training):
     assert teacher.asked == 1
 
 
-def questions_with_who() -> Any:
-    from sparta.traindata import Paragraph, ParagraphSet
-
-    texts = [f"{a} {b}" for a in ("moon", "earth", "city") for b in ("planet", "house", "king", "capital")]
-    paragraphs = (Paragraph(t, "", ((0, len(t)),), ((f"who the {t.split()[1]}", 0),)) for t in texts)
-    return ParagraphSet("who", tuple(paragraphs), 1.0, 4)
-
-
-def test_words_of_questions_that_no_text_has_begin_anew(training):
-    """ "who" is asked for everywhere and stands nowhere; "moon" is asked for by none, "house" has weights."""
-    import torch
-
-    made = training(data=questions_with_who(), held_out=0, revive=True)
-    model = made.model.eval()
-    who, moon, house = (model.tokenizer.token_to_id(word) for word in ("who", "moon", "house"))
-    texts = [p.whole() for p in made.sets[0].paragraphs]
-    alive = dense(model, texts)
-    assert alive[:, house].max() > 1
-    with torch.no_grad():
-        states = made._read(texts).hidden.mean(0)
-        for dead in (who, moon):
-            model.term_embeddings[dead] = -10 * states
-    before = model.term_embeddings.detach().clone()
-    assert dense(model, texts)[:, [who, moon]].max() == 0
-    made._revive()
-    after = dense(model, texts)
-    assert after[:, who].mean() == pytest.approx(np.log(1.5), rel=0.2)
-    assert (after[:, who] > 0).mean() >= 0.5
-    changed = (model.term_embeddings != before).any(1).nonzero().squeeze(1).tolist()
-    assert who in changed
-    assert not {moon, house} & set(changed)
-
-
-def test_a_tied_model_has_no_terms_that_could_begin_anew(training, make_tiny_model):
-    made = training(data=questions_with_who(), held_out=0, revive=True)
-    made.model.term_embeddings = None
-    with pytest.raises(ModelError, match=r"the encoder's.*not tied|not tied"):
-        made.run()
-
-
 def test_texts_without_tokens_leave_the_gradients_finite(training):
     from sparta.traindata import Paragraph, ParagraphSet
 

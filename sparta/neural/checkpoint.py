@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from sparta.base.errors import ModelError
-from sparta.base.files import atomic_path
+from sparta.base.files import atomic_write
 
 ROW_SCALE = ".row_scale"
 _SMALLEST_QUANTIZED = 4096
@@ -40,9 +40,9 @@ def save_state(path: Path, state: dict[str, torch.Tensor], *, int8: bool = False
             stored[name], stored[name + ROW_SCALE] = quantize_rows(tensor)
         else:
             stored[name] = tensor.clone()
-    with atomic_path(path) as temporary:
-        # One entry of metadata: safetensors writes several in any order, and equal states make equal files.
-        save_file(stored, str(temporary), metadata={"format": "pt"})
+    # One entry of metadata: safetensors writes several in any order, and equal states make equal files. Its
+    # own writer would make a file that only its owner may read.
+    atomic_write(path, save(stored, metadata={"format": "pt"}))
 
 
 def load_state(path: Path) -> dict[str, torch.Tensor]:
