@@ -58,3 +58,26 @@ def test_a_training_is_drawn(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_models_are_averaged(make_tiny_model, tmp_path: Path) -> None:
+    """The weights between both, the terms that are kept as they were, the form of the first."""
+    import torch
+
+    from sparta.model import SpartaModel
+
+    first, further = make_tiny_model(seed=1), make_tiny_model(seed=2)
+    first.save_pretrained(tmp_path / "first")
+    torch.save({"model": further.state_dict()}, tmp_path / "state.pt")
+    names = [str(tmp_path / name) for name in ("first", "state.pt", "out")]
+    command = [sys.executable, str(ROOT / "scripts" / "average_models.py"), *names]
+    subprocess.run([*command, "--share", "0.25", "--keep", "moon", "earth"], check=True)
+    made, one, other = SpartaModel.load(tmp_path / "out"), first.state_dict(), further.state_dict()
+    kept = [made.tokenizer.token_to_id(term) for term in ("moon", "earth")]
+    for name, value in made.state_dict().items():
+        expected = 0.75 * one[name].float() + 0.25 * other[name].float()
+        if name == "term_embeddings":
+            assert not expected[kept].allclose(one[name][kept], atol=0.1)
+            expected[kept] = one[name][kept]
+        torch.testing.assert_close(value.float(), expected, atol=0.03, rtol=0.02)  # stored in 8 bits
+    assert made.config == first.config
