@@ -11,8 +11,8 @@ depend on what else is in the index, so the result is that of one index. BM25, w
 The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 MB each) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
 many. When all is there, α is tuned on the first set only (0.5 to 2.0, step 0.1, answer_recall@20; TASER,
-§4.3), for the dense and the sparta base each, and all channels and hybrids are measured on all sets. With
-the rankings of another machine, the table takes minutes and no encoding.
+§4.3), for the dense base, the sparta base and both, and all channels and hybrids are measured on all sets.
+With the rankings of another machine, the table takes minutes and no encoding.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 import subprocess
 import sys
 import time
@@ -89,20 +90,24 @@ class Rankings:
         atomic_write(self.path, gzip.compress(json.dumps(stored).encode(), mtime=0))
 
 
+def key_of(question: str) -> str:
+    """What a question is called in the rankings: they do not repeat it."""
+    return hashlib.sha256(question.encode()).hexdigest()[:16]
+
+
 class Ranked(Closing):
     """BM25 of an index, searched as always, and beside it channels whose rankings are known."""
 
-    def __init__(self, index: Path, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> None:
+    def __init__(self, index: Path, rankings: Mapping[str, Rankings]) -> None:
         self.bm25 = Searcher(index, channel="bm25")
         self.searchers = dict.fromkeys(("bm25", *rankings), self.bm25)  # they tell the passages' texts
         self.rankings = rankings
-        self.keys = {query.text: key_of(one, query.query_id) for one in sets for query in one.queries}
 
     def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
         """What each channel finds, as `hybrid.channels.Channels` gives it."""
         found = {"bm25": list(self.bm25.found(queries, k, threads))}
         for name, own in self.rankings.items():
-            found[name] = [self._known(own.found.get(self.keys[q], [])[:k]) for q in queries]
+            found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]
         return found
 
     def _known(self, ranking: Ranking) -> Found:
@@ -112,11 +117,6 @@ class Ranked(Closing):
     def close(self) -> None:
         """Let go of the index."""
         self.bm25.close()
-
-
-def key_of(asked: Asked, query_id: str) -> str:
-    """What a question is called in the rankings."""
-    return f"{asked.name}:{query_id}"
 
 
 def facts_of(name: str, given: argparse.Namespace, sets: Sequence[Asked]) -> dict[str, Any]:
@@ -132,29 +132,35 @@ def facts_of(name: str, given: argparse.Namespace, sets: Sequence[Asked]) -> dic
 
 def bare_index(records: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Index passages without impacts: for BM25, or for a dense channel beside it."""
-    index = folder / "index"
-    if not index.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = (json.dumps({**record, "vector": {}}) for record in records)
-        (folder / "bare.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        source = ("--vectors", folder / "bare.jsonl", "--tokenizer", default_model_folder())
-        command("sparta", "index", *source, "--index", index)
+    index, bare = folder / "index", folder / "bare.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    bare.write_text("\n".join(json.dumps({**record, "vector": {}}) for record in records), encoding="utf-8")
+    source = ("--vectors", bare, "--tokenizer", default_model_folder())
+    command("sparta", "index", *source, "--index", index, "--resume")  # one of other passages is refused
     return index
+
+
+def timed(folder: Path, program: str, *arguments: object) -> float:
+    """Run a command; the seconds that it took, with those of the runs that were interrupted before."""
+    spent = folder / "seconds"
+    before = float(spent.read_text()) if spent.exists() else 0.0
+    started = time.monotonic()
+    try:
+        command(program, *arguments)
+    finally:
+        spent.write_text(str(before + time.monotonic() - started))
+    return float(spent.read_text())
 
 
 def encode_part(name: str, records: Sequence[Mapping[str, Any]], folder: Path) -> tuple[Path, float]:
     """Encode and index a part; the index, and the seconds that encoding took."""
     if name == "dense":
         index = bare_index(records, folder)
-        started = time.monotonic()
-        command("dense", "index", "--index", index, "--kind", "flat")
-        return index, time.monotonic() - started
+        return index, timed(folder, "dense", "index", "--index", index, "--kind", "flat")
     folder.mkdir(parents=True, exist_ok=True)
     corpus, vectors, index = folder / "corpus.jsonl", folder / "vectors", folder / "index"
     corpus.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    started = time.monotonic()
-    command("sparta", "encode", "--corpus", corpus, "--output", vectors, "--resume")
-    took = time.monotonic() - started
+    took = timed(folder, "sparta", "encode", "--corpus", corpus, "--output", vectors, "--resume")
     command("sparta", "index", "--vectors", vectors, "--index", index, "--overwrite")
     return index, took
 
@@ -170,8 +176,8 @@ def parts_of(path: Path, n: int) -> Iterator[list[dict[str, Any]]]:
 
 def search_parts(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> bool:
     """Do the parts that are missing, until the time is over; whether none is."""
-    questions = {key_of(one, q.query_id): q.text for one in sets for q in one.queries}
-    deadline = time.monotonic() + 60 * (given.minutes or 1e9)
+    questions = {key_of(q.text): q.text for one in sets for q in one.queries}
+    deadline = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     for name in given.channels:
         for number, records in enumerate(parts_of(given.corpus, given.parts)):
             if str(number) in rankings[name].parts:
@@ -187,7 +193,7 @@ def search_parts(given: argparse.Namespace, rankings: Mapping[str, Rankings], se
 def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> None:
     """Tune on the first set, measure on all, print the tables."""
     records = [record for part in parts_of(given.corpus, 1) for record in part]
-    with Ranked(bare_index(records, given.work / "bm25"), rankings, sets) as channels:
+    with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
         fusions = []
         for name in [name for name in ("dense", "sparta") if name in rankings]:
             fusion = Fusion.with_alpha(name, 1.0)

@@ -470,7 +470,7 @@ def export(index: Path | None, form: str, output: Path) -> None:
 )
 @click.option(
     "--pruned-to",
-    type=click.IntRange(1),
+    type=click.IntRange(10),
     metavar="N",
     help="Learn to rank by the N strongest terms of each text alone, too: for indexes of --top-k N.",
 )

@@ -407,10 +407,6 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
         return math.exp(self.memory["log_pressure"])
 
-    def _inputs(self, documents: Sequence[Passage]) -> list[EncoderInput]:
-        """What is read of each document: its first window."""
-        return [self.layout.windows(document, self.model.tokenizer)[0] for document in documents]
-
     def _read(self, candidates: Sequence[Passage]) -> Read:
         """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""
         inputs = [self.layout.windows(one, self.model.tokenizer)[0] for one in candidates]

@@ -40,8 +40,11 @@ def test_rankings_of_parts_are_those_of_the_whole(open_domain, tmp_path: Path) -
     draw = random.Random(3)
     depth = open_domain.DEPTH
     whole = {q: {f"{q}{i}": float(draw.randrange(90)) for i in range(3 * depth)} for q in "ab"}
-    questions = {f"set:{q}": q for q in whole}
-    expected = {f"set:{q}": sorted(own.items(), key=lambda one: -one[1])[:depth] for q, own in whole.items()}
+    questions = {open_domain.key_of(q): q for q in whole}
+    expected = {
+        open_domain.key_of(q): sorted(own.items(), key=lambda one: -one[1])[:depth]
+        for q, own in whole.items()
+    }
     path = tmp_path / "r" / "sparta.json.gz"
     for number in range(4):
         rankings = open_domain.Rankings(path, {"model": "m"})  # as a new process would open it

@@ -220,6 +220,13 @@ def test_a_share_of_the_loss_is_that_of_the_strongest_terms(training):
     assert teacher.asked == 1
 
 
+def test_a_checkpoint_keeps_new_settings_only_where_they_change_what_was_done(training):
+    """So that a training from before they came goes on, and one with another setting does not."""
+    plain = training(held_out=0).ranking_config.recorded()
+    assert not {"pruned_to", "pruned_share"} & set(plain)
+    assert training("p", held_out=0, pruned_to=20).ranking_config.recorded() == {**plain, "pruned_to": 20}
+
+
 def test_texts_without_tokens_leave_the_gradients_finite(training):
     from sparta.traindata import Paragraph, ParagraphSet
 

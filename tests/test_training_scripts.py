@@ -72,6 +72,9 @@ def test_two_models_are_averaged(make_tiny_model, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("first", "state.pt", "out")]
     command = [sys.executable, str(ROOT / "scripts" / "average_models.py"), *names]
     subprocess.run([*command, "--share", "0.25", "--keep", "moon", "earth"], check=True)
+    unknown = subprocess.run([*command, "--share", "1", "--keep", "moonly"], capture_output=True, text=True)
+    assert unknown.returncode == 2
+    assert "expected wordpieces of the model, found 'moonly'" in unknown.stderr
     made, one, other = SpartaModel.load(tmp_path / "out"), first.state_dict(), further.state_dict()
     kept = [made.tokenizer.token_to_id(term) for term in ("moon", "earth")]
     for name, value in made.state_dict().items():
