@@ -5,8 +5,8 @@
 
 The corpus is taken in parts. The commands that a user would type encode and index each (`sparta encode`,
 `sparta index --vectors`; `dense index --kind flat`), and the 100 best passages for each question are merged
-with those of the parts before. The scores of both channels do not
-depend on what else is in the index, so the result is that of one index. BM25, whose do, searches the whole.
+with those of the parts before. The scores of both channels do not depend on what else is in the index, so the
+result is that of one index. BM25, whose do, searches the whole.
 
 The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 MB each) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so

@@ -285,27 +285,20 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         """Write the model in full precision; its quantizer comes at the end."""
         self.model.save_pretrained(self.folder / "best")
 
-    def _asked_shares(self) -> torch.Tensor:
-        """`(vocabulary,)`: the share of the training questions that have each term.
-
-        Sets count by their weights, as batches are drawn.
-        """
-        shares = torch.zeros(len(self.model.term_matrix()))
-        for one in self.sets:
-            each = one.weight / max(1, one.n_questions)
-            for question in (question for p in one.paragraphs for question, _ in p.questions):
-                shares[list(self.tokenizer.bag(question))] += each
-        return shares / sum(one.weight for one in self.sets)
-
     def _penalty_weights(self) -> torch.Tensor:
         """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
 
         FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
-        are asked often, and earn their postings.
+        are asked often, and earn their postings. Sets count by their weights, as batches are drawn.
         """
+        shares = torch.zeros(len(self.model.term_matrix()))
         if self.config.asked_share is None:
-            return torch.ones(len(self.model.term_matrix()))
-        shares = self._asked_shares()
+            return torch.ones_like(shares)
+        for one in self.sets:
+            each = one.weight / max(1, one.n_questions)
+            for question in (question for p in one.paragraphs for question, _ in p.questions):
+                shares[list(self.tokenizer.bag(question))] += each
+        shares /= sum(one.weight for one in self.sets)
         return (self.config.asked_share / (self.config.asked_share + shares)).clamp_min(LEAST_PENALTY)
 
     @torch.no_grad()
