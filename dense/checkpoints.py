@@ -16,7 +16,7 @@ from dense.encoders import DenseConfig, DenseModel
 from sparta.base.errors import ModelError
 from sparta.inputs import InputLayout
 from sparta.locate import model_folder
-from sparta.model import blank_encoder
+from sparta.neural.backbones import blank_encoder
 from sparta.neural.checkpoint import load_state, read_json
 from sparta.tokenize import load_tokenizer
 

@@ -23,9 +23,10 @@ from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.inputs import EncoderInput, InputLayout
-from sparta.model import blank_encoder, load_encoder, pad_inputs, pooled_positions, shared_inputs
+from sparta.neural.backbones import blank_encoder, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
+from sparta.pooling import pad_inputs, pooled_positions, shared_inputs
 from sparta.tokenize import load_tokenizer
 
 FORMAT_VERSION = 1

@@ -19,7 +19,8 @@ from sparta.base.corpus import CorpusReader
 from sparta.base.errors import IndexStateError, InputError, folder_in_use
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
-from sparta.model import DEFAULT_TOKEN_BUDGET, DocumentEncoder, SparseEncoder
+from sparta.documents import DEFAULT_TOKEN_BUDGET, DocumentEncoder
+from sparta.model import SparseEncoder
 from sparta.neural.encoding import pick_dtype
 from sparta.prune import prune
 from sparta.sentences import split_units

@@ -18,8 +18,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import ModelError
+from sparta.config import SpartaConfig
 from sparta.inputs import InputLayout
-from sparta.model import SparseEncoder, SpartaConfig, SpartaModel, load_encoder
+from sparta.model import SparseEncoder, SpartaModel
+from sparta.neural.backbones import load_encoder
 from sparta.neural.checkpoint import from_pretrained, load_state, read_json
 from sparta.tokenize import load_tokenizer
 

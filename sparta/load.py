@@ -7,9 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from sparta.base.records import Passage
+from sparta.documents import fit_quantizer, with_quantizer
 from sparta.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.locate import DEFAULT_MODEL, hash_folder, model_folder
-from sparta.model import SparseEncoder, SpartaModel, fit_quantizer, with_quantizer
+from sparta.model import SparseEncoder, SpartaModel
 from sparta.neural.checkpoint import read_json
 from sparta.quantize import Quantizer
 

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from sparta.base.records import Passage
 from sparta.locate import sparta_folder
-from sparta.model import SpartaModel, load_encoder
+from sparta.model import SpartaModel
+from sparta.neural.backbones import load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.tokenize import QueryTokenizer, load_tokenizer
 from sparta.traindata import Bm25, ParagraphSet, bag_matrix, name_and_weight

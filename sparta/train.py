@@ -14,21 +14,14 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
+from sparta.config import Lexical, SpartaConfig
+from sparta.documents import fit_quantizer
 from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
 from sparta.locate import sparta_folder
-from sparta.model import (
-    Lexical,
-    SpartaConfig,
-    SpartaModel,
-    fit_quantizer,
-    mixed,
-    occurrences,
-    pad_inputs,
-    pooled_positions,
-    surroundings,
-)
+from sparta.model import SpartaModel
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
+from sparta.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output, known_before
 from sparta.teachers import Teacher, TeacherOpener, open_teacher
 from sparta.traindata import Bm25, ParagraphSet, Scorer

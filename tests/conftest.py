@@ -18,7 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from sparta.model import SpartaConfig, SpartaModel
+    from sparta.config import SpartaConfig
+    from sparta.model import SpartaModel
 
 WORDS = """
 a about after all also an and are as at be been before born both but by can city company country day
@@ -118,7 +119,8 @@ def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
 
-    from sparta.model import SpartaConfig, SpartaModel
+    from sparta.config import SpartaConfig
+    from sparta.model import SpartaModel
 
     def make(config: SpartaConfig | None = None, *, seed: int = 0) -> SpartaModel:
         torch.manual_seed(seed)
@@ -151,7 +153,8 @@ def tiny_model_folder(
 ) -> Path:
     """A SPARTA model folder with a quantizer, as `sparta train` leaves one. Do not write into it."""
     from sparta.base.records import Passage
-    from sparta.model import SpartaConfig, fit_quantizer
+    from sparta.config import SpartaConfig
+    from sparta.documents import fit_quantizer
 
     model = make_tiny_model()
     texts = (
@@ -246,8 +249,8 @@ def pairs_file(records, write_jsonl, tmp_path) -> Path:
 @pytest.fixture
 def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
     """Make a training of the tiny model on the pairs; `config` and `trainer` override what is usual."""
+    from sparta.config import SpartaConfig
     from sparta.inputs import InputLayout
-    from sparta.model import SpartaConfig
     from sparta.neural.trainer import TrainerConfig
     from sparta.train import SpartaTraining, TrainConfig
     from sparta.traindata import open_set

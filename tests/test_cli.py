@@ -299,6 +299,7 @@ USAGE = {
     "update without corpus": (["update"], "Missing option '--corpus'"),
     "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
     "export without format": (["export", "--output", "x"], "Missing option '--format'"),
+    "pruned to nearly nothing": (["train", "--pruned-to", "9"], "9 is not in the range x>=10"),
 }
 
 

@@ -41,7 +41,7 @@ def encode(corpus, tiny_model, tmp_path) -> Callable[..., tuple[Path, Any]]:
 @pytest.fixture
 def encoded(monkeypatch) -> list[list[str]]:
     """The ids of every block that reaches the encoder from here on."""
-    from sparta.model import DocumentEncoder
+    from sparta.documents import DocumentEncoder
 
     blocks: list[list[str]] = []
     original = DocumentEncoder.encode

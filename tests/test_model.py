@@ -13,23 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-import sparta.model
+import sparta.documents
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.config import Lexical, SpartaConfig
+from sparta.documents import DocumentEncoder, fit_quantizer
 from sparta.inputs import ANSWER, CONTEXT, InputLayout, equal_windows, fixed_window
 from sparta.load import calibration_passages, load_model
 from sparta.locate import default_model_folder, hash_folder, known_query_side
-from sparta.model import (
-    DocumentEncoder,
-    Lexical,
-    SpartaConfig,
-    SpartaModel,
-    fit_quantizer,
-    pad_inputs,
-    pooled_positions,
-)
+from sparta.model import SpartaModel
 from sparta.neural.checkpoint import load_state, quantize_rows, save_state
 from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
+from sparta.pooling import pad_inputs, pooled_positions
 from sparta.quantize import Quantizer
 
 Make = Callable[..., SpartaModel]
@@ -145,7 +140,7 @@ def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
 
 def test_vocabulary_chunks_change_nothing(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = dense(tiny_model, TEXTS)
-    monkeypatch.setattr(sparta.model, "TERM_CHUNK", 37)
+    monkeypatch.setattr(sparta.documents, "TERM_CHUNK", 37)
     np.testing.assert_allclose(dense(tiny_model, TEXTS), whole, atol=1e-6)
 
 

@@ -633,8 +633,9 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
 
     import torch
 
+    from sparta.config import Lexical
     from sparta.load import load_model
-    from sparta.model import Lexical, SpartaModel
+    from sparta.model import SpartaModel
 
     made = training(data=hand_made(), held_out=0, dropout=0.0)
     made.model.add_lexical(Lexical(5.0), torch.rand(len(made.model.term_matrix())))

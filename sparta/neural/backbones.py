@@ -1,0 +1,54 @@
+"""Pretrained encoders: opened with their weights, or blank for weights that come later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sparta.base.errors import ModelError
+from sparta.neural.checkpoint import from_pretrained
+
+_WITH_POOLER = ("albert", "bert", "camembert", "mpnet", "roberta", "xlm-roberta")
+
+
+def load_encoder(name: str | Path) -> nn.Module:
+    """Return a pretrained encoder (folder or hub id) in float32, without a pooler."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"expected a transformers model, found no usable config.json: {error}",
+            where=str(name),
+            remedy="give the folder or the hub id of an encoder such as BERT",
+        ) from error
+    return from_pretrained(AutoModel, name, **_without_pooler(config))
+
+
+def _without_pooler(config: Any) -> dict[str, bool]:
+    return {"add_pooling_layer": False} if config.model_type in _WITH_POOLER else {}
+
+
+def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
+    """Return an encoder of this configuration in float32, whose weights are still to be filled."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        known = AutoConfig.for_model(**config)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ModelError(f"expected the configuration of an encoder: {error}", where=where) from error
+    arguments = {"dtype": torch.float32, **_without_pooler(known)}
+    with torch.device("meta"):
+        encoder: nn.Module = AutoModel.from_config(known, **arguments)
+    buffers = {name.rpartition(".")[2] for name, _ in encoder.named_buffers()}
+    if not buffers <= {"position_ids", "token_type_ids"}:  # computed ones, such as rotary tables
+        return AutoModel.from_config(known, **arguments)
+    encoder = encoder.to_empty(device="cpu")
+    for name, buffer in encoder.named_buffers():
+        counts = name.endswith("position_ids")
+        buffer.copy_(torch.arange(buffer.shape[-1]).expand_as(buffer) if counts else torch.zeros_like(buffer))
+    return encoder
