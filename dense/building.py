@@ -155,9 +155,9 @@ class ChannelBuilder:
             commit=self.passages.commit,
         )
         channel = self._searched(channel, vectors)
-        self.place.write_rows(channel, rows)
+        self.place.write_rows(channel.rows_name, rows)
         self.place.write(channel, {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)})
-        self.place.sweep(channel)
+        self.place.sweep(channel, keep_begun=self.own is not None)
         return channel
 
     def _next_serial(self) -> int:
@@ -167,18 +167,30 @@ class ChannelBuilder:
         """Build or extend the FAISS file, if this kind has one; rows stay where they are in it."""
         if channel.index_name is None:
             return channel
-        old, name = self.own, self.own.index_name if self.own else None
-        there = name is not None and (self.place.path / name).is_file()
-        if old and name and there and old.store == channel.store and old.search.kind == channel.search.kind:
-            grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
-            if not (grown and channel.search.kind == "ivf"):
-                index = faiss_index.read(self.place.path / name)
-                faiss_index.extend(index, vectors)
-                faiss_index.write(index, self.place.path / channel.index_name)
-                return replace(channel, search=old.search)
-        index = faiss_index.build(channel.search, vectors)
+        nodes = faiss_index.nodes_of(vectors) if channel.nodes_name else None
+        old = self._extensible(channel, vectors)
+        if old and old.index_name:
+            index = faiss_index.read(self.place.path / old.index_name)
+            faiss_index.extend(index, vectors, nodes)
+            channel = replace(channel, search=old.search)
+        else:
+            index = faiss_index.build(channel.search, vectors, nodes)
+        assert channel.index_name is not None
         faiss_index.write(index, self.place.path / channel.index_name)
+        if channel.nodes_name and nodes is not None:
+            self.place.write_rows(channel.nodes_name, nodes)
         return channel
+
+    def _extensible(self, channel: Channel, vectors: VectorFolder) -> Channel | None:
+        """The channel's own last state, if its FAISS file needs no more than what is new."""
+        old = self.own
+        if not old or not old.index_name or not (self.place.path / old.index_name).is_file():
+            return None
+        alike = (old.store, old.search.kind, old.search.distinct)
+        if alike != (channel.store, channel.search.kind, channel.search.distinct):
+            return None
+        grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
+        return None if grown and channel.search.kind == "ivf" else old
 
 
 def _must_help(folders: Sequence[VectorFolder], hashes: Hashes) -> None:

@@ -4,7 +4,8 @@
       manifest.json           model, what is searched and how, the Lucene commit it was made for
       vectors-000001/         shards of vectors, a folder of its own kind (dense.shards)
       rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
-      search-000003.faiss     IVF or HNSW over the rows; none for flat
+      search-000003.faiss     IVF over the rows, or HNSW over the distinct vectors among them; none for flat
+      nodes-000003.npy        HNSW: of each row, the number of its vector in the graph
 
 The manifest is replaced atomically and names the rest; what it does not name is left over, or the beginning
 of work that goes on.
@@ -60,6 +61,16 @@ class Channel:
         """The file of FAISS, where there is one."""
         return None if self.search.kind == "flat" else f"search-{self.serial:06d}.faiss"
 
+    @property
+    def nodes_name(self) -> str | None:
+        """The file of each row's vector in FAISS, where rows may share one."""
+        return f"nodes-{self.serial:06d}.npy" if self.search.distinct else None
+
+    @property
+    def file_names(self) -> list[str]:
+        """The files beside the vectors that search needs."""
+        return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
+
 
 class ChannelFolder:
     """The folder of a dense channel."""
@@ -98,7 +109,7 @@ class ChannelFolder:
         """Whether all files that the manifest names are there; what they hold is not looked at."""
         store = self.path / channel.store
         files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
-        files += [self.path / name for name in (channel.rows_name, channel.index_name) if name]
+        files += [self.path / name for name in channel.file_names]
         return all(path.is_file() for path in files)
 
     def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
@@ -108,17 +119,24 @@ class ChannelFolder:
         head = {"kind": KIND, "format_version": FORMAT_VERSION}
         write_manifest(self.path, {**told, **asdict(channel), "model": model, **head})
 
-    def write_rows(self, channel: Channel, rows: Rows) -> None:
-        """Write which rows are searched."""
-        atomic_write(self.path / channel.rows_name, lambda stream: np.save(stream, rows))
+    def write_rows(self, name: str, rows: Rows) -> None:
+        """Write which rows are searched, or which nodes they are."""
+        atomic_write(self.path / name, lambda stream: np.save(stream, rows))
 
     def read_rows(self, channel: Channel) -> Rows:
         """`(passages,) int64`: the rows that are searched, in corpus order."""
-        path = self.path / channel.rows_name
+        return self._numbers(channel.rows_name, channel.passages)
+
+    def read_nodes(self, channel: Channel, n: int) -> Rows | None:
+        """`(n,) int64`: which of FAISS's vectors each of n rows has; None: its own."""
+        return self._numbers(channel.nodes_name, n) if channel.nodes_name else None
+
+    def _numbers(self, name: str, n: int) -> Rows:
+        path = self.path / name
         try:
             rows: Rows = np.load(path, allow_pickle=False)
-            if rows.shape != (channel.passages,) or rows.dtype != np.int64:
-                raise ValueError(f"expected {channel.passages} numbers, found {rows.dtype} {rows.shape}")
+            if rows.shape != (n,) or rows.dtype != np.int64:
+                raise ValueError(f"expected {n} numbers, found {rows.dtype} {rows.shape}")
         except (OSError, ValueError, EOFError) as error:
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
@@ -143,9 +161,14 @@ class ChannelFolder:
             if found and (path / "manifest.json").is_file():
                 yield int(found.group(1)), VectorFolder(path)
 
-    def sweep(self, channel: Channel) -> None:
-        """Remove what the manifest does not name."""
-        named = {"manifest.json", channel.store, channel.rows_name, channel.index_name}
+    def sweep(self, channel: Channel, *, keep_begun: bool) -> None:
+        """Remove what the manifest does not name; with `keep_begun`, not the vectors of another model.
+
+        These are the beginning of a change of model that was interrupted, and goes on later.
+        """
+        named = {"manifest.json", channel.store, *channel.file_names}
+        if keep_begun:
+            named |= {s.folder.name for _, s in self.stores() if s.model.sha256 != channel.model.sha256}
         for child in self.path.iterdir():
             if child.name in named:
                 continue

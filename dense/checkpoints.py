@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +85,8 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
 
     Of a model with one shared encoder and no experts, any form can be made. Two encoders stay two, and
     experts stay as they are: which of several encoders or experts another form should begin from, nothing
-    says. Scale and codes are taken over where both have them, and whether [SEP] stands behind a title.
+    says. Scale and codes are taken over where both have them, the length of questions, and that [SEP] stands
+    behind a title.
 
     :raises ModelError: a model of ours has another form than what is to be trained.
     """
@@ -95,8 +95,9 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
         return DenseModel.from_encoder(name, config)
     source = DenseModel.load(folder)
     own = source.config
-    if not config.layout.share_context:
-        config = replace(config, layout=replace(config.layout, separate_title=own.layout.separate_title))
+    config = replace(config, question_length=own.question_length)
+    if not config.layout.share_context and own.layout.separate_title:
+        config = replace(config, layout=replace(config.layout, separate_title=True))
     if own.shared and not own.routing:
         model = DenseModel(source.passage_encoder, source.tokenizer, config)
     elif form_of(own) == form_of(config):
@@ -146,7 +147,7 @@ def _folder_weights(folder: Path) -> State:
 def _torch_file(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+    except Exception as error:
         raise ModelError(
             f"expected a dict file with weights, could not read it: {error}",
             where=str(path),

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from dense.experts import PASSAGE, QUESTION, set_side, specialize
+from dense.experts import PASSAGE, QUESTION, set_mask, set_side, specialize
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
@@ -141,6 +141,7 @@ class DenseModel(nn.Module):
         rows = shared_inputs(inputs)
         distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
         ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
+        set_mask(self._experts, mask)
         states = encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
         if self.config.pooling == "cls":
             return self._scaled(states[torch.tensor(rows, device=self.device), :1].float())

@@ -34,7 +34,8 @@ class Experts(nn.Module):
     Routing `det`: the side, question or passage, decides (Det-R). `seq`: a linear layer on the state of
     [CLS] does, for the whole text (Seq-R). `tok`: the same for each token (Tok-R). A learned router samples
     straight through Gumbel softmax in training (eq. 4), so that the retrieval loss reaches it, and takes the
-    likeliest expert otherwise. `entropy` is that of the last batch's choices (eq. 5), with gradients.
+    likeliest expert otherwise. `entropy` is that of the last batch's choices (eq. 5), with gradients; those
+    of padding, where `mask (n, length)` is 0, are nobody's.
     """
 
     def __init__(self, layer: Any, n_experts: int, routing: str) -> None:
@@ -50,6 +51,7 @@ class Experts(nn.Module):
         width = layer.output.dense.out_features
         self.router = nn.Linear(width, n_experts) if routing != "det" else None
         self.entropy = torch.zeros(())
+        self.mask: torch.Tensor | None = None
 
     def forward(self, _: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """`states (n, length, width)` are the attention's; the first argument is what stood before them."""
@@ -58,13 +60,20 @@ class Experts(nn.Module):
         seen = states[:, :1] if self.routing == "seq" else states
         logits = self.router(seen).float()
         chances = logits.softmax(-1)
-        self.entropy = -(chances * chances.clamp_min(1e-9).log()).sum(-1).mean()
+        self.entropy = self._mean(-(chances * chances.clamp_min(1e-9).log()).sum(-1))
         if self.training:
             choice = functional.gumbel_softmax(logits, hard=True)
         else:
             choice = functional.one_hot(logits.argmax(-1), len(self.experts)).float()
         outputs = torch.stack([expert(states) for expert in self.experts], -1)
         return (outputs * choice[:, :, None].to(outputs.dtype)).sum(-1)
+
+    def _mean(self, entropies: torch.Tensor) -> torch.Tensor:
+        """Of `(n, choices)` those that stand for a token."""
+        if self.mask is None or entropies.shape[1] == 1:
+            return entropies.mean()
+        counts = self.mask.to(entropies.dtype)
+        return (entropies * counts).sum() / counts.sum()
 
 
 def specialize(encoder: nn.Module, n_experts: int, routing: str, period: int = 3) -> list[Experts]:
@@ -90,3 +99,9 @@ def set_side(experts: list[Experts], side: int) -> None:
     """Tell deterministic routers whether questions or passages come."""
     for one in experts:
         one.side = side
+
+
+def set_mask(experts: list[Experts], mask: torch.Tensor) -> None:
+    """Tell routers which tokens `(n, length)` of the next inputs are padding: those with 0."""
+    for one in experts:
+        one.mask = mask

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from dense.shards import Floats, Rows, VectorFolder
+from dense.shards import Floats, Rows, VectorFolder, record_hash
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 
@@ -60,19 +60,25 @@ def choose_kind(asked: str, n: int) -> str:
 class Parameters:
     """How an approximate index is built: `lists` of IVF; `links` and `build_depth` (M, efConstruction) of
     HNSW. How deep it is searched follows from it and from k.
+
+    With `distinct` the index holds each distinct vector once. In a graph, the neighbours of a vector that
+    many rows share would all be its own copies, and a search that came to them would not leave them again.
     """
 
     kind: str
     lists: int = 0
     links: int = 0
     build_depth: int = 0
+    distinct: bool = False
 
     @staticmethod
     def default(kind: str, n: int) -> Parameters:
         """For n vectors."""
         if kind == "ivf":
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
-        return Parameters(kind, links=32, build_depth=64) if kind == "hnsw" else Parameters(kind)
+        if kind == "hnsw":
+            return Parameters(kind, links=32, build_depth=64, distinct=True)
+        return Parameters(kind)
 
     def probes(self, k: int, n: int) -> int:
         """IVF: how many lists are searched, of n vectors."""
@@ -83,8 +89,23 @@ class Parameters:
         return int(max(192, 2 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
 
 
-def build(parameters: Parameters, vectors: VectorFolder) -> Any:
-    """An IVF or HNSW index of all rows, in their order: FAISS's numbers are the rows."""
+def nodes_of(vectors: VectorFolder) -> Rows:
+    """`(n,) int64`: of each row, the number of its vector among the distinct ones.
+
+    These are numbered in the order in which they come, so numbers stay when rows are added.
+    """
+    keys = [record_hash(row) for shard in vectors.shards for row in np.ascontiguousarray(shard.vectors)]
+    _, first, inverse = np.unique(np.array(keys, np.uint64), return_index=True, return_inverse=True)
+    numbers = np.empty(len(first), np.int64)
+    numbers[np.argsort(first)] = np.arange(len(first))
+    return numbers[inverse]
+
+
+def build(parameters: Parameters, vectors: VectorFolder, nodes: Rows | None = None) -> Any:
+    """An IVF or HNSW index of all rows, in their order.
+
+    FAISS's numbers are the rows or, where rows share vectors, the `nodes` that `nodes_of` gives.
+    """
     faiss = _faiss()
 
     width, metric = vectors.width, faiss.METRIC_INNER_PRODUCT
@@ -104,13 +125,17 @@ def build(parameters: Parameters, vectors: VectorFolder) -> Any:
         index = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, parameters.links, metric)
         index.train(np.zeros((1, width), np.float32))  # nothing is learned, but it must have been called
         index.hnsw.efConstruction = parameters.build_depth
-    extend(index, vectors)
+    extend(index, vectors, nodes)
     return index
 
 
-def extend(index: Any, vectors: VectorFolder) -> None:
-    """Add the rows that an index does not have yet: those after its last."""
-    for block in vectors.blocks(np.arange(index.ntotal, len(vectors))):
+def extend(index: Any, vectors: VectorFolder, nodes: Rows | None = None) -> None:
+    """Add what an index does not have yet: the rows after its last, or the first row of each new node."""
+    if nodes is None:
+        rows = np.arange(index.ntotal, len(vectors))
+    else:
+        rows = np.unique(nodes, return_index=True)[1][index.ntotal :]
+    for block in vectors.blocks(rows):
         index.add(block)
 
 
@@ -196,21 +221,27 @@ class ApproximateSearch:
 
     exact = False
 
-    def __init__(self, index: Any, parameters: Parameters, rows: Rows) -> None:
-        """Search an index for those `rows` alone."""
+    def __init__(self, index: Any, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> None:
+        """Search an index for those `rows` alone; `nodes (n,)` of all rows, where some share vectors."""
         faiss = _faiss()
 
         self.index, self.parameters = index, parameters
-        self.widened = index.ntotal / max(1, len(rows))  # rows that are gone take places in what is looked at
+        own = rows if nodes is None else nodes[rows]
+        self._rows = rows[np.argsort(own, kind="stable")]  # those of one node side by side, in their order
+        held = np.bincount(own, minlength=index.ntotal)
+        self._ends = np.cumsum(held)
+        self._starts = self._ends - held
+        live = int((held > 0).sum())
+        self.widened = index.ntotal / max(1, live)  # those that are gone take places in what is looked at
         self._selector: Any = None
-        if len(rows) < index.ntotal:
-            self._bits = np.packbits(np.isin(np.arange(index.ntotal), rows), bitorder="little")
+        if live < index.ntotal:
+            self._bits = np.packbits(held > 0, bitorder="little")
             self._selector = faiss.IDSelectorBitmap(self._bits)
 
     @classmethod
-    def open(cls, path: Path, parameters: Parameters, rows: Rows) -> Self:
+    def open(cls, path: Path, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> Self:
         """Read the index first."""
-        return cls(read(path), parameters, rows)
+        return cls(read(path), parameters, rows, nodes)
 
     def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
         """As `dense.exact.Candidates` says."""
@@ -227,4 +258,19 @@ class ApproximateSearch:
             )
         with _threads(threads):
             scores, found = self.index.search(questions, k, params=chosen)
-        return found, scores
+        return self._expanded(found, scores)
+
+    def _expanded(self, found: Rows, scores: Floats) -> tuple[Rows, Floats]:
+        """The rows that stand behind what FAISS numbered, as many as it found."""
+        rows = np.full(found.shape, -1, np.int64)
+        expanded = np.full(found.shape, -np.inf, np.float32)
+        for q, numbers in enumerate(found):
+            known = numbers >= 0
+            nodes = numbers[known]
+            sizes = self._ends[nodes] - self._starts[nodes]
+            before = np.cumsum(sizes) - sizes
+            places = np.repeat(self._starts[nodes] - before, sizes) + np.arange(sizes.sum())
+            n = min(len(places), found.shape[1])
+            rows[q, :n] = self._rows[places[:n]]
+            expanded[q, :n] = np.repeat(scores[q][known], sizes)[:n]
+        return rows, expanded

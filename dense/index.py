@@ -112,7 +112,9 @@ def _chosen_model(
     name: str | None, before: Channel | None, sources: Sequence[VectorFolder], *, overwrite: bool
 ) -> ModelIdentity:
     """The model to encode with: the one named, the channel's, that of the vectors, the shipped one."""
-    own = before.model if before and not overwrite else None
+    own = before.model if before else None
+    if overwrite and sources:
+        own = None
     given = name or (own.name if own else sources[0].model.name if sources else None)
     try:
         identity = identify(given)
@@ -120,7 +122,7 @@ def _chosen_model(
         if name is None and given is not None:
             error.remedy = "name the place where this model lies now: dense index --model FOLDER"
         raise
-    if own and own.sha256 != identity.sha256:
+    if own and own.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
             f"expected the model {own.name!r}, whose vectors the dense channel holds, found another:"
             f" {identity.name!r}",

@@ -101,7 +101,9 @@ def mine_index(
     The positives are the given or judged passages; of a question with answers only, the best passage of BM25
     that holds one, among the first `depth`, as DPR supervises from a distance. Of the first `depth` passages
     of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
-    with channel bm25, P2 with dense). Questions without a positive are left out.
+    with channel bm25, P2 with dense; the paper's P2 leaves out the gold passages alone, but in a collection
+    other passages hold the answer too, and these would be taught as wrong). Questions without a positive are
+    left out.
 
     :param negatives: how many are kept.
     :param match: how answers are looked for, as in `has_answer`.

@@ -112,7 +112,8 @@ class DenseSearcher(ChannelSearcher):
             return ExactSearch(self.vectors, self.rows)
         if channel.index_name is None:
             return FlatSearch(self.vectors, self.rows)
-        return ApproximateSearch.open(place.path / channel.index_name, channel.search, self.rows)
+        nodes = place.read_nodes(channel, len(self.vectors))
+        return ApproximateSearch.open(place.path / channel.index_name, channel.search, self.rows, nodes)
 
     @property
     def num_docs(self) -> int:

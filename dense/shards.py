@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from safetensors.numpy import save
 
 from dense.locate import ModelIdentity
 from sparta.base.errors import InputError, SpartaError
-from sparta.base.files import atomic_write
+from sparta.base.files import allow_open_files, atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
 
 KIND = "dense-vectors"
@@ -32,10 +33,14 @@ Hashes = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 
 
+def record_hash(data: Buffer) -> int:
+    """What tells bytes apart: 64 bits of BLAKE2b."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
 def record_hashes(records: Sequence[str]) -> Hashes:
-    """`(n,) uint64`: what tells stored records apart (64 bits of BLAKE2b)."""
-    digests = b"".join(hashlib.blake2b(record.encode(), digest_size=8).digest() for record in records)
-    return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
+    """`(n,) uint64`: what tells stored records apart."""
+    return np.array([record_hash(record.encode()) for record in records], np.uint64)
 
 
 def sentence_hashes(sentences: Iterable[tuple[int, str]]) -> Hashes:
@@ -128,6 +133,8 @@ def open_shard(path: Path) -> VectorShard:
             raise ValueError(f"expected as many positions and hashes as vectors, {n}")
         positions, hashes = np.array(arrays["positions"]), np.array(arrays["hashes"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise _too_many(path) from error
         raise _damaged(path, error) from error
     return VectorShard(facts["number"], positions, hashes, arrays["vectors"])
 
@@ -137,6 +144,14 @@ def _mapped(path: Path, start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
     if begin == end:
         return np.empty(entry["shape"], dtype)
     return np.memmap(path, dtype, "r", start + begin, tuple(entry["shape"]))
+
+
+def _too_many(path: Path) -> InputError:
+    return InputError(
+        "expected one more file that may be open, found that this process or machine has as many as it may",
+        where=str(path),
+        remedy="raise the limit (ulimit -n 65536); every shard of vectors is a file that stays open",
+    )
 
 
 def _damaged(path: Path, reason: object) -> InputError:
@@ -175,6 +190,7 @@ class VectorFolder:
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])
         paths = [p for n, p in shard_files(folder).items() if shards is None or n < shards]
+        allow_open_files(len(paths))
         self.shards = [self._checked(path) for path in paths]
         if shards is not None and len(paths) != shards:
             raise _damaged(folder, f"{shards - len(paths)} of {shards} shards are missing")

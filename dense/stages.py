@@ -11,7 +11,8 @@ from typing import Any
 from dense.encoders import DenseModel
 from dense.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, make_folder
+from sparta.locate import hash_folder, model_folder
 from sparta.neural.trainer import process_group, training_device, wait_for_all
 from sparta.ranking import check_output
 from sparta.train import TrainResult
@@ -19,6 +20,7 @@ from sparta.traindata import ParagraphSet, mine
 
 DEPTH = 100
 MINED = "mined.json"
+BEGUN = "begun.json"
 Near = tuple[tuple[int, ...], ...]
 
 
@@ -42,6 +44,7 @@ def train_in_two_stages(
     """
     check_output(output, resume=resume)
     plan = Recipe(**recipe)
+    _check_begun(output, plan.encoder)
     if plan.mine_every:
         raise InputError(
             "expected two stages or mining on the way, found both",
@@ -58,6 +61,25 @@ def train_in_two_stages(
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
     return TrainResult(output / "best", state.best, state.best_step)
+
+
+def _check_begun(output: Path, encoder: str) -> None:
+    """Both stages begin from one encoder; a checkpoint of the first does not tell which it was."""
+    folder = Path(encoder)
+    given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
+    path = output / BEGUN
+    if not process_group()[0] and not path.exists():
+        make_folder(output)
+        atomic_write(path, json.dumps(given).encode())
+    wait_for_all()
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    if begun != given:
+        raise InputError(
+            f"expected the encoder that stage one began from ({begun['encoder'][:12]}…), found another"
+            f" ({given['encoder'][:12]}…)",
+            where=str(output),
+            remedy="resume with the same --encoder, or write to another --output",
+        )
 
 
 def _mined(training: DenseTraining, output: Path, plan: Recipe) -> list[Near]:

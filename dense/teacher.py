@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from dense.locate import bi_encoder_folder
 from sparta.base.records import Passage
 from sparta.teachers import Teacher
 
+_MOST_KNOWN = 500_000
+_Key = tuple[str, str, str, int]
+
 
 class DenseModelTeacher:
     """DPR, TASER or a Poly-Encoder, by its own score; vectors of texts that come again are kept."""
@@ -22,7 +26,7 @@ class DenseModelTeacher:
         self.name = Path(name).name
         self.model = DenseModel.load(folder).to(device or "cpu")
         self.reads_context = self.model.config.layout.use_context
-        self._known: dict[tuple[str, str, str, int], npt.NDArray[np.float16]] = {}
+        self._known: dict[_Key, npt.NDArray[np.float16]] = {}
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
@@ -35,6 +39,8 @@ class DenseModelTeacher:
             vectors = self.model.encode_passages(list(new.values())).astype(np.float16)
             self._known |= {key: vectors[i] for i, key in enumerate(new)}
         known = torch.from_numpy(np.stack([self._known[key] for key in keys])).float()
+        for key in list(itertools.islice(self._known, max(0, len(self._known) - _MOST_KNOWN))):
+            del self._known[key]  # the oldest
         return self.model.score(torch.from_numpy(self.model.encode_questions(list(questions))), known)
 
 

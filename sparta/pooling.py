@@ -47,9 +47,8 @@ def pooled_positions(
     longest = max(1, *(len(f) for f in found))
     positions = torch.zeros(len(inputs), longest, dtype=torch.long)
     for i, (row, own) in enumerate(zip(rows, found, strict=True)):
-        if own:
-            positions[i] = own[0] + row * length
-            positions[i, : len(own)] = torch.tensor(own) + row * length
+        positions[i] = (own[0] if own else 0) + row * length  # where there is none, the input's own [CLS]
+        positions[i, : len(own)] = torch.tensor(own, dtype=torch.long) + row * length
     return positions, torch.tensor([bool(f) for f in found])
 
 

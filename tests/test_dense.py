@@ -234,6 +234,34 @@ def test_a_router_decides_for_texts_or_tokens(tiny_tokenizer: Any, routing: str)
 
 
 @pytest.mark.parametrize("routing", ["seq", "tok"])
+def test_padding_has_no_part_in_the_entropy(tiny_tokenizer: Any, routing: str) -> None:
+    """Eq. 5 over what is read: that of a batch is the mean of its texts', weighed by the choices in each."""
+    model = taser(tiny_tokenizer, routing)
+    with torch.no_grad():
+        for one in model._experts:
+            one.router.weight.mul_(20)
+        texts = ["moon", "the moon of the earth and the sun and the sea of the moon"]
+        alone = []
+        for text in texts:
+            model.questions([text])
+            tokens = len(tiny_tokenizer.encode(text).ids)
+            alone.append((float(model.entropy()), tokens if routing == "tok" else 1))
+        model.questions(texts)
+        expected = sum(e * n for e, n in alone) / sum(n for _, n in alone)
+        assert float(model.entropy()) == pytest.approx(expected, rel=1e-3)
+        plain = sum(e for e, _ in alone) / 2
+        assert routing == "seq" or abs(expected - plain) > 1e-3 * expected, "lengths matter here"
+
+
+def test_a_text_without_wordpieces_is_read_for_itself(make: Callable[..., DenseModel]) -> None:
+    """Nothing but [CLS] and [SEP]: whoever stands beside it in the batch."""
+    model = make()
+    alone = model.encode_questions(["\u200b"])[0]
+    for beside in ("who founded google", "the moon"):
+        np.testing.assert_allclose(model.encode_questions([beside, "\u200b"])[1], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("routing", ["seq", "tok"])
 def test_the_retrieval_loss_moves_the_router(
     tiny_tokenizer: Any, tiny_vocabulary: list[str], tmp_path: Path, routing: str
 ) -> None:

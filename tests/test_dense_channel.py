@@ -107,6 +107,38 @@ def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: st
     assert_alike(rankings(index), wanted)
 
 
+def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:
+    sync(index, model)
+    wanted = rankings(index)
+    report = sync(index, overwrite=True)
+    assert (report.model, report.encoded) == (model, 0)
+    assert_alike(rankings(index), wanted)
+
+
+def test_a_change_of_model_that_was_interrupted_goes_on(
+    index: Path, model: str, make_tiny_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Also after the channel, which still has its old model, has followed the index."""
+    sync(index, model)
+    other = make_tiny_model(seed=7)
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    DenseModel(other.encoder, other.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "other")
+    counted: list[int] = []
+
+    def stop(n: int) -> None:
+        counted.append(n)
+        if len(counted) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sync(index, str(tmp_path / "other"), overwrite=True, advance=stop)
+    delete_passages(IndexFolder(index), [f"n{N - 1}"])
+    assert sync(index).model == model, "what was there before is still searched, and follows"
+    report = sync(index, str(tmp_path / "other"), overwrite=True)
+    assert report.encoded == N - 1 - sum(counted)
+    assert [path.name for path in place_of(index).path.glob("vectors-*")] == ["vectors-000002"]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("n", [10, 20_000])
 def test_a_disk_that_is_full(n: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +371,24 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
     assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
 
 
+def test_both_stages_begin_from_one_encoder(
+    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dense.train import DenseTraining
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DenseTraining, "loss", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            staged("out")
+    other = tmp_path / "other"
+    shutil.copytree(encoder, other)
+    with (other / "config.json").open("a") as config:
+        config.write("\n")
+    with pytest.raises(InputError, match=r"expected the encoder that stage one began from .*, found another"):
+        staged("out", resume=True, encoder=str(other))
+    assert staged("out", resume=True).step
+
+
 def test_two_stages_mine_between_and_not_on_the_way(staged: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="expected two stages or mining on the way"):
         staged("out", mine_every=2)
@@ -405,6 +425,21 @@ def saved(encoder: str, tmp_path: Path) -> Callable[..., Path]:
 
 
 DET: dict[str, Any] = {"routing": "det", "period": 2}
+
+
+@pytest.mark.parametrize(("own", "asked"), [(True, False), (False, True), (False, False)])
+def test_what_is_taken_over_of_how_texts_are_read(
+    encoder: str, tmp_path: Path, own: bool, asked: bool
+) -> None:
+    """[SEP] behind a title where either wants it, and questions as long as they were."""
+    plain = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    source = DenseModel.from_encoder(
+        encoder, DenseConfig(replace(plain, separate_title=own), question_length=128)
+    )
+    source.save_pretrained(tmp_path / "source")
+    begun = begin_from(tmp_path / "source", DenseConfig(replace(plain, separate_title=asked)))
+    assert begun.config.layout.separate_title == (own or asked)
+    assert begun.config.question_length == 128
 
 
 @pytest.mark.parametrize(

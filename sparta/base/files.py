@@ -22,6 +22,7 @@ STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
+_SPARE_FILES = 256
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -53,6 +54,12 @@ def storage_errors(where: str | Path) -> Iterator[None]:
 def _wrong_place(error: OSError, where: str | Path) -> InputError:
     culprit = f" ({error.filename})" if error.filename else ""
     return InputError(f"{error.strerror}{culprit}", where=str(where), remedy="check the path")
+
+
+def make_folder(path: str | Path) -> None:
+    """Make a folder, with those above it, where there is none yet; errors are as of `storage_errors`."""
+    with storage_errors(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -112,6 +119,24 @@ def sha256_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with storage_errors(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def allow_open_files(more: int) -> None:
+    """Let this process have so many more files open at once, as far as the machine allows it.
+
+    The usual limit, often 1,024, is low for the sake of old programs; every process may raise it itself.
+    """
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 256  # noqa: PTH208, PTH112
+    wanted = open_now + more + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, highest), hard))
 
 
 class Tally:
