@@ -1,6 +1,6 @@
 """Retrieval quality on BEIR folders: SPARTA's default model beside BM25 on the same index, in one run.
 
-    python benchmarks/reqa.py FOLDER... [--model M] [--unit passage] [--quick]
+    python benchmarks/reqa.py FOLDER... [--model M] [--quick]
 
 Each folder holds corpus.jsonl, queries.jsonl and qrels/test.tsv. Everything runs through the command line, as
 a user would do it; measures come from ir_measures. Prints a Markdown table.

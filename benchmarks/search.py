@@ -470,7 +470,7 @@ def grow(
         for name in engines:
             if name != "anserini":  # it searches the index of lucene
                 in_child(name, "build", folder, warm)
-            for row in in_child(name, "search", folder, warm):
+            for row in in_child(name, "search", folder, warm) or ():
                 found.setdefault((row["name"], row["k"]), []).append((documents, row["mean"]))
                 print(f"| {documents:,} | {row['name']} | {row['k']} | {row['mean']:.3f} |", flush=True)
         for file in sorted(folder.rglob("*"), reverse=True):

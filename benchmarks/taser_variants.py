@@ -19,6 +19,7 @@ table.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 import statistics
@@ -36,6 +37,7 @@ from dense.encoders import DenseModel
 from dense.train import Recipe, train_dense
 from hybrid.measures import Evaluation, p_values
 from hybrid.tables import Cell, Table
+from sparta.base.files import atomic_write, sha256_file
 from sparta.batches import make_batch
 from sparta.traindata import ParagraphSet
 
@@ -87,9 +89,11 @@ def recipe_of(given: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def measured(folder: Path, name: str, path: Path) -> Evaluation:
     """The measures of a model on a set, kept beside its training."""
-    kept = folder.parent / f"measured-{path.name}.json"
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    of = hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()[:12]
+    kept = folder.parent / f"measured-{path.name}-{of}.json"
     if not kept.exists():
-        kept.write_text(json.dumps(evaluate_dense(name, folder, path, MEASURES).per_query))
+        atomic_write(kept, json.dumps(evaluate_dense(name, folder, path, MEASURES).per_query).encode())
     return Evaluation(name, json.loads(kept.read_text()))
 
 

@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -142,12 +143,15 @@ def main() -> None:
         for kind in ("ivf", "hnsw"):
             parameters = Parameters.default(kind, n)
             started = time.monotonic()
-            index = faiss_index.build(parameters, vectors)
+            nodes = faiss_index.nodes_of(vectors) if parameters.distinct else None
+            index = faiss_index.build(parameters, vectors, nodes)
             seconds = time.monotonic() - started
             faiss_index.write(index, Path(work) / kind)
             size = (Path(work) / kind).stat().st_size
-            found, ms = measure(ApproximateSearch(index, parameters, everything), questions, given.turns)
-            chosen = ", ".join(f"{k} {v}" for k, v in parameters.as_dict().items() if v and k != "kind")
+            found, ms = measure(
+                ApproximateSearch(index, parameters, everything, nodes), questions, given.turns
+            )
+            chosen = ", ".join(f"{k} {v}" for k, v in asdict(parameters).items() if v and k != "kind")
             row = f"{recall(found, exact):.4f} | {ms:.2f} | {seconds:.1f} | {size:,}"
             print(f"| {kind} ({chosen}) | {row} |", flush=True)
 

@@ -86,8 +86,10 @@ def eval_command(
         )
     from hybrid.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
     from hybrid.measures import parse_measures
+    from hybrid.plots import check_plot
 
     measures = parse_measures(given["measures"].split(","))
+    check_plot(given["plot"])
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:

@@ -56,6 +56,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     the index, with the questions and judgments beside it. It is encoded once (SPARTA, Table 7).
     """
     from hybrid.measures import parse_measures
+    from hybrid.plots import check_plot
     from hybrid.sweep import draw, sweep_table
     from hybrid.sweep import sweep as measure
 
@@ -71,6 +72,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     if sets and typed("index"):
         raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
     measures = parse_measures(given["measures"].split(","))
+    check_plot(given["plot"])
     chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
     encoding = encode_options(**{**given, "language": "en"})
     model = open_model(given["model"], given["bits"], given["device"])

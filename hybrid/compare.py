@@ -16,9 +16,10 @@ from hybrid.fusion import Fusion, Run
 from hybrid.measures import Evaluation, evaluate, p_values
 from hybrid.questions import Asked
 from hybrid.search import fused_hits
-from hybrid.searched import MEASURES, depth_of, measures_of, search_all
+from hybrid.searched import MEASURES, depth_of, measures_of, search_all, warn_of_strangers
 from hybrid.tables import Cell, Table
 from sparta.base.errors import InputError
+from sparta.base.files import make_folder
 from sparta.base.trec import read_qrels, write_run
 
 TIMED_QUESTIONS = 50
@@ -54,7 +55,10 @@ def compare(
     """
     k = max(fusion.candidates for fusion in fusions)
     depth = max(map(depth_of, fusions))
+    if runs:
+        make_folder(runs)  # before hours of searching
     searched = search_all(channels, asked, depth, threads)
+    warn_of_strangers(searched)
     fusions = [fusion for fusion in fusions if fusion.label not in searched.runs]  # one channel as it is
     fused = {fusion.label: fusion.fuse_runs(searched.runs, depth) for fusion in fusions}
     measures = measures_of(asked)
@@ -125,7 +129,7 @@ def with_macro(compared: Compared, asked: Asked) -> list[Compared]:
 
 def leave_run(folder: Path, of: str, name: str, run: Run) -> None:
     """Write a TREC run into a folder, under the names of the set and of the ranking."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_run(folder / f"{_word(of)}-{_word(name)}.trec", run.items(), _word(name))
 
 
@@ -163,7 +167,7 @@ def named_runs(paths: Sequence[Path]) -> dict[str, Path]:
 def compare_table(sets: Sequence[Compared]) -> Table:
     """One row for each set and ranking, in percent; p is of RR, or of the first measure.
 
-    p compares with the best single channel of the set (paired t-test; Holm).
+    p compares with the best single channel of the set (paired t-test; Holm): ↑ is better, ↓ worse than it.
     """
     measures = list(dict.fromkeys(m for one in sets for m in one.channels[0].per_query))
     firsts = {_first(one) for one in sets}
@@ -171,6 +175,12 @@ def compare_table(sets: Sequence[Compared]) -> Table:
     header = ["set", "channel", *measures, f"p ({firsts.pop()})" if len(firsts) == 1 else "p"]
     rows = [row for one in sets for row in _rows(one, measures, timed=timed)]
     return Table([*header, "ms a question"] if timed else header, rows, digits=2)
+
+
+def _against(best: float, mean: float, p: float) -> str:
+    """`0.004*↑`: a p-value and, where the difference is significant, which way it goes."""
+    shown = chance(p)
+    return shown + ("↑" if mean > best else "↓") if shown.endswith("*") else shown
 
 
 def _first(one: Compared) -> str:
@@ -186,6 +196,8 @@ def _rows(one: Compared, measures: Sequence[str], *, timed: bool) -> list[list[C
     rows: list[list[Cell]] = []
     for found in one.evaluations:
         means: list[Cell] = [100 * found.mean(m) if m in found.per_query else None for m in measures]
-        row: list[Cell] = [one.name, found.name, *means, "" if found is best else chance(p[found.name])]
+        row: list[Cell] = [one.name, found.name, *means, ""]
+        if found is not best:
+            row[-1] = _against(best.mean(first), found.mean(first), p[found.name])
         rows.append([*row, one.ms.get(found.name)] if timed else row)
     return rows

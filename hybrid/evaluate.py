@@ -15,6 +15,7 @@ from hybrid.plots import figure
 from hybrid.tables import Cell, Table
 from hybrid.testsets import Qrels, open_test_set
 from sparta.base.errors import InputError
+from sparta.base.files import make_folder
 from sparta.base.records import Query, ScoredPassage
 from sparta.base.trec import read_qrels, read_run, write_run
 
@@ -82,6 +83,8 @@ def evaluate_set(
 ) -> Evaluated:
     """Encode and index a test set in a temporary folder, search it, measure.
 
+    The milliseconds are those of all questions together, searched by `threads`, divided by their number.
+
     :param depth: how many passages are ranked for each question.
     :param runs: a folder in which to leave the TREC runs.
     """
@@ -89,6 +92,8 @@ def evaluate_set(
     from sparta.layout import IndexFolder
     from sparta.sources import corpus_source
 
+    if runs:
+        make_folder(runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work)
@@ -104,7 +109,6 @@ def evaluate_set(
             evaluations.append(evaluate(channel, run, tested.qrels, measures))
             facts.append({"ms": 1000 * seconds / len(tested.queries), "indexing": indexing})
             if runs:
-                runs.mkdir(parents=True, exist_ok=True)
                 write_run(runs / f"{tested.name}-{channel}.trec", run.items(), f"sparta-{channel}")
         return Evaluated(tested.name, evaluations, facts, left_out=tested.left_out)
 

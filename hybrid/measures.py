@@ -15,6 +15,7 @@ from sparta.base.records import ScoredPassage
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
+_NOTHING = 1e-9
 Run = Mapping[str, Sequence[ScoredPassage]]
 
 
@@ -73,7 +74,10 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
 
 
 def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> list[float]:
-    """Two-sided paired t-tests against `base`, corrected for their number (Holm); 1 where nothing differs."""
+    """Two-sided paired t-tests against `base`, corrected for their number (Holm); 1 where nothing differs.
+
+    Where all questions differ by the same, the t-test divides by zero, and the sign test stands in for it.
+    """
     from scipy.stats import ttest_1samp
 
     questions = sorted(base.per_query[measure])
@@ -82,8 +86,8 @@ def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> li
         differences = [other.per_query[measure][q] - base.per_query[measure][q] for q in questions]
         if not any(differences):
             raw.append(1.0)
-        elif len(set(differences)) == 1:
-            raw.append(0.0 if len(differences) > 1 else 1.0)  # the test divides by their spread
+        elif max(differences) - min(differences) <= _NOTHING * max(map(abs, differences)):
+            raw.append(2.0 ** (1 - len(differences)))
         else:
             raw.append(float(ttest_1samp(differences, 0.0).pvalue))
     return holm(raw)

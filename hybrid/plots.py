@@ -8,6 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.files import storage_errors
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse, before the work, a place or a form in which no plot could be drawn at its end.
+
+    :raises InputError: matplotlib is not installed, or does not know the form; there is no such folder.
+    """
+    if path is None:
+        return
+    known = _pyplot().Figure().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
+    if not path.parent.is_dir():
+        raise InputError("expected a folder for the plot, found none", where=str(path.parent))
 
 
 @contextmanager
@@ -16,6 +31,20 @@ def figure(path: Path, columns: int = 1, **options: Any) -> Iterator[Any]:
 
     :raises InputError: matplotlib is not installed, or does not know the form.
     """
+    plt = _pyplot()
+    drawn, axes = plt.subplots(1, columns, layout="constrained", **options)
+    try:
+        yield axes
+        with storage_errors(path):
+            drawn.savefig(path, dpi=120)
+    except ValueError as error:
+        raise InputError(f"expected a plot as PNG, SVG or PDF: {error}", where=str(path)) from error
+    finally:
+        plt.close(drawn)
+
+
+def _pyplot() -> Any:
+    """Pyplot, drawing into files."""
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
@@ -25,11 +54,4 @@ def figure(path: Path, columns: int = 1, **options: Any) -> Iterator[Any]:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    drawn, axes = plt.subplots(1, columns, layout="constrained", **options)
-    try:
-        yield axes
-        drawn.savefig(path, dpi=120)
-    except ValueError as error:
-        raise InputError(f"expected a plot as PNG, SVG or PDF: {error}", where=str(path)) from error
-    finally:
-        plt.close(drawn)
+    return plt

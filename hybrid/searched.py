@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sparta.base.records import ScoredPassage
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
 _AT_ONCE = 500
+logger = logging.getLogger("sparta.hybrid")
 _CUTOFF = re.compile(r"@(\d+)$")
 
 
@@ -83,6 +85,23 @@ def search_all(channels: Searchable, asked: Asked, depth: int, threads: int = 2)
         return text_of(channels.searchers[one.channel].doc(one.lucene_docid))
 
     return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
+
+
+def warn_of_strangers(searched: Searched) -> None:
+    """Say so when no channel found any judged passage: then questions and index hardly belong together."""
+    judged = {
+        q: {p for p, relevance in own.items() if relevance > 0} for q, own in searched.asked.qrels.items()
+    }
+    for run in searched.runs.values():
+        if any(hit.passage_id in judged.get(q, ()) for q, found in run.items() for hit in found):
+            return
+    if any(judged.values()):
+        logger.warning(
+            "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
+            " with the same ids and unit?",
+            searched.asked.name,
+            sum(map(len, judged.values())),
+        )
 
 
 def text_of(record: Mapping[str, Any]) -> str:

@@ -81,20 +81,27 @@ def _beir(folder: Path) -> TestSet:
         raise InputError(
             f"none of the questions is judged in {test[0].name}", where=str(folder), remedy="check the ids"
         )
-    return TestSet(folder.name, corpus, asked, qrels, len(known) - len(asked))
+    own = {query.query_id: qrels[query.query_id] for query in asked}
+    return TestSet(folder.name, corpus, asked, own, len(known) - len(asked))
 
 
 def _reqa(name: str, paragraphs: Iterable[AskedText], work: Path) -> TestSet:
-    """Write the sentences as a corpus; an answer that no sentence holds leaves its question out."""
+    """Write the sentences as a corpus; an answer that no sentence holds leaves its question out.
+
+    A paragraph that comes again, as in files with one question a line, is written once.
+    """
     spans = sentence_splitter("en")
     queries: list[Query] = []
     left_out = 0
     qrels: dict[str, dict[str, int]] = {}
+    numbers: dict[tuple[str, str], int] = {}
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
-        for number, paragraph in enumerate(paragraphs):
+        for paragraph in paragraphs:
+            known = len(numbers)
+            number = numbers.setdefault((paragraph.title, paragraph.text), known)
             sentences = spans(paragraph.text)
-            for i, (start, end) in enumerate(sentences):
+            for i, (start, end) in enumerate(sentences) if number == known else ():
                 record = {
                     "id": f"{number}-{i}",
                     "title": paragraph.title,

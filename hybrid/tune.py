@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from hybrid.channels import Searchable
-from hybrid.fusion import Fusion
+from hybrid.fusion import Fusion, Run
 from hybrid.questions import Asked
 from hybrid.searched import Searched, depth_of, search_all
 from hybrid.tables import Cell, Table
@@ -42,6 +42,7 @@ class Tuned:
     """The mean of a measure by weights: one for each set, in the order of `names`.
 
     `folds` is there for one set only: weights chosen on four fifths of the questions, measured on the last.
+    `alone` is the mean of each channel by itself, for each set.
     """
 
     channels: Sequence[str]
@@ -49,6 +50,7 @@ class Tuned:
     names: Sequence[str]
     means: Mapping[Weights, Sequence[float]]
     folds: Sequence[Fold] = ()
+    alone: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def best(self) -> Weights:
@@ -101,12 +103,19 @@ def tune(
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     tried = {given: {**fusion.weights, **dict(zip(tuned, given, strict=True))} for given in grid}
     values: list[Mapping[Weights, Mapping[str, float]]] = []
+    alone: dict[str, list[float]] = {}
     for asked in sets:
         searched = search_all(channels, asked, depth_of(fusion, measure), threads)
         values.append(_values(searched, fusion, measure, tried))
+        for name in fusion.weights:
+            alone.setdefault(name, []).append(_of_run(searched, searched.runs[name], measure))
     means = {weights: [fmean(own[weights].values()) for own in values] for weights in grid}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
-    return Tuned(tuned, measure, [one.name for one in sets], means, folds)
+    return Tuned(tuned, measure, [one.name for one in sets], means, folds, alone)
+
+
+def _of_run(searched: Searched, run: Run, measure: str) -> float:
+    return fmean(searched.measured("", run, [measure]).per_query[measure].values())
 
 
 def _values(
@@ -143,6 +152,8 @@ def tune_table(tuned: Tuned) -> Table:
     """One row for each α of the first channel that is tuned, with the best weights of the others.
 
     Of one set, the folds and the cross-validated figure stand below; of several, their means beside them.
+    Then each channel alone. The note says when the best weight is the least or the largest that was tried,
+    so that another may be better, and when a channel alone is better than the best fusion.
     """
     several = len(tuned.names) > 1
     named = [f"{name} {tuned.measure}" for name in tuned.names] if several else [tuned.measure]
@@ -159,13 +170,31 @@ def tune_table(tuned: Tuned) -> Table:
         means: list[Cell] = [100 * mean for mean in tuned.means[row]]
         if several:
             means.append(100 * fmean(tuned.means[row]))
-        rows.append([*_shown(row), *means, "best" if row == best else ""])
+        rows.append([*_shown(row), *means, _remark(tuned) if row == best else ""])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
         rows.append([*_shown(fold.weights), 100 * fold.mean, note])
     if tuned.folds:
         rows.append([*[""] * len(tuned.channels), 100 * tuned.cross_validated, "cross-validated"])
+    for name, own in tuned.alone.items():
+        means = [100 * mean for mean in own]
+        means += [100 * fmean(own)] if several else []
+        note = f"{name} alone"
+        if fmean(own) > fmean(tuned.means[best]):
+            note += ": better than the best fusion"
+        rows.append([*[""] * len(tuned.channels), *means, note])
     return Table(header, rows, digits=2)
+
+
+def _remark(tuned: Tuned) -> str:
+    """What is said of the best weights."""
+    tried = [sorted(set(own)) for own in zip(*tuned.means, strict=True)]
+    ends = [
+        f"{name}: the {'least' if weight == own[0] else 'largest'} that was tried"
+        for name, weight, own in zip(tuned.channels, tuned.best, tried, strict=True)
+        if len(own) > 1 and weight in (own[0], own[-1])
+    ]
+    return f"best ({'; '.join(ends)})" if ends else "best"
 
 
 def _shown(weights: Weights) -> list[Cell]:

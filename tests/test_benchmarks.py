@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -55,3 +59,65 @@ def test_rankings_of_parts_are_those_of_the_whole(open_domain, tmp_path: Path) -
     assert rankings.parts["3"] == {"passages": 150, "seconds": 1.5}
     with pytest.raises(SystemExit, match=r"sparta\.json\.gz: expected .*'other'.*found model m"):
         open_domain.Rankings(path, {"model": "other"})
+
+
+FACTS = {
+    "Google": "Google was founded by Larry Page and Sergey Brin in 1998.",
+    "Yellowstone": "Yellowstone National Park lies in Wyoming, Montana and Idaho.",
+    "Mercury": "Mercury is the smallest planet of the solar system.",
+    "Hamlet": "Hamlet is a tragedy that William Shakespeare wrote.",
+    "Nile": "The Nile flows north through Egypt into the Mediterranean Sea.",
+    "Tea": "Tea is a drink made from the leaves of Camellia sinensis.",
+}
+ASKED = {
+    "who founded google": "Larry Page",
+    "which planet is the smallest": "Mercury",
+    "who wrote hamlet": "Shakespeare",
+    "where is yellowstone park": "Wyoming",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_open_domain_questions_in_parts(tmp_path: Path) -> None:
+    """As the script's own help has it: what is missing is done, in as many runs as it takes."""
+    with gzip.open(tmp_path / "corpus.jsonl.gz", "wt", encoding="utf-8") as lines:
+        for i, (title, text) in enumerate(FACTS.items()):
+            lines.write(json.dumps({"_id": str(i), "title": title, "text": text}) + "\n")
+    questions = [f"{question}\t{[answer]!r}\n" for question, answer in ASKED.items()]
+    (tmp_path / "tune.tsv").write_text("".join(questions[:3]))
+    (tmp_path / "test.tsv").write_text("".join(questions[1:]))
+    (tmp_path / "curated.tsv").write_text(
+        json.dumps({"question": "who founded google", "answer": ["La(rr|r)y Pa?ge"]}) + "\n"
+    )
+
+    def run(*options: object) -> subprocess.CompletedProcess[str]:
+        command = [
+            *(
+                sys.executable,
+                ROOT / "benchmarks" / "open_domain.py",
+                "--corpus",
+                tmp_path / "corpus.jsonl.gz",
+            ),
+            *("--tune", tmp_path / "tune.tsv", "--test", tmp_path / "test.tsv"),
+            *("--regex", tmp_path / "curated.tsv", "--work", tmp_path / "work", "--parts", "2"),
+            *("--rankings", tmp_path / "rankings", *options),
+        ]
+        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=600)
+
+    begun = run("--minutes", 0)
+    assert begun.returncode == 3, begun.stderr
+    assert not (tmp_path / "rankings").exists()
+    one = run("--channels", "dense")
+    assert one.returncode == 0, one.stderr
+    assert (tmp_path / "rankings" / "dense.json.gz").exists()
+    assert "sparta" not in one.stdout
+    both = run()
+    assert both.returncode == 0, both.stderr
+    assert "dense index" not in both.stderr, "what was encoded is not encoded again"
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in both.stdout.splitlines() if "|" in line
+    ]
+    for channel in ("bm25", "sparta", "dense", "sparta + "):
+        assert any(channel in row[0] or channel in " ".join(row) for row in rows), (channel, both.stdout)
+    assert "tune.tsv: 3 questions" in both.stdout or "tune: 3 questions" in both.stdout

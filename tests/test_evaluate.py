@@ -130,7 +130,9 @@ def test_significance_is_scipys_with_holms_correction():
     found = p_values(evaluation("b", base), [evaluation("o", o) for o in others], "RR")
     assert found == pytest.approx(holm(raw))
     same, moved = evaluation("s", base), evaluation("m", [v + 1 for v in base])
-    assert p_values(evaluation("b", base), [same, moved], "RR") == [1.0, 0.0]
+    assert p_values(evaluation("b", base), [same, moved], "RR") == [1.0, 2 * 2**-39]
+    few = evaluation("b", [0.5, 0.5]), [evaluation("o", [1.0, 1.0])]
+    assert p_values(*few, "RR") == [0.5], "two questions out of two are no proof"
     assert p_values(evaluation("b", [0.5]), [evaluation("o", [0.7])], "RR") == [1.0]
 
 
@@ -182,6 +184,16 @@ def test_mrqa_becomes_reqa(tmp_path):
     path.write_text("".join(json.dumps(line) + "\n" for line in MRQA))
     found = open_test_set(path, tmp_path / "..")
     assert found.qrels == {"q1": {"0-0": 1, "0-2": 1}}
+
+
+def test_a_context_that_comes_again_is_one(tmp_path):
+    """MRQA's files often have a line for each question; a copy of a sentence would be wrong for no reason."""
+    path = tmp_path / "dev.jsonl"
+    again = json.loads(json.dumps(MRQA[1]).replace('"q1"', '"q2"'))
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*MRQA, again]))
+    found = open_test_set(path, tmp_path)
+    assert found.qrels == {q: {"0-0": 1, "0-2": 1} for q in ("q1", "q2")}
+    assert [record["id"] for record in corpus_of(found.corpus)] == ["0-0", "0-1", "0-2"]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +252,20 @@ def test_incomplete_beir_folders(beir, tmp_path):
     (beir / "queries.jsonl").unlink()
     with pytest.raises(InputError, match=r"no queries\.jsonl"):
         open_test_set(beir, tmp_path)
+
+
+def test_judgments_of_questions_that_are_not_asked(beir, tmp_path):
+    """They would count as questions that nothing was found for."""
+    with (beir / "qrels" / "test.tsv").open("a") as lines:
+        lines.write("9\tmoon\t1\n")
+    assert open_test_set(beir, tmp_path).qrels.keys() == {"1", "2"}
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_the_work(beir, tmp_path):
+    for place, words in (("none/x.png", "none: expected a folder"), ("x.docx", "PNG, SVG or PDF")):
+        result = run_cli("eval", beir, "--model", tmp_path / "no-model", "--plot", tmp_path / place)
+        assert result.exit_code == 2
+        assert words in result.stderr
 
 
 def run_cli(*arguments: object) -> Any:

@@ -95,8 +95,33 @@ def test_the_mean_over_the_sets_decides() -> None:
     assert chosen(Fusion.with_alpha("sparta", 9.0), found).weights == {"sparta": 1.0, "bm25": best}
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
-    assert [row[3] for row in table.rows] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
-    assert [row[0] for row in table.rows if row[-1] == "best"] == [f"{best:.1f}"]
+    assert [row[3] for row in table.rows[:16]] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
+    assert [row[0] for row in table.rows if row[-1].startswith("best")] == [f"{best:.1f}"]
+    alone = {name: [] for name in ("sparta", "bm25")}
+    for asked, own in ((one, runs), (two, others)):
+        for name in alone:
+            alone[name].append(100 * fmean(slow(asked, own, {name: 1.0}).values()))
+    for row, (name, own) in zip(table.rows[-2:], alone.items(), strict=True):
+        assert list(row[1:-1]) == pytest.approx([*own, fmean(own)])
+        better = fmean(own) > 100 * max(means.values())
+        assert row[-1] == f"{name} alone" + (": better than the best fusion" if better else "")
+
+
+def test_what_is_said_of_the_best_weight() -> None:
+    """At the end of what was tried, another may be better; and so may one channel alone."""
+
+    def notes(values: dict[float, float], alone: float) -> list[str]:
+        means = {(alpha,): [value] for alpha, value in values.items()}
+        table = tune_table(Tuned(["bm25"], "RR", ["x"], means, alone={"dense": [alone]}))
+        return [str(row[-1]) for row in table.rows]
+
+    assert notes({0.5: 0.1, 1.0: 0.3, 2.0: 0.2}, 0.3) == ["", "best", "", "dense alone"]
+    assert notes({0.5: 0.4, 1.0: 0.3}, 0.5) == [
+        "best (bm25: the least that was tried)",
+        "",
+        "dense alone: better than the best fusion",
+    ]
+    assert notes({0.5: 0.2, 1.0: 0.3}, 0.1)[1] == "best (bm25: the largest that was tried)"
 
 
 def test_cross_validation_by_hand() -> None:
@@ -139,11 +164,11 @@ def test_one_set_is_cross_validated() -> None:
         values += fold.values.values()
     assert len(values) == 50
     rows = tune_table(found).rows
-    assert [row[-1] for row in rows[16:]] == [
+    assert [row[-1] for row in rows[16:22]] == [
         *(f"fold {i} of 5: chosen on the others" for i in range(1, 6)),
         "cross-validated",
     ]
-    assert rows[-1][1] == pytest.approx(100 * fmean(values))
+    assert rows[21][1] == pytest.approx(100 * fmean(values))
 
 
 def test_as_deep_as_is_measured() -> None:
@@ -218,8 +243,10 @@ def test_the_rows_of_a_comparison() -> None:
     best = max(runs, key=lambda name: rows[name]["RR"])
     for name, row in rows.items():
         assert (row["p (RR)"] == "") == (name == best)
-        assert not row["p (RR)"] or row["p (RR)"].endswith("*") == (float(row["p (RR)"].strip("*")) < 0.05)
-    assert any(row["p (RR)"].endswith("*") for row in rows.values())
+        shown = row["p (RR)"]
+        way = "↑" if row["RR"] > rows[best]["RR"] else "↓"
+        assert not shown or shown[5:] == ("*" + way if float(shown[:5]) < 0.05 else "")
+    assert any("*" in row["p (RR)"] for row in rows.values())
     assert all(row["ms a question"] > 0 for row in rows.values())
 
 
