@@ -91,6 +91,20 @@ class InputLayout:
             left, right = equal_windows(start, after, room - len(answer))
         return [self._frame(first, title, ids[start - left : start], answer, ids[end : end + right], last)]
 
+    def first_window_holds(self, passage: Passage, tokenizer: Tokenizer) -> int:
+        """Return how many characters of a text without context its first window shows."""
+        title, before, room = passage.title if self.use_title else "", "", self.max_length - 2
+        if title and self.share_context:
+            room -= len(self._title(passage, tokenizer)[: self.max_length // 4])
+        elif title and self.separate_title:
+            room -= len(_wordpieces(tokenizer, title).ids) + 1
+        elif title:
+            before = f"{title} "
+        offsets = tokenizer.encode(before + passage.text, add_special_tokens=False).offsets
+        if len(offsets) <= room:
+            return len(passage.text)
+        return max(0, offsets[room - 1][1] - len(before)) if room > 0 else 0
+
     def _title(self, passage: Passage, tokenizer: Tokenizer) -> list[int]:
         return _wordpieces(tokenizer, passage.title).ids if self.use_title and passage.title else []
 

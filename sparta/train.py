@@ -240,8 +240,6 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     ) -> None:
         super().__init__(model, [model.encoder], model.query_tokenizer(), sets, config, folder, teacher)
         self.config = config
-        longest = min(config.max_tokens, model.config.layout.max_length)
-        self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))

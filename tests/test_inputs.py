@@ -163,3 +163,20 @@ def test_a_context_and_a_title_are_read_once_for_all_answers_in_them() -> None:
         passage = Passage("", context[start : start + 10], "Moon", context, start, start + 10)
         layout.windows(passage, tokenizer)
     assert sorted(tokenizer.read) == ["", "Moon", context]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("title", ["", "Moon", "the moon of the sea " * 4])
+def test_the_first_window_shows_so_many_characters(
+    layout: InputLayout, title: str, tiny_tokenizer: Tokenizer
+) -> None:
+    """The wordpieces of these characters end the window, and those of one word more do not fit."""
+    words = ["one", "two", "three", "four", "five", "king"]
+    for n in (1, 3, 14, 15, 40, 90):
+        text = " ".join(words[i % 6] for i in range(n))
+        [window, *others] = layout.windows(Passage("", text, title), tiny_tokenizer)
+        shown = layout.first_window_holds(Passage("", text, title), tiny_tokenizer)
+        ids = tiny_tokenizer.encode(text[:shown], add_special_tokens=False).ids
+        assert window.ids[len(window.ids) - 1 - len(ids) : -1] == ids
+        assert (shown == len(text)) == (not others)
+        assert not others or len(window.ids) == layout.max_length
