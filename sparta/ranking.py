@@ -28,7 +28,7 @@ from sparta.neural.trainer import (
     use_fast_attention,
 )
 from sparta.ranks import RECIPROCAL, Figure, figure_named, reciprocal_rank
-from sparta.teachers import Teacher
+from sparta.teachers import Teacher, weights_of
 from sparta.tokenize import QueryTokenizer
 from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
 
@@ -171,6 +171,7 @@ class RankingTraining[M: nn.Module, A]:
                 "processes": process_group()[1],
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
                 "teacher": self.teacher.name if self.teacher else None,
+                "teacher_weights": weights_of(self.teacher),
             },
             self.memory,
             validate_first=self.further,
