@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -156,9 +157,15 @@ def name_and_weight(given: str, what: str) -> tuple[str, float]:
     """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
     name, _, weight = given.partition("=")
     try:
-        return name, float(weight) if weight else 1.0
+        factor = float(weight) if weight else 1.0
     except ValueError:
-        raise InputError(f"expected {what}=WEIGHT with a number, found {given!r}") from None
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise InputError(
+            f"expected {what}=WEIGHT with a number above 0, found {given!r}",
+            remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
+        )
+    return name, factor
 
 
 def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:

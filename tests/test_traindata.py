@@ -261,6 +261,11 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
         (b'{"positive": "q"}', "missing question"),
         (b'{"question": 3, "positive": "p"}', "expected a string as question, found a number"),
         (b'{"question": "q", "positive": " "}', "expected a positive, found an empty one"),
+        (
+            b'{"question": "q", "positive": "p", "negative": 5}',
+            "to be a text or a list .* found int",
+        ),
+        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of texts, found dict"),
         (b'{"question": "\xff", "positive": "p"}', "invalid UTF-8"),
     ],
 )
@@ -290,6 +295,10 @@ def test_bad_files(tmp_path, pairs_file):
         open_set(str(pairs_file), "pairs", 81)
     with pytest.raises(InputError, match="expected FILE=WEIGHT with a number"):
         open_set(f"{pairs_file}=much", "pairs", 2)
+    for weight in ("0", "-1", "nan", "inf", "1e999"):
+        with pytest.raises(InputError, match=f"a number above 0, found '.*={weight}'") as caught:
+            open_set(f"{pairs_file}={weight}", "pairs", 2)
+        assert "=0.5" in caught.value.remedy
     assert open_set(f"{pairs_file}=0.25", "pairs", 2).weight == 0.25
 
 

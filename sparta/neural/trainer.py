@@ -377,5 +377,5 @@ def _step_of(line: str) -> float:
 
 def _seed(seed: int) -> None:
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)  # a process's own seed may be one higher than NumPy takes
     torch.manual_seed(seed)
