@@ -130,8 +130,9 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
             else:
                 record = _parsed_without_vector(line, begin, end)
             ids.append(identifier(record))
-            texts.append(string_field(record, "contents", "text", of="the text"))
-        raws.append(_stored(record, ids[-1], texts[-1]))
+            stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
+        raws.append(json.dumps(stored, ensure_ascii=False))
+        texts.append(searched_text(stored))
     _refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
     if plainer:
         read = reader.read([plainer.get(number, line) for number, (_, line) in enumerate(lines)])
@@ -216,6 +217,6 @@ def _vector(record: dict[str, Any]) -> dict[str, int]:
     return vector
 
 
-def _stored(record: dict[str, Any], passage_id: str, text: str) -> str:
+def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
-    return json.dumps({"id": passage_id, "contents": text, **extra}, ensure_ascii=False)
+    return {"id": passage_id, "contents": text, **extra}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
+from sparta.shards import searched_text
 from sparta.vectors import JsonVectors
 
 pytestmark = pytest.mark.jvm
@@ -141,6 +142,21 @@ def test_minus_nought_and_a_repeated_term(tmp_path):
     path = tmp_path / "vectors.jsonl"
     path.write_text('{"id": "a", "contents": "", "vector": {"moon": -0, "sun": 3, "star": 1, "sun": 2}}')
     assert read(path)[0][2] == {"sun": 2, "star": 1}
+
+
+def test_bm25_reads_a_title_that_is_a_text(tmp_path):
+    """As of a passage from a corpus, and as an export writes it."""
+    path = tmp_path / "vectors.jsonl"
+    lines = [
+        {"id": "a", "contents": "the sun", "vector": {"moon": 1}, "title": "Sun"},
+        {"id": "b", "text": "the moon", "vector": {"moon": 1}, "title": None},
+        {"id": "c", "contents": "the sea", "vector": {"moon": 1}, "title": 5},
+        {"id": "d", "contents": "", "vector": {"moon": 1}},
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    [batch] = JsonVectors(path)
+    assert batch.texts == ["Sun the sun", "the moon", "the sea", ""]
+    assert batch.texts == [searched_text(json.loads(record)) for record in batch.records]
 
 
 def test_a_batch_ends_by_bytes_too(tmp_path, monkeypatch):
