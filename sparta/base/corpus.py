@@ -154,10 +154,18 @@ class CorpusReader:
             bad = _duplicate(outcome, repeated[outcome.where]) if isinstance(outcome, Passage) else outcome
             if not isinstance(bad, BadRecordError):
                 raise bad
-            if self._must_stop(bad):
-                bad.remedy += _OR_SKIP
-                raise bad
-            self.counts.skip(bad)
+            self._leave_out(bad)
+
+    def take_back(self, bad: BadRecordError) -> None:
+        """Leave out the passage that was yielded last, for a reason that its user knows: skip it, or stop."""
+        self.counts.used -= 1
+        self._leave_out(bad)
+
+    def _leave_out(self, bad: BadRecordError) -> None:
+        if self._must_stop(bad):
+            bad.remedy += _OR_SKIP
+            raise bad
+        self.counts.skip(bad)
 
     def _must_stop(self, outcome: _Outcome) -> bool:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
