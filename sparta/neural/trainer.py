@@ -126,6 +126,7 @@ class Trainer:
         if resume and (self.folder / "state.pt").exists():
             if not self._load():
                 self._validate()
+                self._save()
             return
         if not self.rank:
             (self.folder / "log.jsonl").unlink(missing_ok=True)
