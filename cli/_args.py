@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli._numbers import Finite
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import unreadable
 
@@ -163,7 +164,7 @@ unit_options = options(
         help="What is found: passages, or each sentence with its passage as context.",
     ),
     click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of a passage."),
-    click.option("--min-weight", type=click.FloatRange(0), default=0.0, help="Drop terms below this weight."),
+    click.option("--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."),
     click.option("--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."),
 )
 

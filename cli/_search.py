@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cli._args import Text, counted, dumps, file_type, index_option, options
+from cli._numbers import HIGHEST_COUNT
 from sparta.base.errors import InputError
 
 _QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
@@ -18,7 +19,13 @@ _QUESTIONS_AT_ONCE = 500  # bounds the memory that results take
 search_options = options(
     click.argument("query", required=False, type=Text()),
     index_option,
-    click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many passages."),
+    click.option(
+        "-k",
+        type=click.IntRange(1, HIGHEST_COUNT),
+        default=10,
+        show_default=True,
+        help="How many passages.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each hit."),
     click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL."),
     click.option("--output", type=file_type, help="With --queries: the TREC run to write."),

@@ -27,6 +27,7 @@ from cli._args import (
     write_options,
 )
 from cli._eval import eval_command
+from cli._numbers import Finite
 from cli._search import check_search, search_many, search_options, show_hit
 from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
 from sparta.base.errors import InputError
@@ -460,7 +461,7 @@ def export(index: Path | None, form: str, output: Path) -> None:
 @data_options
 @length_options(learning_rate=1.5e-4)
 @click.option(
-    "--pressure", type=float, default=0.001, show_default=True, help="Weight of the vocabulary penalty."
+    "--pressure", type=Finite(), default=0.001, show_default=True, help="Weight of the vocabulary penalty."
 )
 @click.option(
     "--terms",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli._args import Decorator, folder_type, options
+from cli._numbers import HIGHEST_SEED, Finite
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def length_options(learning_rate: float) -> Decorator:
         ),
         click.option(
             "--learning-rate",
-            type=click.FloatRange(0, min_open=True),
+            type=Finite(0, min_open=True),
             default=learning_rate,
             show_default=True,
             help="Highest learning rate.",
@@ -90,7 +91,13 @@ loop_options = options(
         show_default=True,
         help="Steps between validations.",
     ),
-    click.option("--seed", type=int, default=13, show_default=True, help="Seed of everything random."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, HIGHEST_SEED),
+        default=13,
+        show_default=True,
+        help="Seed of everything random.",
+    ),
     click.option(
         "--teacher",
         "teachers",

@@ -16,6 +16,7 @@ from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.lucene import ImpactSearcher
+from sparta.shards import stored_title
 
 BLOCK = 4096
 _SENTENCES_AT_ONCE = 32
@@ -134,4 +135,4 @@ def _passage(record: dict[str, Any], contexts: dict[str, str]) -> Passage:
     start, end = record.get("start"), record.get("end")
     if not context or not isinstance(start, int) or context[start:end] != text:
         context, start, end = "", 0, 0
-    return Passage(str(record["id"]), text, str(record.get("title", "")), context, start, int(end or 0))
+    return Passage(str(record["id"]), text, stored_title(record), context, start, int(end or 0))

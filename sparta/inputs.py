@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
 
 from tokenizers import Tokenizer
 
@@ -10,6 +13,8 @@ from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 
 CONTEXT, ANSWER = 0, 1
+READ_AT_ONCE = 8
+"""How many contexts and titles stay tokenized: a few, as those that share one come in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +76,53 @@ class InputLayout:
     def windows(self, passage: Passage, tokenizer: Tokenizer) -> list[EncoderInput]:
         """Return the inputs for one passage: one, or several when the answer itself is too long."""
         title = self._title(passage, tokenizer) if self.share_context else []
-        before, answer, after = self._parts(passage, tokenizer)
+        ids, start, end = self._parts(passage, tokenizer)
         first, last = special_frame(tokenizer)
         title = title[: self.max_length // 4]
         room = self.max_length - 2 - len(title)
+        answer, after = ids[start:end], len(ids) - end
         if len(answer) > room:
             step = max(1, room - self.overlap)
             starts = range(0, len(answer) - self.overlap, step)
             return [self._frame(first, title, [], answer[s : s + room], [], last) for s in starts]
         if self.share_context:
-            left, right = fixed_window(len(before), len(answer), len(after), room)
+            left, right = fixed_window(start, len(answer), after, room)
         else:
-            left, right = equal_windows(len(before), len(after), room - len(answer))
-        return [self._frame(first, title, before[len(before) - left :], answer, after[:right], last)]
+            left, right = equal_windows(start, after, room - len(answer))
+        return [self._frame(first, title, ids[start - left : start], answer, ids[end : end + right], last)]
+
+    def first_window_holds(self, passage: Passage, tokenizer: Tokenizer) -> int:
+        """Return how many characters of a text without context its first window shows."""
+        title, before, room = passage.title if self.use_title else "", "", self.max_length - 2
+        if title and self.share_context:
+            room -= len(self._title(passage, tokenizer)[: self.max_length // 4])
+        elif title and self.separate_title:
+            room -= len(_wordpieces(tokenizer, title).ids) + 1
+        elif title:
+            before = f"{title} "
+        offsets = tokenizer.encode(before + passage.text, add_special_tokens=False).offsets
+        if len(offsets) <= room:
+            return len(passage.text)
+        return max(0, offsets[room - 1][1] - len(before)) if room > 0 else 0
 
     def _title(self, passage: Passage, tokenizer: Tokenizer) -> list[int]:
-        if not (self.use_title and passage.title):
-            return []
-        ids: list[int] = tokenizer.encode(passage.title, add_special_tokens=False).ids
-        return ids
+        return _wordpieces(tokenizer, passage.title).ids if self.use_title and passage.title else []
 
-    def _parts(self, passage: Passage, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
-        """Wordpieces before, of and after the answer; a shared context keeps the title apart."""
+    def _parts(self, passage: Passage, tokenizer: Tokenizer) -> tuple[list[int], int, int]:
+        """Wordpieces, and from where to where the answer's stand; a shared context keeps the title apart."""
         title = f"{passage.title} " if self.use_title and passage.title and not self.share_context else ""
         if title and self.separate_title and not (self.use_context and passage.context):
-            own = tokenizer.encode(passage.title, add_special_tokens=False).ids
-            text = tokenizer.encode(passage.text, add_special_tokens=False).ids
-            return [], [*own, special_frame(tokenizer)[1], *text], []
-        if not (self.use_context and passage.context):
-            return [], tokenizer.encode(title + passage.text, add_special_tokens=False).ids, []
-        start, end = len(title) + passage.start, len(title) + passage.end
-        encoded = tokenizer.encode(title + passage.context, add_special_tokens=False)
-        inside = [i for i, (a, b) in enumerate(encoded.offsets) if a < end and b > start]
-        if not inside:
-            return [], tokenizer.encode(passage.text, add_special_tokens=False).ids, []
-        ids = encoded.ids
-        return ids[: inside[0]], ids[inside[0] : inside[-1] + 1], ids[inside[-1] + 1 :]
+            own = _wordpieces(tokenizer, passage.title).ids
+            ids = [*own, special_frame(tokenizer)[1], *_ids(tokenizer, passage.text)]
+            return ids, 0, len(ids)
+        if self.use_context and passage.context:
+            pieces = _wordpieces(tokenizer, title + passage.context)
+            begin, end = pieces.between(len(title) + passage.start, len(title) + passage.end)
+            if begin < end:
+                return pieces.ids, begin, end
+            title = ""
+        ids = _ids(tokenizer, title + passage.text)
+        return ids, 0, len(ids)
 
     def _frame(
         self, first: int, title: list[int], before: list[int], answer: list[int], after: list[int], last: int
@@ -120,6 +136,42 @@ class InputLayout:
         return EncoderInput(ids, segments, 1, len(ids) - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wordpieces:
+    """A text as wordpieces, with the characters at which each begins and ends; shared, so never changed.
+
+    `ordered` says that neither goes back from one wordpiece to the next, as it is of every usual tokenizer.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+    ordered: bool
+
+    def between(self, start: int, end: int) -> tuple[int, int]:
+        """Return from where to where the wordpieces stand that reach into these characters; (0, 0): none."""
+        if self.ordered:
+            first, after = bisect_right(self.ends, start), bisect_left(self.starts, end)
+            return (first, after) if first < after else (0, 0)
+        places = enumerate(zip(self.starts, self.ends, strict=True))
+        inside = [i for i, (a, b) in places if a < end and b > start]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+
+@lru_cache(maxsize=READ_AT_ONCE)
+def _wordpieces(tokenizer: Tokenizer, text: str) -> _Wordpieces:
+    """Tokenize what neighbours share; else each sentence of a long passage would cost the whole passage."""
+    encoded = tokenizer.encode(text, add_special_tokens=False)
+    starts, ends = [a for a, _ in encoded.offsets], [b for _, b in encoded.offsets]
+    ordered = all(a <= b for places in (starts, ends) for a, b in pairwise(places))
+    return _Wordpieces(encoded.ids, starts, ends, ordered)
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
 def fixed_window(before: int, answer: int, after: int, room: int) -> tuple[int, int]:
     """How much context is seen on either side when a context is cut alike for all answers in it.
 
@@ -128,10 +180,10 @@ def fixed_window(before: int, answer: int, after: int, room: int) -> tuple[int, 
     """
     total, step = before + answer + after, max(1, room // 2)
     last = max(0, -(-(total - room) // step))
-    windows = [(i * step, min(i * step + room, total)) for i in range(last + 1)]
-    held = [(a, b) for a, b in windows if a <= before and before + answer <= b]
-    if not held:
+    lowest, highest = max(0, -(-(before + answer - room) // step)), min(last, before // step)
+    if lowest > highest:
         return equal_windows(before, after, room - answer)
+    held = [(i * step, min(i * step + room, total)) for i in range(lowest, highest + 1)]
     start, end = max(held, key=lambda w: min(before - w[0], w[1] - before - answer))
     return before - start, end - before - answer
 
@@ -142,6 +194,7 @@ def equal_windows(before: int, after: int, room: int) -> tuple[int, int]:
     return left, min(after, room - left)
 
 
+@lru_cache(maxsize=READ_AT_ONCE)
 def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
     """Return the ids that open and close an input ([CLS] and [SEP] for BERT)."""
     ids = tokenizer.encode("", add_special_tokens=True).ids

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
+from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.documents import fit_quantizer, with_quantizer
 from sparta.foreign import load_beir_sparta, load_sparse_encoder
@@ -46,6 +48,12 @@ def _load(folder: Path) -> SparseEncoder:
     config = read_json(folder / "config.json")
     if "sparta" in config:
         return SpartaModel.load(folder)
+    if "dense" in config:
+        raise ModelError(
+            "expected a model that writes terms, found a dense one, which makes vectors",
+            where=str(folder),
+            remedy=f"give it to dense index --model {shlex.quote(str(folder))}, or name a SPARTA model here",
+        )
     logger.warning(
         "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder
     )

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sparta.base.errors import ModelError, folder_in_use
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.batches import Batch, make_batch
+from sparta.inputs import InputLayout
 from sparta.neural.trainer import (
     Trainer,
     TrainerConfig,
@@ -27,7 +28,7 @@ from sparta.neural.trainer import (
     use_fast_attention,
 )
 from sparta.ranks import RECIPROCAL, Figure, figure_named, reciprocal_rank
-from sparta.teachers import Teacher
+from sparta.teachers import Teacher, weights_of
 from sparta.tokenize import QueryTokenizer
 from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
 
@@ -100,11 +101,18 @@ class RankingTraining[M: nn.Module, A]:
         self.seed = config.trainer.seed
         self.memory: dict[str, float] = {}
         self._mined_at = 0
+        layout: InputLayout = cast("Any", model).config.layout
+        longest = min(config.max_tokens, layout.max_length)
+        self.layout = replace(layout, max_length=longest, overlap=0)
         set_dropout(model, config.dropout)
         for encoder in encoders:
             use_fast_attention(encoder)
-        sets, self.validation = hold_out(sets, config.held_out)
+        sets, self.validation = hold_out([s.only_read(self._read_of) for s in sets], config.held_out)
         self.sets = [self._mined(one) for one in sets] if config.mined else sets
+
+    def _read_of(self, paragraph: Paragraph) -> int:
+        """How many characters of a paragraph are read: what its first window holds."""
+        return self.layout.first_window_holds(paragraph.whole(), self.tokenizer.tokenizer)
 
     def _mined(self, one: ParagraphSet) -> ParagraphSet:
         texts = [f"{p.title} {p.text}" for p in one.paragraphs]
@@ -163,6 +171,7 @@ class RankingTraining[M: nn.Module, A]:
                 "processes": process_group()[1],
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
                 "teacher": self.teacher.name if self.teacher else None,
+                "teacher_weights": weights_of(self.teacher),
             },
             self.memory,
             validate_first=self.further,

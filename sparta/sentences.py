@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from sparta.base.corpus import BadRecordError, CorpusReader
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 
@@ -17,6 +18,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
 
     Sentence n of passage `p` is `p#n`, counted from 0; its context is the passage's text and its record names
     the passage. A record that already is an answer inside a context stays as it is.
+
+    :raises BadRecordError: an id ends like a sentence's; a reader that skips invalid records skips it.
     """
     if unit not in UNITS:
         raise InputError(f"expected a unit of {', '.join(UNITS)}, found {unit!r}")
@@ -26,16 +29,25 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     spans = sentence_splitter(language)
     for passage in passages:
         if _SENTENCE_ID.search(passage.passage_id):
-            raise InputError(
-                f"expected ids that do not end like a sentence's, found {passage.passage_id!r}",
-                where=passage.where,
-                remedy="give the record another id, or index passages",
-            )
+            bad = _like_a_sentence(passage)
+            if not isinstance(passages, CorpusReader):
+                raise bad
+            passages.take_back(bad)
+            continue
         if passage.context:
             yield passage
             continue
         for number, (start, end) in enumerate(spans(passage.text)):
             yield _sentence(passage, number, start, end)
+
+
+def _like_a_sentence(passage: Passage) -> BadRecordError:
+    return BadRecordError(
+        "invalid id",
+        f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
+        where=passage.where,
+        remedy="give the record another id, or index passages",
+    )
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[tuple[int, int]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,9 +68,15 @@ def stored_record(passage: Passage) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def searched_text(record: dict[str, Any]) -> str:
-    """What BM25 reads of a stored record: title and text."""
-    return f"{record.get('title', '')} {record['contents']}".strip()
+def searched_text(record: Mapping[str, Any]) -> str:
+    """What BM25 reads of a stored record, wherever it came from: title and text."""
+    return f"{stored_title(record)} {record['contents']}".strip()
+
+
+def stored_title(record: Mapping[str, Any]) -> str:
+    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
+    title = record.get("title")
+    return title if isinstance(title, str) else ""
 
 
 def passages_hash(records: Sequence[str]) -> str:

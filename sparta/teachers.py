@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse
 import torch
+from torch import nn
 from torch.nn import functional
 
 from sparta.base.records import Passage
@@ -69,6 +71,20 @@ class Mixture:
         """`(n_questions, n_candidates) float32`."""
         parts = [weight * _with_contexts(one, questions, candidates) for one, weight in self.teachers]
         return torch.stack(parts).sum(0) / self.temperature
+
+
+def weights_of(teacher: Teacher | None) -> list[str]:
+    """What teachers are, whatever their names: of each a hash of its weights; of BM25, which has none, ""."""
+    if teacher is None:
+        return []
+    if isinstance(teacher, Mixture):
+        return [own for one, _ in teacher.teachers for own in weights_of(one)]
+    digest = hashlib.sha256()
+    modules = [held for held in vars(teacher).values() if isinstance(held, nn.Module)]
+    for name, tensor in (item for module in modules for item in module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return [digest.hexdigest()[:16] if modules else ""]
 
 
 def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:

@@ -20,7 +20,7 @@ from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
 from sparta.locate import sparta_folder
 from sparta.model import SpartaModel
 from sparta.neural.encoding import pick_dtype
-from sparta.neural.trainer import TrainerConfig, TrainerState, process_group, training_device
+from sparta.neural.trainer import TrainerConfig, TrainerState, mean_of_all, process_group, training_device
 from sparta.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output, known_before
 from sparta.teachers import Teacher, TeacherOpener, open_teacher
@@ -240,8 +240,6 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
     ) -> None:
         super().__init__(model, [model.encoder], model.query_tokenizer(), sets, config, folder, teacher)
         self.config = config
-        longest = min(config.max_tokens, model.config.layout.max_length)
-        self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
@@ -327,10 +325,14 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
-        ramp = min(1.0, step / max(1, self.config.trainer.batches / 3)) ** 2
+        together = self.config.trainer.accumulate * process_group()[1]
+        first, part = step - step % together, step % together // process_group()[1]
+        ramp = min(1.0, first / max(1, self.config.trainer.batches / 3)) ** 2
         if self.further and self.config.terms:
             ramp = 1.0
-        loss = ranking + ramp * self._pressure(logs["paragraph_terms"], ramp) * penalty
+        if self.config.terms and part == 0:
+            self._move_pressure(mean_of_all(logs["paragraph_terms"], self.device), ramp)
+        loss = ranking + ramp * self._pressure() * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
@@ -379,19 +381,21 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
             logs["terms"] = float(counts[:n_sentences].mean())
         return total, logs
 
-    def _pressure(self, terms: float, ramp: float) -> float:
-        """Return the weight of the penalty; with a target, a little more or less than at the step before.
+    def _pressure(self) -> float:
+        """Return the weight of the penalty."""
+        return math.exp(self.memory["log_pressure"]) if self.config.terms else self.config.pressure
 
-        While the penalty is still being raised it gets no heavier: there are too many terms at first anyway.
+    def _move_pressure(self, terms: float, ramp: float) -> None:
+        """Make the penalty a little heavier or lighter than at the step before, for all processes alike.
+
+        `terms` are those of the step's first batches. While the penalty is still being raised it gets no
+        heavier: there are too many terms at first anyway.
         """
-        if self.config.terms is None:
-            return self.config.pressure
-        error = math.log(max(terms, 1.0) / self.config.terms)
+        error = math.log(max(terms, 1.0) / (self.config.terms or 1))
         if ramp < 1:
             error = min(error, 0.0)
         moved = self.memory["log_pressure"] + CONTROL * min(1.0, max(-1.0, error))
         self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
-        return math.exp(self.memory["log_pressure"])
 
     def _read(self, candidates: Sequence[Passage]) -> Read:
         """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from sparta.sentences import sentence_splitter
 from sparta.tokenize import QueryTokenizer
 from sparta.trainfiles import LONGEST_CHARACTERS, form_of, read_records
 
+logger = logging.getLogger(__name__)
+
 Span = tuple[int, int]
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 LAYOUTS = ("pairs", "articles", "passages")
@@ -33,13 +37,23 @@ NEIGHBOURS = 3
 class Paragraph:
     """A text, the spans of its sentences (those that are candidates), and questions with their sentence.
 
-    A question whose answer is the whole text has sentence -1.
+    A question whose answer is the whole text has sentence -1. `places` says where in the text the answer to
+    each question begins, in characters; without any, at the beginning.
     """
 
     text: str
     title: str = ""
     sentences: tuple[Span, ...] = ()
     questions: tuple[tuple[str, int], ...] = ()
+    places: tuple[int, ...] = field(default=(), repr=False)  # not in a set's fingerprint, nor in older ones
+
+    def read_to(self, end: int) -> Paragraph:
+        """Return the paragraph without questions whose answer does not begin before this character."""
+        if not self.places:
+            return self
+        read = [i for i, place in enumerate(self.places) if place < end]
+        questions = tuple(self.questions[i] for i in read)
+        return replace(self, questions=questions, places=tuple(self.places[i] for i in read))
 
     def whole(self) -> Passage:
         """Return the paragraph as a candidate."""
@@ -81,6 +95,35 @@ class ParagraphSet:
         """How many questions all paragraphs have."""
         return sum(len(p.questions) for p in self.paragraphs)
 
+    def only_read(self, read: Callable[[Paragraph], int]) -> ParagraphSet:
+        """Return the set without questions whose answer stands beyond what is read of their text.
+
+        :param read: how many characters of a text are read.
+        :raises InputError: no question is left.
+
+        A text without any question left goes too, with the negatives that stand behind it.
+        """
+        kept: list[Paragraph] = []
+        following = True
+        for paragraph in self.paragraphs:
+            if paragraph.questions:
+                if any(paragraph.places):  # the beginning of a text is read
+                    paragraph = paragraph.read_to(read(paragraph))
+                following = bool(paragraph.questions)
+            if following:
+                kept.append(paragraph)
+        left = replace(self, paragraphs=tuple(kept))
+        if left.n_questions < self.n_questions:
+            _tell_left_out(self.name, self.n_questions - left.n_questions, self.n_questions)
+            if not left.n_questions:
+                raise InputError(
+                    "expected answers in what is read of their texts, found all of them beyond it",
+                    where=self.name,
+                    remedy="give shorter texts, or name the file with --pairs",
+                )
+            return replace(left, near=())  # its numbers were those of all paragraphs
+        return self
+
     def draw(self, rng: random.Random) -> list[Paragraph]:
         """Return the paragraphs of one batch: groups of near ones, from random places."""
         chosen: dict[int, None] = {}
@@ -106,13 +149,23 @@ class ParagraphSet:
         return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
 
 
+def _tell_left_out(name: str, n: int, of: int) -> None:
+    logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
+
+
 def name_and_weight(given: str, what: str) -> tuple[str, float]:
     """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
     name, _, weight = given.partition("=")
     try:
-        return name, float(weight) if weight else 1.0
+        factor = float(weight) if weight else 1.0
     except ValueError:
-        raise InputError(f"expected {what}=WEIGHT with a number, found {given!r}") from None
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise InputError(
+            f"expected {what}=WEIGHT with a number above 0, found {given!r}",
+            remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
+        )
+    return name, factor
 
 
 def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
@@ -147,11 +200,11 @@ def read_paragraphs(
     form = form_of(path)
     if form in ("squad", "mrqa"):
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
-        yield from _asked_texts(texts, layout, longest)
+        yield from _whole_texts(texts, path) if layout == "passages" else _asked_texts(texts, longest)
         return
     records = read_records(path, form)
     if layout == "passages" or form in ("dpr", "beir"):
-        yield from _passages(records)
+        yield from _passages(records, path)
         return
     spans = sentence_splitter("en")
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
@@ -173,24 +226,41 @@ def read_paragraphs(
     yield from _alone(alone, longest if layout == "articles" else 0)
 
 
-def _asked_texts(texts: Iterable[AskedText], layout: str, longest: int) -> Iterator[Paragraph]:
+def _asked_texts(texts: Iterable[AskedText], longest: int) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
     spans = sentence_splitter("en")
     for one in texts:
-        asked = [(question, begins) for _, question, begins in one.questions if question and begins]
-        if layout == "passages":
-            if any(min(begins) < LONGEST_CHARACTERS for _, begins in asked):
-                read = [q for q, begins in asked if min(begins) < LONGEST_CHARACTERS]
-                questions = tuple((question, -1) for question in dict.fromkeys(read))
-                yield Paragraph(one.text[:LONGEST_CHARACTERS], one.title, (), questions)
-            continue
         sentences = spans(one.text)
         placed_in = [
             (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
-            for question, begins in asked
+            for question, begins in _answered(one)
         ]
         found = [(question, span) for question, span in placed_in if span]
         yield from cut(one.text, one.title, sentences, found, longest)
+
+
+def _whole_texts(texts: Iterable[AskedText], path: Path) -> Iterator[Paragraph]:
+    """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
+    beyond = everything = 0
+    for one in texts:
+        asked: dict[str, int] = {}
+        for question, begins in _answered(one):
+            everything += 1
+            beyond += min(begins) >= LONGEST_CHARACTERS
+            if min(begins) < LONGEST_CHARACTERS:
+                asked[question] = min(min(begins), asked.get(question, LONGEST_CHARACTERS))
+        if asked:
+            yield _whole(one.text[:LONGEST_CHARACTERS], one.title, asked)
+    if beyond:
+        _tell_left_out(path.name, beyond, everything)
+
+
+def _answered(one: AskedText) -> list[tuple[str, tuple[int, ...]]]:
+    return [(question, begins) for _, question, begins in one.questions if question and begins]
+
+
+def _whole(text: str, title: str, asked: Mapping[str, int]) -> Paragraph:
+    return Paragraph(text, title, (), tuple((q, -1) for q in asked), tuple(asked.values()))
 
 
 def _context(record: dict[str, Any]) -> tuple[str, Span]:
@@ -286,22 +356,26 @@ def _join(texts: Sequence[str], asked: dict[str, list[str]], title: str) -> Para
     return Paragraph(" ".join(texts), title, spans, questions)
 
 
-def _passages(records: Iterable[dict[str, Any]]) -> Iterator[Paragraph]:
+def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
-    asked: dict[tuple[str, str], list[str]] = {}
+    asked: dict[tuple[str, str], dict[str, int]] = {}
     negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    beyond = everything = 0
     for record in records:
-        whole = str(record.get("context") or record["positive"])
-        at = whole.find(str(record["positive"]))
+        whole, everything = str(record.get("context") or record["positive"]), everything + 1
+        at = max(0, whole.find(str(record["positive"])))
         if at >= LONGEST_CHARACTERS:
-            continue  # the answer stands beyond what is read of the text
-        text = whole[:LONGEST_CHARACTERS]
-        key = (str(record.get("title") or ""), text)
-        asked.setdefault(key, []).append(str(record["question"]))
+            beyond += 1
+            continue
+        key = (str(record.get("title") or ""), whole[:LONGEST_CHARACTERS])
+        places, question = asked.setdefault(key, {}), str(record["question"])
+        places[question] = min(at, places.get(question, at))
         others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
         negatives.setdefault(key, {}).update(dict.fromkeys(others))
+    if beyond:
+        _tell_left_out(path.name, beyond, everything)
     for (title, text), questions in asked.items():
-        yield Paragraph(text, title, (), tuple((q, -1) for q in dict.fromkeys(questions)))
+        yield _whole(text, title, questions)
         yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
 
 

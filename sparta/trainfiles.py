@@ -53,7 +53,18 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
             for name in ("question", "positive"):
                 if not string_field(record, name, of=name).strip():
                     raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
+            _check_negatives(record.get("negative"))
         yield record
+
+
+def _check_negatives(given: Any) -> None:
+    texts = given if isinstance(given, list) else [given or ""]
+    wrong = next((one for one in texts if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise InputError(
+            f"expected negative to be a text or a list of texts, found {type(wrong).__name__}",
+            remedy='write "negative": ["a text", "another"], or leave it out',
+        )
 
 
 def _read_triples(path: Path) -> Iterator[dict[str, Any]]:

@@ -127,11 +127,13 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
             if begin < 0:
                 record = _parsed(line)
                 plainer[number] = _plainer(_vector(record))
+                _refuse_repeated_terms(line)
             else:
                 record = _parsed_without_vector(line, begin, end)
             ids.append(identifier(record))
-            texts.append(string_field(record, "contents", "text", of="the text"))
-        raws.append(_stored(record, ids[-1], texts[-1]))
+            stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
+        raws.append(json.dumps(stored, ensure_ascii=False))
+        texts.append(searched_text(stored))
     _refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
     if plainer:
         read = reader.read([plainer.get(number, line) for number, (_, line) in enumerate(lines)])
@@ -216,6 +218,34 @@ def _vector(record: dict[str, Any]) -> dict[str, int]:
     return vector
 
 
-def _stored(record: dict[str, Any], passage_id: str, text: str) -> str:
+class _Keys(dict[str, Any]):
+    """An object of JSON that knows which of its keys was there before."""
+
+    repeated: str | None = None
+
+    @staticmethod
+    def of(pairs: Sequence[tuple[str, Any]]) -> _Keys:
+        """Take the pairs of an object as they stand in the line."""
+        found = _Keys(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            found.repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
+        return found
+
+
+def _refuse_repeated_terms(line: bytes) -> None:
+    """Refuse a term with two impacts: decoders keep the last of them, and say nothing."""
+    whole = json.loads(decoded(line), object_pairs_hook=_Keys.of)
+    repeated = whole["vector"].repeated
+    if repeated is not None:
+        raise InputError(
+            f"expected each term of a vector once, found {repeated[:40]!r} again",
+            remedy="add up its impacts, or leave all but one of them out",
+        )
+    if whole.repeated == "vector":
+        raise InputError("expected one vector, found another", remedy="write one vector a line")
+
+
+def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
-    return json.dumps({"id": passage_id, "contents": text, **extra}, ensure_ascii=False)
+    return {"id": passage_id, "contents": text, **extra}

@@ -288,8 +288,9 @@ def test_vectors_that_are_not_there(tmp_path, tiny_model_folder):
 USAGE = {
     "unknown command": (["explode"], "No such command 'explode'"),
     "unknown option": (["search", "x", "--fast"], "No such option '--fast'"),
-    "k of zero": (["search", "x", "-k", "0"], "0 is not in the range x>=1"),
-    "k below zero": (["search", "x", "-k", "-3"], "-3 is not in the range x>=1"),
+    "k of zero": (["search", "x", "-k", "0"], "0 is not in the range 1<=x<=2147483647"),
+    "k below zero": (["search", "x", "-k", "-3"], "-3 is not in the range 1<=x<=2147483647"),
+    "k too large": (["search", "x", "-k", "3000000000"], "3000000000 is not in the range"),
     "k of letters": (["search", "x", "-k", "ten"], "'ten' is not a valid integer"),
     "n of zero": (["terms", "x", "-n", "0"], "0 is not in the range x>=1"),
     "bits": (["index", "--corpus", "c", "--bits", "17"], "17 is not in the range 1<=x<=16"),
@@ -299,6 +300,12 @@ USAGE = {
     "update without corpus": (["update"], "Missing option '--corpus'"),
     "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
     "export without format": (["export", "--output", "x"], "Missing option '--format'"),
+    "negative seed": (["train", "--seed", "-1"], "-1 is not in the range 0<=x<=4294967295"),
+    "seed too large": (["train", "--seed", "4294967296"], "4294967296 is not in the range"),
+    "weight of nothing": (["index", "--corpus", "c", "--min-weight", "nan"], "finite number, found nan"),
+    "weight without end": (["index", "--corpus", "c", "--min-weight", "inf"], "finite number, found inf"),
+    "rate without end": (["train", "--learning-rate", "inf"], "finite number, found inf"),
+    "pressure of nothing": (["train", "--pressure", "nan"], "finite number, found nan"),
     "pruned to nearly nothing": (["train", "--pruned-to", "9"], "9 is not in the range x>=10"),
 }
 

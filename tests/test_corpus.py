@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sqlite3
+import subprocess
 import threading
 import tracemalloc
 from collections import Counter
@@ -321,6 +322,33 @@ def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown format: .*'Once upon a time'") as caught:
         ids_of(written(tmp_path / "book.txt", "Once upon a time"))
     assert caught.value.where == f"{tmp_path / 'book.txt'}:1"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        (
+            "my corpus.csv",
+            'id,text,title\na,"the moon, \nand ""more""",Moon\nb,der Fluß,\n',
+            [("a", 'the moon, \nand "more"', "Moon"), ("b", "der Fluß", "")],
+        ),
+        ("lines.txt", "the moon\nit's the sun\n", [("0", "the moon", ""), ("1", "it's the sun", "")]),
+    ],
+)
+def test_the_advice_for_other_formats_works(
+    tmp_path: Path, name: str, content: str, expected: list[tuple[str, str, str]], packed: bool
+) -> None:
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    with pytest.raises(InputError, match="unknown format") as caught:
+        ids_of(path)
+    what, _, command = caught.value.remedy.partition(": ")
+    assert what == "make JSONL of it"
+    assert "\n" not in command
+    subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONUTF8": "1"})
+    made = CorpusReader(tmp_path / f"{name}.jsonl")
+    assert [(p.passage_id, p.text, p.title) for p in made] == expected
 
 
 def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:

@@ -311,6 +311,26 @@ def test_bm25_too_is_the_same_where_nothing_was_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.jvm
+def test_bm25_reads_of_json_vectors_what_their_export_writes(tmp_path: Path) -> None:
+    lines = [
+        {"id": "a", "contents": "the day star", "title": "Sun", "vector": {"moon": 1}},
+        {"id": "b", "contents": "none of them", "title": None, "vector": {"moon": 2}},
+        {"id": "c", "contents": "the moon", "vector": {"moon": 3}},
+    ]
+    vectors = tmp_path / "given.jsonl"
+    vectors.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    index = IndexFolder(tmp_path / "index")
+    write_index(index, vectors_source([vectors]), WriteOptions())
+    found = rankings(index.path, "bm25", ["sun", "none", "moon"])
+    assert [[docid for docid, _ in hits] for hits in found.values()] == [["a"], ["b"], ["c"]]
+    with Searcher(index.path) as opened:
+        export_index(opened, "pyserini-json", tmp_path / "out.jsonl")
+        texts = [json.loads(line)["contents"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert texts == ["Sun the day star", "none of them", "the moon"]
+        assert rankings(indexed_again(opened, tmp_path), "bm25", list(found)) == found
+
+
+@pytest.mark.jvm
 def test_an_index_without_passages(tmp_path: Path) -> None:
     index = IndexFolder(tmp_path / "index")
     write_index(index, source({"a": {"term1": 3}}), WriteOptions())

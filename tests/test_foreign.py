@@ -466,6 +466,17 @@ def test_load_model_reads_a_plain_encoder_so(beir_folder: Path, caplog: pytest.L
     assert model.name == str(beir_folder)
 
 
+def test_a_dense_model_is_told_from_a_plain_encoder(
+    beir_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = json.loads((beir_folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "dense": {"pooling": "cls"}}))
+    with pytest.raises(ModelError, match="writes terms, found a dense one") as caught:
+        load_model(tmp_path)
+    assert caught.value.remedy.startswith(f"give it to dense index --model {tmp_path}")
+    assert "BEIR" not in caplog.text
+
+
 def test_a_folder_that_is_no_encoder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "not-a-model"}')
     with pytest.raises(ModelError, match=r"no usable config\.json"):

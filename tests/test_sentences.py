@@ -1,5 +1,8 @@
+import json
+
 import pytest
 
+from sparta.base.corpus import BadRecordError, CorpusReader
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.sentences import sentence_splitter, split_units
@@ -88,3 +91,24 @@ def test_units_are_a_stream():
 def test_an_unknown_unit():
     with pytest.raises(InputError, match="expected a unit of passage, sentence, found 'page'"):
         list(split_units([], "page"))
+
+
+def test_ids_that_end_like_a_sentences(tmp_path):
+    """They are bad records: skipped and counted where that is wished, else a stop with file and line."""
+    path = tmp_path / "corpus.jsonl"
+    records = [{"id": i, "text": "One. Two."} for i in ("a", "b#1", "c")]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    reader = CorpusReader(path, skip_invalid=True)
+    assert [p.passage_id for p in split_units(reader, "sentence")] == ["a#0", "a#1", "c#0", "c#1"]
+    counts = reader.counts.as_dict()
+    assert counts == {"read": 3, "used": 2, "skipped": 1, "reasons": {"invalid id": 1}}
+    assert reader.counts.first_skips[0].where == f"{path}:2"
+    reader = CorpusReader(path)
+    with pytest.raises(BadRecordError, match="does not end like a sentence's, found 'b#1'") as caught:
+        list(split_units(reader, "sentence"))
+    assert caught.value.where == f"{path}:2"
+    assert "--skip-invalid" in caught.value.remedy
+    assert reader.counts.used == 1
+    assert len(list(split_units(CorpusReader(path), "passage"))) == 3
+    with pytest.raises(BadRecordError, match="found 'b#1'"):
+        list(split_units([Passage("b#1", "One.")], "sentence"))

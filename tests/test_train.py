@@ -322,6 +322,196 @@ def test_stopped_and_resumed_is_as_if_never_stopped(training, stop):
     assert [json.loads(line)["step"] for line in logs[0] if "loss" in line] == list(range(1, 13))
 
 
+@pytest.mark.parametrize("stop", [1, 5, 11])
+def test_ctrl_c_in_a_step_keeps_the_step(training, stop):
+    """Also where a validation was due (steps 6 and 12), which the resumed training makes up for."""
+    import signal
+
+    whole = training("whole")
+    state = whole.run()
+    stopped = training("part")
+    original = stopped.loss
+
+    def loss(step: int) -> Any:
+        if step == stop:
+            signal.raise_signal(signal.SIGINT)
+        return original(step)
+
+    stopped.loss = loss
+    with pytest.raises(KeyboardInterrupt, match=f"^{stop + 1} of 12 steps are$"):
+        stopped.run()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    resumed = training("part", seed=7)
+    assert resumed.run(resume=True) == state
+    assert state_of(resumed) == state_of(whole)
+    assert (whole.folder / "log.jsonl").read_text() == (resumed.folder / "log.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept"), [(2, "no step is"), (3, "3 of 12 steps are"), (7, "6 of 12 steps")]
+)
+def test_what_an_interrupted_training_says_is_kept(training, stop, kept):
+    """Here at each validation, every three steps; a second Ctrl-C does not wait for the step to end."""
+    import signal
+
+    made = training(trainer={"checkpoint_every": 200})
+    original = made.loss
+
+    def loss(step: int) -> Any:
+        if step == stop:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return original(step)
+
+    made.loss = loss
+    with pytest.raises(KeyboardInterrupt, match=f"^{kept}"):
+        made.run()
+
+
+def rewrite_checkpoint(folder: Path, change: Any) -> None:
+    import torch
+
+    payload = torch.load(folder / "state.pt", weights_only=True)
+    change(payload)
+    torch.save(payload, folder / "state.pt")
+
+
+def stopped_training(training: Any, name: str, **options: Any) -> Any:
+    made = training(name, **options)
+    original = made.loss
+
+    def loss(step: int) -> Any:
+        if step == 7:
+            raise KeyboardInterrupt
+        return original(step)
+
+    made.loss = loss
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    return made
+
+
+def test_checkpoints_of_older_versions_go_on(training):
+    """They hold the first process's random state, those of all its GPUs, and less about teachers."""
+    import torch
+
+    def older(payload: dict[str, Any]) -> None:
+        [own] = payload.pop("random")
+        payload["torch_rng"], payload["cuda_rng"] = own["cpu"], [torch.zeros(16, dtype=torch.uint8)] * 3
+        del payload["validated"], payload["facts"]["teacher_weights"]
+
+    whole = training("whole")
+    state = whole.run()
+    rewrite_checkpoint(stopped_training(training, "part").folder, older)
+    resumed = training("part", seed=7)
+    assert resumed.run(resume=True) == state
+    assert state_of(resumed) == state_of(whole)
+
+
+def test_a_random_state_that_is_missing_is_told(training, caplog):
+    rewrite_checkpoint(stopped_training(training, "part").folder, lambda payload: payload["random"].clear())
+    training("part").run(resume=True)
+    assert "process 0: the checkpoint lacks its random state" in caplog.text
+
+
+def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make_tiny_model, tmp_path):
+    from sparta.teachers import Mixture, SpartaTeacher
+
+    for folder, seed in (("a", 1), ("b", 2)):
+        make_tiny_model(seed=seed).save_pretrained(tmp_path / folder / "teacher")
+
+    def teacher(folder: str) -> Any:
+        path = tmp_path / folder / "teacher"
+        return Mixture([(SpartaTeacher(str(path), path), 1.0)])
+
+    made = stopped_training(training, "part", teacher=teacher("a"))
+    with pytest.raises(InputError, match="found another teacher_weights"):
+        training("part", teacher=teacher("b")).run(resume=True)
+    assert training("part", teacher=teacher("a")).run(resume=True).step == 12
+    rewrite_checkpoint(made.folder, lambda payload: payload["facts"].pop("teacher_weights"))
+    assert training("part", teacher=teacher("b")).run(resume=True).step == 12, "an older one did not know"
+
+
+def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, monkeypatch):
+    import math
+
+    import sparta.train
+
+    asked: list[float] = []
+
+    def mean_of_all(figure: float, _: Any) -> float:
+        asked.append(figure)
+        return 1e9
+
+    monkeypatch.setattr(sparta.train, "mean_of_all", mean_of_all)
+    steps = {"steps": 5, "accumulate": 3, "validate_every": 5}
+    made = training(terms=100, pressure=0.001, trainer=steps, held_out=0)
+    made.further = True  # from the first step on
+    made.run()
+    assert len(asked) == 5
+    assert made.memory["log_pressure"] == pytest.approx(math.log(0.001) - math.log(100) + 5 * 0.02)
+
+
+TWO_PROCESSES = """
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sparta.neural.trainer import Trainer, TrainerConfig, mean_of_all, process_group, wait_for_all
+
+rank, _ = process_group()
+assert mean_of_all(float(rank), torch.device("cpu")) == 0.5
+drawn = {}
+
+def run(folder, stop=None, resume=False):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    draws = drawn.setdefault(folder, [])
+
+    def loss(batch):
+        if batch // 2 == stop:
+            raise RuntimeError("stopped")
+        noise = torch.rand(3, 4)
+        draws.append((batch, noise.sum().item()))
+        return model(noise).square().mean(), {}
+
+    config = TrainerConfig(8, bf16=False, validate_every=100, checkpoint_every=4)
+    made = Trainer(model, [{"params": model.parameters()}], loss, lambda: 0.0, lambda: None, config, folder)
+    try:
+        made.run(resume=resume)
+    except RuntimeError:
+        pass
+    return [p.detach().clone() for p in model.parameters()]
+
+out = Path(sys.argv[1])
+whole = run(out / "whole")
+run(out / "part", stop=4)
+wait_for_all()
+torch.manual_seed(99)
+resumed = run(out / "part", resume=True)
+assert drawn[out / "whole"] == drawn[out / "part"], (rank, drawn)
+assert all(a.equal(b) for a, b in zip(whole, resumed))
+(out / f"done-{rank}").touch()
+"""
+
+
+@pytest.mark.slow
+def test_each_of_two_processes_draws_on_where_it_stopped(tmp_path):
+    import subprocess
+    import sys
+
+    (tmp_path / "script.py").write_text(TWO_PROCESSES)
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
+        *("--nproc-per-node", "2", tmp_path / "script.py", tmp_path),
+    ]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in tmp_path.glob("done-*")) == ["done-0", "done-1"]
+
+
 def test_the_model_mines_its_own_negatives(training):
     """Every four steps: what it takes for the answers of other questions; a resumed one finds the same."""
     whole = training("whole", mine_every=4)

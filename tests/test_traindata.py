@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,11 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
         (b'{"positive": "q"}', "missing question"),
         (b'{"question": 3, "positive": "p"}', "expected a string as question, found a number"),
         (b'{"question": "q", "positive": " "}', "expected a positive, found an empty one"),
+        (
+            b'{"question": "q", "positive": "p", "negative": 5}',
+            "to be a text or a list .* found int",
+        ),
+        (b'{"question": "q", "positive": "p", "negative": ["n", {}]}', "or a list of texts, found dict"),
         (b'{"question": "\xff", "positive": "p"}', "invalid UTF-8"),
     ],
 )
@@ -289,6 +295,10 @@ def test_bad_files(tmp_path, pairs_file):
         open_set(str(pairs_file), "pairs", 81)
     with pytest.raises(InputError, match="expected FILE=WEIGHT with a number"):
         open_set(f"{pairs_file}=much", "pairs", 2)
+    for weight in ("0", "-1", "nan", "inf", "1e999"):
+        with pytest.raises(InputError, match=f"a number above 0, found '.*={weight}'") as caught:
+            open_set(f"{pairs_file}={weight}", "pairs", 2)
+        assert "=0.5" in caught.value.remedy
     assert open_set(f"{pairs_file}=0.25", "pairs", 2).weight == 0.25
 
 
@@ -368,3 +378,49 @@ def test_the_right_answers_of_a_batch(squad_like):
             assert texts[sentence] == right[question]
         assert paragraph == batch.n_sentences + number
     assert len(make_batch(paragraphs, random.Random(2), 9).questions) == 6
+
+
+def test_answers_that_are_not_read_are_left_out_and_counted(training, write_jsonl, tmp_path, caplog):
+    """1,200 letters are more wordpieces than are read; the words of a short text are all read."""
+    from sparta.traindata import open_set
+
+    long = " ".join("abcdefghij"[i % 10] for i in range(400))
+    lines = [
+        {"question": "early", "positive": "sun", "context": f"sun {long}"},
+        {"question": "late", "positive": "sea", "context": f"moon {long} sea", "negative": "the far sea"},
+        {"question": "early too", "positive": "moon", "context": f"moon {long} sea"},
+        {"question": "beyond", "positive": "king", "context": f"water {long} sea {long} king"},
+        {"question": "never", "positive": "king", "context": f"earth {long} king", "negative": ["n", "m"]},
+        {"question": "whole", "positive": "a river"},
+    ]
+    made = open_set(str(write_jsonl(tmp_path / "p.jsonl", lines)), "passages", 2)
+    assert "p.jsonl: 1 of 6 questions left out" in caplog.text
+    [one] = training(data=made, held_out=0, mined=False).sets
+    assert "p.jsonl/passages: 2 of 5 questions left out" in caplog.text
+    assert [[q for q, _ in p.questions] for p in one.paragraphs] == [["early"], ["early too"], [], ["whole"]]
+    assert [p.text for p in one.paragraphs][2:] == ["the far sea", "a river"], "without what was negative"
+    with pytest.raises(InputError, match="expected answers in what is read of their texts, found all of"):
+        replace(made, paragraphs=made.paragraphs[1:3]).only_read(lambda paragraph: 0)
+
+
+def test_where_answers_stand_is_not_in_the_fingerprint():
+    """Checkpoints of a training whose texts are all read go on."""
+    from sparta.traindata import Paragraph, ParagraphSet
+
+    plain = ParagraphSet("one", (Paragraph("the moon", "", (), (("q", -1),)),))
+    placed = ParagraphSet("one", (Paragraph("the moon", "", (), (("q", -1),), (4,)),))
+    assert plain.fingerprint() == placed.fingerprint() == placed.only_read(lambda _: 8).fingerprint()
+
+
+def test_squad_passages_know_where_their_answers_begin(tmp_path):
+    answers = [{"text": "sea", "answer_start": 1300}, {"text": "sea", "answer_start": 900}]
+    asked = [
+        {"id": "1", "question": "one", "answers": answers},
+        {"id": "2", "question": "two", "answers": answers[:1]},
+    ]
+    data = {"data": [{"title": "T", "paragraphs": [{"context": "sea " * 400, "qas": asked}]}]}
+    (tmp_path / "train.json").write_text(json.dumps(data))
+    [one] = read(tmp_path / "train.json", "passages")
+    assert (one.questions, one.places) == ((("one", -1),), (900,))
+    assert one.read_to(901) == one
+    assert one.read_to(900).questions == ()

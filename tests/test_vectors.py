@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
+from sparta.shards import searched_text
 from sparta.vectors import JsonVectors
 
 pytestmark = pytest.mark.jvm
@@ -62,12 +63,12 @@ def utf16(text: str) -> list[int]:
 
 
 def a_line(rng: random.Random, number: int) -> str:
-    """One record in an unusual but valid spelling: blanks, escapes, repeated keys, any order."""
+    """One record in an unusual but valid spelling: blanks, escapes, a repeated key, any order."""
 
     def blank() -> str:
         return rng.choice(["", "", " ", "\t ", "  "])
 
-    terms = [rng.choice(TERMS) for _ in range(rng.randrange(6))]
+    terms = rng.sample(TERMS, rng.randrange(6))
     pairs = [
         f"{blank()}{spelled(rng, t)}{blank()}:{blank()}{rng.randrange(65536) * rng.randrange(2)}"
         for t in terms
@@ -82,7 +83,7 @@ def a_line(rng: random.Random, number: int) -> str:
         ),
     ]
     if rng.random() < 0.1:
-        fields.append('"vector": {"last": 1}')
+        fields.append('"extra": {"repeated": 1}')
     rng.shuffle(fields)
     return f"{blank()}{{{(blank() + ',').join(fields)}{blank()}}}{blank()}"
 
@@ -137,10 +138,45 @@ def test_what_is_no_vector_is_refused_with_its_line(tmp_path, vector):
     assert caught.value.remedy
 
 
-def test_minus_nought_and_a_repeated_term(tmp_path):
+def test_minus_nought(tmp_path):
     path = tmp_path / "vectors.jsonl"
-    path.write_text('{"id": "a", "contents": "", "vector": {"moon": -0, "sun": 3, "star": 1, "sun": 2}}')
-    assert read(path)[0][2] == {"sun": 2, "star": 1}
+    path.write_text('{"id": "a", "contents": "", "vector": {"moon": -0, "sun": 3}}')
+    assert read(path)[0][2] == {"sun": 3}
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ('{"moon": 1, "sun": 3, "star": 1, "sun": 2}', "each term of a vector once, found 'sun' again"),
+        ('{"sun": 3, "s\\u0075n": 3}', "found 'sun' again"),
+        ('{"sun": 0, "sun": 3}', "found 'sun' again"),
+        ('{"sun": 1}, "vector": {"sun": 1}', "expected one vector, found another"),
+    ],
+)
+def test_a_repeated_term_is_refused_with_its_line(tmp_path, vector, message):
+    """Decoders of JSON keep the last one; nothing is dropped in silence."""
+    path = tmp_path / "vectors.jsonl"
+    path.write_text(
+        f'{{"id": "a", "contents": "", "vector": {{}}}}\n{{"id": "b", "text": "", "vector": {vector}}}'
+    )
+    with pytest.raises(InputError, match=message) as caught:
+        read(path)
+    assert caught.value.where == f"{path}:2"
+
+
+def test_bm25_reads_a_title_that_is_a_text(tmp_path):
+    """As of a passage from a corpus, and as an export writes it."""
+    path = tmp_path / "vectors.jsonl"
+    lines = [
+        {"id": "a", "contents": "the sun", "vector": {"moon": 1}, "title": "Sun"},
+        {"id": "b", "text": "the moon", "vector": {"moon": 1}, "title": None},
+        {"id": "c", "contents": "the sea", "vector": {"moon": 1}, "title": 5},
+        {"id": "d", "contents": "", "vector": {"moon": 1}},
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    [batch] = JsonVectors(path)
+    assert batch.texts == ["Sun the sun", "the moon", "the sea", ""]
+    assert batch.texts == [searched_text(json.loads(record)) for record in batch.records]
 
 
 def test_a_batch_ends_by_bytes_too(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,10 +155,18 @@ class CorpusReader:
             bad = _duplicate(outcome, repeated[outcome.where]) if isinstance(outcome, Passage) else outcome
             if not isinstance(bad, BadRecordError):
                 raise bad
-            if self._must_stop(bad):
-                bad.remedy += _OR_SKIP
-                raise bad
-            self.counts.skip(bad)
+            self._leave_out(bad)
+
+    def take_back(self, bad: BadRecordError) -> None:
+        """Leave out the passage that was yielded last, for a reason that its user knows: skip it, or stop."""
+        self.counts.used -= 1
+        self._leave_out(bad)
+
+    def _leave_out(self, bad: BadRecordError) -> None:
+        if self._must_stop(bad):
+            bad.remedy += _OR_SKIP
+            raise bad
+        self.counts.skip(bad)
 
     def _must_stop(self, outcome: _Outcome) -> bool:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
@@ -253,8 +262,23 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {_shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy="give a JSONL file (name it .jsonl) or a TSV file (name it .tsv)",
+        remedy=f"make JSONL of it: {_conversion(path)}",
     )
+
+
+def _conversion(path: str | Path) -> str:
+    """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
+    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
+    packed, plain = given.endswith(".gz"), given.removesuffix(".gz")
+    records = (
+        "csv.DictReader(sys.stdin)"
+        if plain.endswith(".csv")
+        else '({"id": i, "text": t.strip()} for i, t in enumerate(sys.stdin))'
+    )
+    code = f"import csv, json, sys; [print(json.dumps(r)) for r in {records}]"
+    read = f"gzip -dc {shlex.quote(given)} | " if packed else ""
+    source = "" if packed else f" < {shlex.quote(given)}"
+    return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
 
 
 def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) -> _Outcome:

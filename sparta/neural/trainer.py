@@ -2,7 +2,7 @@
 
 A batch is a function of the step alone, so a training that was killed and resumed sees the same batches in
 the same order as one that was not. Under torchrun, each process takes batches of its own and the gradients
-are averaged; the first process validates and writes.
+are averaged; the first process validates and writes, also what each process draws next at random.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import logging
 import math
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,13 @@ from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
 
+SAID_LATER = frozenset({"teacher_weights"})
+"""Facts that checkpoints of older versions do not state: these go on without."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """How long, how fast, how often.
+    """How long, how fast, how often; a checkpoint is written at each validation too.
 
     `warmup` is a share of the steps; `clip` bounds the gradient norm; the gradients of `accumulate` batches
     are averaged in one step.
@@ -95,26 +101,49 @@ class Trainer:
             [{"params": g["params"]} for g in self.groups], lr=config.learning_rate, fused=True
         )
         self.state = TrainerState()
+        self.kept = 0
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Train to the end; with `resume`, from the last checkpoint if there is one."""
+        """Train to the end; with `resume`, from the last checkpoint if there is one.
+
+        :raises KeyboardInterrupt: with how many steps a resumed training will not have to repeat. A first
+            Ctrl-C within a step, in a training of one process, lets the step end and keeps it.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         _seed(self.config.seed + self.rank)
-        if resume and (self.folder / "state.pt").exists():
-            self._load()
-        else:
-            if not self.rank:
-                (self.folder / "log.jsonl").unlink(missing_ok=True)
-            if self.validate_first:
-                self._validate()
-        while self.state.step < self.config.steps:
-            self._step()
-            at = self.state.step
-            if at % self.config.validate_every == 0 or at == self.config.steps:
-                self._validate()
-            if not self.rank and (at % self.config.checkpoint_every == 0 or at == self.config.steps):
-                self._save()
+        try:
+            self._begin(resume=resume)
+            while self.state.step < self.config.steps:
+                with _interrupt_held(self.processes) as interrupted:
+                    self._step()
+                self._end_step(interrupted=bool(interrupted))
+        except KeyboardInterrupt:
+            kept = f"{self.kept:,} of {self.config.steps:,} steps are" if self.kept else "no step is"
+            raise KeyboardInterrupt(kept) from None
         return self.state
+
+    def _begin(self, *, resume: bool) -> None:
+        if resume and (self.folder / "state.pt").exists():
+            if not self._load():
+                self._validate()
+                self._save()
+            return
+        if not self.rank:
+            (self.folder / "log.jsonl").unlink(missing_ok=True)
+        if self.validate_first:
+            self._validate()
+
+    def _end_step(self, *, interrupted: bool) -> None:
+        """Validate and write a checkpoint when it is time."""
+        at = self.state.step
+        due = at % self.config.validate_every == 0 or at == self.config.steps
+        if interrupted:
+            self._save(validated=not due)
+            raise KeyboardInterrupt
+        if due:
+            self._validate()
+        if due or at % self.config.checkpoint_every == 0:
+            self._save()
 
     def _step(self) -> None:
         self.model.train()
@@ -175,23 +204,58 @@ class Trainer:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
-    def _save(self) -> None:
+    def _save(self, *, validated: bool = True) -> None:
+        """Write the checkpoint; all processes come here. `validated`: what was due at this step is done."""
+        random_states = self._random_states()
+        if self.rank:
+            return
         payload = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "state": asdict(self.state),
             "facts": self.facts,
             "memory": self.memory,
-            "torch_rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "random": random_states,
+            "validated": validated,
         }
         with atomic_path(self.folder / "state.pt") as temporary:
             torch.save(payload, temporary)
+        self.kept = self.state.step
 
-    def _load(self) -> None:
+    def _random_states(self) -> list[dict[str, torch.Tensor]]:
+        """What each process draws next: on the CPU and, where its model is on one, on its GPU."""
+        device = next(self.model.parameters()).device
+        own = {"cpu": torch.get_rng_state()}
+        if device.type == "cuda":
+            own["cuda"] = torch.cuda.get_rng_state(device)
+        if self.processes == 1:
+            return [own]
+        everyone: list[dict[str, torch.Tensor]] = [{} for _ in range(self.processes)]
+        for name, state in own.items():
+            parts = [torch.empty_like(state, device=device) for _ in everyone]
+            distributed.all_gather(parts, state.to(device))
+            for states, part in zip(everyone, parts, strict=True):
+                states[name] = part.cpu()
+        return everyone
+
+    def _load(self) -> bool:
+        """Go back to the checkpoint; whether what was due at its step has been validated."""
         payload = torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
-        stored = payload.get("facts") or {}
-        differing = sorted(k for k in {*stored, *self.facts} if stored.get(k) != self.facts.get(k))
+        self._check(payload.get("facts") or {})
+        self.model.load_state_dict(payload["model"])
+        self.optimizer.load_state_dict(payload["optimizer"])
+        self.state = TrainerState(**payload["state"])
+        self.memory.update(payload["memory"])
+        self.kept = self.state.step
+        self._restore_random(payload)
+        if not self.rank:
+            self._cut_log()
+        return bool(payload.get("validated", True))
+
+    def _check(self, stored: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint of another training."""
+        known = {*stored, *self.facts} - (SAID_LATER - set(stored))
+        differing = sorted(k for k in known if stored.get(k) != self.facts.get(k))
         if differing:
             raise InputError(
                 "expected the same training settings as the checkpoint's, found another "
@@ -199,16 +263,26 @@ class Trainer:
                 where=str(self.folder / "state.pt"),
                 remedy="repeat the original command with --resume, or choose another --output",
             )
-        self.model.load_state_dict(payload["model"])
-        self.optimizer.load_state_dict(payload["optimizer"])
-        self.state = TrainerState(**payload["state"])
-        self.memory.update(payload["memory"])
-        if self.rank:
-            return
-        torch.set_rng_state(payload["torch_rng"])
-        if payload["cuda_rng"]:
-            torch.cuda.set_rng_state_all(payload["cuda_rng"])
-        self._cut_log()
+
+    def _restore_random(self, payload: Mapping[str, Any]) -> None:
+        """Let this process draw on where it stopped; say so where the checkpoint does not know."""
+        device = next(self.model.parameters()).device
+        states = payload.get("random")
+        if states is None:  # of an older version: the first process's, and of all GPUs that it saw
+            of_gpus = dict(enumerate(payload["cuda_rng"]))
+            gpu = of_gpus.get(device.index or 0)
+            states = [{"cpu": payload["torch_rng"], **({} if gpu is None else {"cuda": gpu})}]
+        own = states[self.rank] if self.rank < len(states) else {}
+        if "cpu" in own:
+            torch.set_rng_state(own["cpu"])
+        if device.type == "cuda" and "cuda" in own:
+            torch.cuda.set_rng_state(own["cuda"], device)
+        if "cpu" not in own or (device.type == "cuda" and "cuda" not in own):
+            logger.warning(
+                "process %d: the checkpoint lacks its random state on this device, so dropout will not be"
+                " that of a training which never stopped",
+                self.rank,
+            )
 
     def _cut_log(self) -> None:
         """Lines written after the checkpoint belong to steps that will be run again."""
@@ -225,6 +299,16 @@ def process_group() -> tuple[int, int]:
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def mean_of_all(figure: float, device: torch.device) -> float:
+    """Return the mean of a figure over all processes, which all ask for it at once: the same for each."""
+    processes = process_group()[1]
+    if processes == 1:
+        return figure
+    total = torch.tensor(figure, dtype=torch.float32, device=device)
+    distributed.all_reduce(total)
+    return float(total) / processes
 
 
 def wait_for_all() -> None:
@@ -258,6 +342,32 @@ def use_fast_attention(encoder: nn.Module) -> None:
         choose("eager")
 
 
+@contextmanager
+def _interrupt_held(processes: int) -> Iterator[list[int]]:
+    """Let a first Ctrl-C wait for the end of the block, which then finds it in the list; a second does not.
+
+    Not with several processes, which would each stop at another step, nor where Ctrl-C means something else.
+    """
+    held: list[int] = []
+    if (
+        processes > 1
+        or threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield held
+        return
+
+    def hold(number: int, _: object) -> None:
+        held.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _step_of(line: str) -> float:
     """Return the step of a line of the log; a kill may have torn the last one, which belongs to no step."""
     try:
@@ -268,5 +378,5 @@ def _step_of(line: str) -> float:
 
 def _seed(seed: int) -> None:
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)  # a process's own seed may be one higher than NumPy takes
     torch.manual_seed(seed)

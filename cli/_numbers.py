@@ -1,0 +1,24 @@
+"""Numbers on the command line that have to be numbers: no NaN, no infinity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+HIGHEST_COUNT = 2**31 - 1
+"""What Lucene can count passages with, and so the most that can be asked for."""
+HIGHEST_SEED = 2**32 - 1
+"""What NumPy takes as a seed."""
+
+
+class Finite(click.FloatRange):
+    """A number in a range; comparisons let NaN into every range, and infinity into those without an end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"expected a finite number, found {value}.", param, ctx)
+        return found
