@@ -19,13 +19,13 @@ from sparta.base.files import storage_errors
 from sparta.layout import Generation, IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher, ImpactWriter
 from sparta.quantize import QuantizationCounts
+from sparta.sentences import passage_of
 from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
 DEFAULT_CODEC = "lucene"
 GROWING = ("append", "update")
-_SENTENCE_BLOCK = 64
 _FIRST_SENTENCE = "#0"
 MODES = ("create", "overwrite", *GROWING)
 
@@ -170,7 +170,7 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
-            named = {i: _with_sentences(searcher, i, live.unit) for i in passage_ids}
+            named = _with_sentences(searcher, passage_ids, live.unit)
             progress = searcher.user_data or ""
         missing = [i for i, found in named.items() if not found]
         with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
@@ -182,30 +182,20 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
     return deleted, missing
 
 
-def _with_sentences(searcher: ImpactSearcher, passage_id: str, unit: str) -> list[str]:
-    """The ids that go with a passage id: itself and, in an index of sentences, its sentences."""
-    found = [passage_id] if searcher.docids([passage_id])[0] >= 0 else []
-    return found + (_sentences_of(searcher, passage_id) if unit == "sentence" else [])
-
-
-def _sentences_of(searcher: ImpactSearcher, passage_id: str) -> list[str]:
-    """The sentences p#0, p#1, … of a passage that the index holds; some may have been deleted."""
-    found: list[str] = []
-    start = 0
-    while True:
-        names = [f"{passage_id}#{n}" for n in range(start, start + _SENTENCE_BLOCK)]
-        there = [name for name, docid in zip(names, searcher.docids(names), strict=True) if docid >= 0]
-        if not there:
-            return found
-        found += there
-        start += _SENTENCE_BLOCK
+def _with_sentences(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: str) -> dict[str, list[str]]:
+    """The ids that go with each passage id: itself and, in an index of sentences, its sentences."""
+    there = zip(passage_ids, searcher.docids(passage_ids), strict=True)
+    found = {i: [i] if docid >= 0 else [] for i, docid in there}
+    for name in searcher.sentences(passage_ids) if unit == "sentence" else ():
+        found[passage_of(name)].append(name)
+    return found
 
 
 def _stale_sentences(existing: ImpactSearcher, passage_ids: Sequence[str]) -> list[str]:
     """Old sentences of the passages whose first sentence is in a batch, but for those the batch replaces."""
     parents = [i[: -len(_FIRST_SENTENCE)] for i in passage_ids if i.endswith(_FIRST_SENTENCE)]
     written = set(passage_ids)
-    return [name for parent in parents for name in _sentences_of(existing, parent) if name not in written]
+    return [name for name in existing.sentences(parents) if name not in written]
 
 
 def _documents(index: IndexFolder) -> int:

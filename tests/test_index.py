@@ -80,6 +80,7 @@ class Builder:
         size: int = 4,
         side: QuerySide | None = None,
         before: Callable[[int], object] = lambda number: None,
+        unit: str = "passage",
     ) -> Source:
         side = side or self.side
         ids = side.tokenizer.get_vocab()
@@ -99,7 +100,7 @@ class Builder:
             before(math.ceil(len(docs) / size))
 
         fingerprint = hashlib.sha256(repr(docs).encode()).hexdigest()
-        job = {"from": "corpus", "source": name, "sha256": fingerprint, "unit": "passage"}
+        job = {"from": "corpus", "source": name, "sha256": fingerprint, "unit": unit}
         return Source(job, side, batches, lambda: {"read": len(docs), "used": len(docs)})
 
     def write(
@@ -372,6 +373,30 @@ def test_deleting_between_an_interruption_and_its_resumption(builder, docs):
     delete_passages(builder.folder, ["b1", "a0"])
     builder.write(builder.source(b, name="b"), "append", resume=True)
     assert builder.contents() == [*a[1:], b[0], *b[2:]]
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def sentences(passage_id: str, numbers: Sequence[int], vector: dict[str, int] | None = None) -> list[Doc]:
+    return [Doc(f"{passage_id}#{n}", vector or {"moon": 1}) for n in numbers]
+
+
+def test_a_passage_is_deleted_whatever_is_missing_of_it(builder):
+    """Also behind a hole of many sentences, and nothing of its neighbours."""
+    others = [*sentences("o", range(3)), *sentences("pp", range(2)), Doc("p#x", {}), Doc("q", {"moon": 1})]
+    builder.write(builder.source([*sentences("p", range(140)), *others], unit="sentence"))
+    assert delete_passages(builder.folder, [f"p#{n}" for n in range(130)]) == (130, [])
+    assert delete_passages(builder.folder, ["p", "p#139", "q"]) == (11, [])
+    assert builder.contents() == others[:-1]
+    assert delete_passages(builder.folder, ["p"]) == (0, ["p"])
+
+
+def test_an_update_removes_sentences_behind_a_hole(builder):
+    builder.write(builder.source(sentences("p", range(140)), unit="sentence"))
+    delete_passages(builder.folder, [f"p#{n}" for n in range(2, 135)])
+    builder.write(builder.source(sentences("p", range(2)), name="new", unit="sentence"), "update")
+    assert builder.contents() == sentences("p", range(2))
 
 
 # ---------------------------------------------------------------- overwrite
