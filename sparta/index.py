@@ -67,7 +67,7 @@ class Progress:
     """What a Lucene commit carries: how far the input was read and what was written.
 
     `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index;
-    `source` what was read, once the job is done.
+    `source` what was read, once the job is done; `deleted` how many passages were deleted since it began.
     """
 
     job: str = ""
@@ -77,6 +77,7 @@ class Progress:
     done: bool = False
     counts: dict[str, float] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
+    deleted: int = 0
 
     def add(self, batch: ImpactBatch) -> None:
         """Count a batch that was handed to the writer."""
@@ -171,14 +172,12 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
             named = _with_sentences(searcher, passage_ids, live.unit)
-            progress = searcher.user_data or ""
+            progress = Progress.loads(searcher.user_data or "")
         missing = [i for i, found in named.items() if not found]
         with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
             deleted = writer.delete([i for found in named.values() for i in found])
-            writer.commit(progress)
-        if deleted and live.complete:  # the index no longer holds what its last job wrote
-            changed = replace(live, job={**live.job, "deleted": live.job.get("deleted", 0) + deleted})
-            index.write_state(replace(index.state(), live=changed))
+            # In one commit with the deletions: no kill comes between, and a job that is resumed keeps them.
+            writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
     return deleted, missing
 
 
@@ -238,18 +237,19 @@ def _plan(
         _must_match(index, building, source, job)
         return lambda: building
     live = state.live
-    if live and _holds(live, source, job) and (options.mode == "create" or options.resume):
+    if live and _holds(index, live, source, job) and (options.mode == "create" or options.resume):
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
     return lambda: index.begin(source.side, options.language, _begun(job), options.codec or DEFAULT_CODEC)
 
 
-def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
     """Whether a generation was made from just this input; what cannot be compared is never the same."""
     old, new = ({k: v for k, v in _input_of(one).items() if k != "mode"} for one in (live.job, job))
     whole = live.complete and live.job["mode"] not in GROWING
-    return whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
+    same = whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
+    return same and not _committed(index, live).deleted
 
 
 def _grow(
@@ -261,7 +261,10 @@ def _grow(
     _must_be_alike(index, live, source, options)
     comparable = job.get("sha256") is not None
     if _input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
-        return None if live.complete else lambda: live
+        if not live.complete:
+            return lambda: live
+        if not _committed(index, live).deleted:
+            return None
     if not live.complete and _has_written(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
@@ -305,8 +308,13 @@ def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
 
 def _has_written(index: IndexFolder, generation: Generation) -> bool:
     """Whether the last commit is of the job that the manifest names."""
+    return _committed(index, generation).job == job_id(generation.job)
+
+
+def _committed(index: IndexFolder, generation: Generation) -> Progress:
+    """What the last commit carries."""
     with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
-        return Progress.loads(searcher.user_data or "").job == job_id(generation.job)
+        return Progress.loads(searcher.user_data or "")
 
 
 def _has_passages(index: IndexFolder, building: Generation | None) -> bool:

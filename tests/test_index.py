@@ -375,6 +375,39 @@ def test_deleting_between_an_interruption_and_its_resumption(builder, docs):
     assert builder.contents() == [*a[1:], b[0], *b[2:]]
 
 
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_what_was_deleted_from_an_interrupted_job_is_not_up_to_date(builder, docs, mode):
+    """The resumed job does not bring it back, and the same job again is not taken for done."""
+    a, b = docs("a", 3), docs("b", 12)
+    builder.write(builder.source(a))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(builder.source(b, name="b", before=Stop(2, KeyboardInterrupt())), mode)
+    delete_passages(builder.folder, ["b1"])
+    builder.write(builder.source(b, name="b"), mode, resume=True)
+    assert builder.contents() == [*a, b[0], *b[2:]]
+    if mode == "append":
+        with pytest.raises(InputError, match="the id 'b0', which the index already holds"):
+            builder.write(builder.source(b, name="b"), mode)
+        mode = "update"
+    assert not builder.write(builder.source(b, name="b"), mode).unchanged
+    assert sorted(builder.contents()) == sorted(a + b)
+    assert builder.write(builder.source(b, name="b"), mode).unchanged
+
+
+def test_a_kill_right_after_the_commit_of_a_deletion(builder, docs, monkeypatch):
+    a = docs("a", 4)
+    builder.write(builder.source(a))
+
+    def killed(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFolder, "write_state", killed)
+        delete_passages(builder.folder, ["a1"])  # nothing but the commit is needed
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(builder.source(a))
+
+
 # ---------------------------------------------------------------- sentences
 
 
