@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from sparta.vectors import ImpactBatch
 DEFAULT_COMMIT_SECONDS = 30.0
 DEFAULT_CODEC = "lucene"
 GROWING = ("append", "update")
-_FIRST_SENTENCE = "#0"
 MODES = ("create", "overwrite", *GROWING)
 
 
@@ -188,13 +188,6 @@ def _with_sentences(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: 
     for name in searcher.sentences(passage_ids) if unit == "sentence" else ():
         found[passage_of(name)].append(name)
     return found
-
-
-def _stale_sentences(existing: ImpactSearcher, passage_ids: Sequence[str]) -> list[str]:
-    """Old sentences of the passages whose first sentence is in a batch, but for those the batch replaces."""
-    parents = [i[: -len(_FIRST_SENTENCE)] for i in passage_ids if i.endswith(_FIRST_SENTENCE)]
-    written = set(passage_ids)
-    return [name for name in existing.sentences(parents) if name not in written]
 
 
 def _documents(index: IndexFolder) -> int:
@@ -422,21 +415,22 @@ def _write_batches(
     last_commit = time.monotonic()
     kept = progress.consumed
     counted = True  # whether all that the writer has is in progress
+    cut = existing if options.mode == "update" and source.job.get("unit") == "sentence" else None
     try:
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
             positions = _positions(batch, progress, options, existing)
             counted = False
-            if options.mode == "update" and existing is not None and source.job.get("unit") == "sentence":
-                stale = _stale_sentences(existing, batch.passage_ids)
-                if stale:
-                    writer.delete(stale)
+            if cut:
+                _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
             _hand_over(writer, batch, positions, update=options.mode == "update")
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, kept = time.monotonic(), progress.consumed
+        if cut:
+            _remove_rest(writer, cut, [progress.last_id])
     except KeyboardInterrupt:
         if counted and progress.consumed:
             writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
@@ -452,6 +446,29 @@ def _write_batches(
     progress.done = True
     progress.source = source.describe()
     writer.commit(progress.dumps())
+
+
+def _last_units(unit_ids: Sequence[str]) -> list[str]:
+    """Of units in the corpus's order the last of each passage, but of the one that may go on."""
+    return [i for i, following in pairwise(unit_ids) if passage_of(i) != passage_of(following)]
+
+
+def _remove_rest(writer: ImpactWriter, existing: ImpactSearcher, last_units: Sequence[str]) -> None:
+    """Remove what an updated passage no longer has: `last_units` are the last that are written of each.
+
+    This waits for a passage's last unit because a sentence that a later batch replaces keeps its position,
+    which a job that is resumed in between reads from the index.
+    """
+    last = {passage_of(i): _sentence_number(i) for i in last_units if i}
+    stale = [i for i in existing.sentences(list(last)) if _sentence_number(i) > last[passage_of(i)]]
+    if stale:
+        writer.remove(stale)
+
+
+def _sentence_number(unit_id: str) -> int:
+    """The n of sentence p#n; −1 for what is no sentence of a passage."""
+    passage_id = passage_of(unit_id)
+    return -1 if passage_id == unit_id else int(unit_id[len(passage_id) + 1 :])
 
 
 def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, *, update: bool) -> None:

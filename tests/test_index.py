@@ -425,6 +425,24 @@ def test_a_passage_is_deleted_whatever_is_missing_of_it(builder):
     assert delete_passages(builder.folder, ["p"]) == (0, ["p"])
 
 
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("commit_seconds", [0, 1e9])
+def test_an_update_of_sentences_gives_one_order_however_it_is_interrupted(tmp_path, side, at, commit_seconds):
+    """Also when a batch ends inside a passage, and the next one replaces old sentences of it."""
+    old = [*sentences("p", range(9)), *sentences("q", range(3)), *sentences("r", range(12))]
+    p, q, r, s = (sentences(i, range(n)) for i, n in {"p": 7, "q": 1, "r": 5, "s": 2}.items())
+    new, order = [*r, *p, *s, *q], [*p, *q, *r, *s]
+    builder = Builder(IndexFolder(tmp_path / "index"), side)
+    builder.write(builder.source(old, unit="sentence"))
+    stopped = builder.source(new, name="n", size=3, unit="sentence", before=Stop(at, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(stopped, "update", commit_seconds=commit_seconds)
+    source = builder.source(new, name="n", size=3, unit="sentence")
+    builder.write(source, "update", resume=True, commit_seconds=commit_seconds)
+    assert builder.contents() == order
+    assert builder.ranking("moon") == [(d.passage_id, 1.0) for d in order]
+
+
 def test_an_update_removes_sentences_behind_a_hole(builder):
     builder.write(builder.source(sentences("p", range(140)), unit="sentence"))
     delete_passages(builder.folder, [f"p#{n}" for n in range(2, 135)])
