@@ -456,11 +456,14 @@ def _last_units(unit_ids: Sequence[str]) -> list[str]:
 def _remove_rest(writer: ImpactWriter, existing: ImpactSearcher, last_units: Sequence[str]) -> None:
     """Remove what an updated passage no longer has: `last_units` are the last that are written of each.
 
+    A passage that was cut and now is an answer in a context loses its sentences, and the other way round.
     This waits for a passage's last unit because a sentence that a later batch replaces keeps its position,
     which a job that is resumed in between reads from the index.
     """
     last = {passage_of(i): _sentence_number(i) for i in last_units if i}
     stale = [i for i in existing.sentences(list(last)) if _sentence_number(i) > last[passage_of(i)]]
+    cut = [passage_id for passage_id, number in last.items() if number >= 0]
+    stale += [i for i, docid in zip(cut, existing.docids(cut), strict=True) if docid >= 0]
     if stale:
         writer.remove(stale)
 

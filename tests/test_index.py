@@ -443,6 +443,17 @@ def test_an_update_of_sentences_gives_one_order_however_it_is_interrupted(tmp_pa
     assert builder.ranking("moon") == [(d.passage_id, 1.0) for d in order]
 
 
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_an_update_that_changes_a_passages_kind_leaves_nothing_of_the_old(builder, size):
+    """A passage cut into sentences becomes an answer in a context, and the other way round."""
+    p, q, rest = sentences("p", range(3)), Doc("q", {"moon": 1}), sentences("r", range(2))
+    builder.write(builder.source([*p, q, *rest], unit="sentence"))
+    now_p, now_q = Doc("p", {"moon": 2}), sentences("q", range(2), {"earth": 1})
+    new = builder.source([*now_q, now_p], name="new", size=size, unit="sentence")
+    builder.write(new, "update")
+    assert builder.contents() == [*rest, *now_q, now_p]
+
+
 def test_an_update_removes_sentences_behind_a_hole(builder):
     builder.write(builder.source(sentences("p", range(140)), unit="sentence"))
     delete_passages(builder.folder, [f"p#{n}" for n in range(2, 135)])
