@@ -510,22 +510,35 @@ def _positions(
     return positions
 
 
-def skip_passages(batches: Iterable[ImpactBatch], count: int) -> Iterator[ImpactBatch]:
+def skip_passages(
+    batches: Iterable[ImpactBatch], count: int, check: Callable[[int, str], object] = lambda *_: None
+) -> Iterator[ImpactBatch]:
     """The batches after the first `count` passages; commits fall between batches, so none is cut.
 
-    Terms that skipped batches brought along come with the first batch that is left.
+    Terms that skipped batches brought along come with the first batch that is left. `check` gets the number
+    of passages that were skipped, fewer when there are no more, and the id of the last of them.
     """
-    seen = 0
+    seen, last = 0, ""
     skipped_terms: list[str] = []
     for batch in batches:
         seen += len(batch)
         if seen <= count:
             skipped_terms += batch.new_terms
-        else:
-            if seen - len(batch) < count:
-                raise IndexStateError(
-                    "the input is cut in another way than when the index was begun",
-                    remedy="start again with --overwrite",
-                )
-            yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
-            skipped_terms = []
+            last = batch.passage_ids[-1]
+            if seen == count:
+                check(seen, last)
+            continue
+        if seen - len(batch) < count:
+            raise cut_in_another_way()
+        yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
+        skipped_terms = []
+    if seen < count:
+        check(seen, last)
+
+
+def cut_in_another_way() -> IndexStateError:
+    """Say that a commit does not fall between two batches of this input."""
+    return IndexStateError(
+        "the input is cut in another way than when the index was begun",
+        remedy="start again with --overwrite",
+    )

@@ -1,8 +1,10 @@
 import hashlib
+import io
 import json
 import math
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ from sparta.layout import IndexFolder
 from sparta.lucene import ImpactSearcher
 from sparta.quantize import Quantizer
 from sparta.search import Searcher
+from sparta.shards import read_shard
 from sparta.sources import corpus_source, vectors_source
 from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch, JsonVectors
@@ -714,6 +717,10 @@ def test_skipping_never_cuts_a_batch():
     assert left(0) == [("ab", ["ta"]), ("c", ["tc"]), ("de", ["td"]), ("f", ["tf"])]
     assert left(3) == [("de", ["ta", "tc", "td"]), ("f", ["tf"])]
     assert left(6) == []
+    checked: list[tuple[int, str]] = []
+    for count in (0, 3, 9):
+        list(skip_passages(batches, count, lambda *seen: checked.append(seen)))
+    assert checked == [(3, "c"), (6, "f")]
     for count in (1, 4):
         with pytest.raises(IndexStateError, match="cut in another way"):
             left(count)
@@ -981,6 +988,73 @@ def test_shards_and_corpus_give_the_same_index(encoded, tmp_path, tiny_model):
     for term, impact in made["corpus"][1][3].items():
         weight = weights[0, tiny_model.tokenizer.token_to_id(term)]
         assert abs(weight - impact * step) <= step * 0.5001 or impact in (1, 255)
+
+
+def test_shards_of_another_standard_input_are_no_resumption(
+    builder, tmp_path, tiny_model, make_records, monkeypatch, one_thread
+):
+    """Nothing is known of the corpus but its shards, which lie in the same folder as those of the first."""
+    from sparta.encode import EncodeOptions, encode_corpus
+
+    def source(prefix: str, seed: int) -> Source:
+        lines = "".join(json.dumps(r) + "\n" for r in make_records(24, seed=seed, prefix=prefix))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        shutil.rmtree(tmp_path / "sh", ignore_errors=True)
+        encode_corpus("-", tmp_path / "sh", tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
+        return vectors_source([tmp_path / "sh"])
+
+    def stopping(skip: int) -> Iterator[ImpactBatch]:
+        yield next(whole.batches(skip))
+        raise KeyboardInterrupt
+
+    whole = source("a", 1)
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(replace(whole, batches=stopping))
+    for prefix, seed in (("b", 1), ("a", 2)):
+        with pytest.raises(IndexStateError, match="another sha256"):
+            builder.write(source(prefix, seed), resume=True)
+    builder.write(source("a", 1), resume=True)
+    with builder.reader() as reader:
+        assert sorted(reader.ids(reader.live())) == sorted(f"a{i}" for i in range(24))
+    assert builder.write(source("a", 1)).unchanged
+
+
+def test_shards_in_another_arithmetic_are_other_input(builder, tmp_path, encoded, tiny_model):
+    """The same corpus and options: what differs is in the weights."""
+    from sparta.encode import encode_corpus
+
+    corpus, folders, options = encoded
+    builder.write(vectors_source(folders))
+    assert builder.write(vectors_source(folders)).unchanged
+    for i, folder in enumerate(folders):
+        shutil.rmtree(folder)
+        encode_corpus(corpus, folder, tiny_model, replace(options, dtype="bf16", part=(i, 2)))
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(vectors_source(folders))
+
+
+def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
+    _, folders, _ = encoded
+    read: list[str] = []
+
+    def reading(path: Path) -> Any:
+        read.append(path.name)
+        return read_shard(path)
+
+    monkeypatch.setattr("sparta.sources.read_shard", reading)
+    source = vectors_source(folders)
+    ids = [i for batch in source.batches(16) for i in batch.passage_ids]
+    assert ids == [f"p{i}" for i in range(16, 30)]
+    assert read == ["shard-000002.safetensors", "shard-000003.safetensors"]
+    assert list(source.batches(30)) == []
+    for done in (5, 31):
+        with pytest.raises(IndexStateError, match="cut in another way"):
+            list(source.batches(done))
+    source.expect_last("p15")
+    assert len(list(source.batches(16))) == 2
+    source.expect_last("p14")
+    with pytest.raises(InputError, match=r"expected passage 16 of the input to be 'p14'.*found 'p15'"):
+        list(source.batches(16))
 
 
 def test_appending_shards_to_an_index_made_from_a_corpus(encoded, tmp_path, tiny_model, make_records):
