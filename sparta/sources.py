@@ -198,11 +198,19 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     def batches(done: int) -> Iterator[ImpactBatch]:
         return skip_passages(JsonVectors(path), done, partial(written.check, done))
 
-    tally = Tally()
-    for file in JsonVectors(path).files():
-        tally.add(sha256_file(file).encode())
-    job = {"from": "json", "source": str(path.resolve()), "sha256": tally.sha256()}
+    job = {"from": "json", **_json_fingerprint(path)}
     return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
+
+
+def _json_fingerprint(path: Path) -> dict[str, Any]:
+    """What identifies JSON vectors: where they lie and their hash; a pipe, read once only, has none."""
+    files = JsonVectors(path).files()
+    if not all(file.is_file() for file in files):
+        return {"source": str(path), "sha256": None}
+    tally = Tally()
+    for file in files:
+        tally.add(sha256_file(file).encode())
+    return {"source": str(path.resolve()), "sha256": tally.sha256()}
 
 
 def _fingerprint(source: str | Path) -> dict[str, Any]:

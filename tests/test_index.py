@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import io
 import json
@@ -6,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
@@ -946,6 +948,24 @@ def test_json_vectors_up_to_date_and_append(builder, json_vectors):
         builder.write(json_vectors(line("a", moon=2)))
     builder.write(json_vectors(line("b", road=3), name="more.jsonl"), "append")
     assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 3})]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
+    """As in --vectors <(zcat v.gz): what is read to be hashed is not there to be indexed."""
+    json_vectors(line("a", moon=1), line("b", road=2))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = gzip.compress((tmp_path / "vectors.jsonl").read_bytes())
+    writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+    writer.start()
+    source = vectors_source([pipe], tmp_path / "tokenizer")
+    assert source.job == {"from": "json", "source": str(pipe), "sha256": None}
+    builder.write(source)
+    writer.join()
+    assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(source)
 
 
 # ---------------------------------------------------------------- from the model
