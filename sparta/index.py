@@ -17,7 +17,7 @@ import numpy as np
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
-from sparta.layout import Generation, IndexFolder, IndexState
+from sparta.layout import GROWING, Generation, IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher, ImpactWriter
 from sparta.quantize import QuantizationCounts
 from sparta.sentences import passage_of
@@ -26,7 +26,6 @@ from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
 DEFAULT_CODEC = "lucene"
-GROWING = ("append", "update")
 MODES = ("create", "overwrite", *GROWING)
 
 
@@ -265,7 +264,7 @@ def _grow(
             where=str(index.path),
             remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
         )
-    grown = replace(live, job=_begun(job), complete=False)
+    grown = replace(live, job=_begun(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
         index.write_state(replace(state, live=grown))

@@ -270,6 +270,30 @@ def test_growing_needs_an_index(builder, docs, mode):
         builder.write(builder.source(docs("b", 3)), mode)
 
 
+def test_an_index_knows_what_it_was_made_from(builder, docs):
+    """After every job, of whatever mode; an overwrite makes it from something else."""
+    a, b = docs("a", 3), docs("b", 3)
+
+    def corpus() -> Path | None:
+        return builder.folder.state().live.corpus
+
+    builder.write(builder.source(a, name="/data/a"))
+    assert corpus() == Path("/data/a")
+    assert "origin" not in json.loads((builder.folder.path / "manifest.json").read_text())["live"]
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() == Path("/data/a")
+    with pytest.raises(InputError):
+        builder.write(builder.source(b, name="/data/c"), "append")
+    builder.write(builder.source(b[:1], name="/data/d"), "update")
+    delete_passages(builder.folder, ["a1"])
+    assert corpus() == Path("/data/a")
+    assert builder.folder.state().live.job["source"] == "/data/d"
+    builder.write(builder.source(a, name="-"), "overwrite")
+    assert corpus() is None
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() is None
+
+
 def test_an_id_twice_stops_an_append(builder, docs, caplog):
     """Nothing of it stays, and the index is as good as before."""
     a, b = docs("a", 10), docs("b", 7)
