@@ -154,17 +154,43 @@ shard_option = click.option(
     "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
 
+_units = click.Choice(["passage", "sentence"])
+_skip_invalid_option = click.option(
+    "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
+)
+
 unit_options = options(
     click.option(
         "--unit",
-        type=click.Choice(["passage", "sentence"]),
+        type=_units,
         default="passage",
         show_default=True,
         help="What is found: passages, or each sentence with its passage as context.",
     ),
     click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of a passage."),
     click.option("--min-weight", type=click.FloatRange(0), default=0.0, help="Drop terms below this weight."),
-    click.option("--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."),
+    _skip_invalid_option,
+)
+
+# The same where an index may be there: what is not typed (None) is as the index has it.
+own_unit_options = options(
+    click.option(
+        "--unit",
+        type=_units,
+        help="What is found: passages, or each sentence with its passage as context"
+        " [default: passage, or that of the index].",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(1),
+        help="Keep only the K strongest terms of a passage [default: all, or as in the index].",
+    ),
+    click.option(
+        "--min-weight",
+        type=click.FloatRange(0),
+        help="Drop terms below this weight [default: 0, or that of the index].",
+    ),
+    _skip_invalid_option,
 )
 
 write_options = options(

@@ -19,6 +19,7 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
+    own_unit_options,
     part_of,
     read_counts,
     shard_option,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sparta.layout import IndexFolder
 
 _INDEX_BLOCK = 512  # passages that Ctrl-C may cost
+_FORM = {"language": "en", "unit": "passage", "top_k": None, "min_weight": 0.0}
 
 
 @click.group(
@@ -71,7 +73,7 @@ def main() -> None:
 )
 @index_option
 @model_options
-@unit_options
+@own_unit_options
 @click.option(
     "--language", help="Language of the texts, for BM25 and sentences [default: en, or that of the index]."
 )
@@ -117,14 +119,14 @@ def index(
     if not vectors:
         _index_corpus(str(corpus), mode, given)
         return
-    folder, language = _target(given, mode)
+    folder, form = _target(given, mode)
     _check_runtime()
     from sparta.sources import vectors_source
 
     source = vectors_source((*vectors, *more), tokenizer)
     if given["language"] is None and mode != "append":
-        language = source.language or language
-    _write(folder, source, mode, {**given, "language": language})
+        form["language"] = source.language or form["language"]
+    _write(folder, source, mode, {**given, **form})
 
 
 @main.command()
@@ -133,7 +135,7 @@ def index(
 )
 @index_option
 @model_options
-@unit_options
+@own_unit_options
 @click.option("--resume", is_flag=True, help="Go on where an interrupted update stopped.")
 @write_options
 def update(corpus: str, **given: Any) -> None:
@@ -203,32 +205,31 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     )
 
 
-def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, str]:
-    """Return the index folder and the language of its texts; what is added to must be there."""
-    from sparta.layout import IndexFolder, default_index
+def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, dict[str, Any]]:
+    """Return the index folder, and how its texts are read and pruned; what is added to must be there."""
+    from sparta.layout import GROWING, IndexFolder, default_index
 
     folder = IndexFolder(given["index"] or default_index())
-    asked = given.get("language")
-    if mode not in ("append", "update"):
-        return folder, asked or "en"
-    there = folder.state().searchable
-    own = there.language if there else "en"
-    if asked not in (None, own):
+    there = folder.state().searchable if mode in GROWING else None
+    own = {**_FORM, **(there.form if there else {})}
+    form = {name: value if given.get(name) is None else given[name] for name, value in own.items()}
+    if there and form["language"] != own["language"]:
         raise InputError(
-            f"expected texts in the index's own language {own!r}, found --language {asked}",
+            f"expected texts in the index's own language {own['language']!r},"
+            f" found --language {form['language']}",
             where=str(folder.path),
             remedy="leave --language out, or put these texts into another --index",
         )
-    return folder, own
+    return folder, form
 
 
 def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     from sparta.base.corpus import CorpusReader
 
     CorpusReader(corpus)  # what can be told at once is told before a model is loaded
-    folder, language = _target(given, mode)
+    folder, form = _target(given, mode)
     _check_runtime()
-    given = {**given, "language": language}
+    given = {**given, **form}
     from sparta.sources import corpus_job, corpus_source
 
     job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])

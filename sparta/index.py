@@ -275,17 +275,24 @@ def _grow(
 
 def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Refuse to add to an index in another form than its own."""
-    for name, own, found in (
-        ("codec", live.codec, options.codec or live.codec),
-        ("unit", live.unit, source.job.get("unit", live.unit)),
-        ("language", live.language, _language_that_counts(source) or live.language),
-    ):
-        if own != found:
-            raise InputError(
-                f"expected the index's own {name} {own!r}, found {found!r}",
-                where=str(index.path),
-                remedy=f"give --{name} {own}, or rebuild with --overwrite",
-            )
+    own = {"codec": live.codec, **live.form}
+    language = _language_that_counts(source)
+    given = {**source.job, "codec": options.codec or live.codec, "language": language or live.language}
+    for name in own:
+        if name not in given or own[name] == given[name]:
+            continue
+        option = f"--{name.replace('_', '-')}"
+        raise InputError(
+            f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
+            f" found {_shown(given[name])}",
+            where=str(index.path),
+            remedy=(f"leave {option} out" if own[name] is None else f"give {option} {own[name]}")
+            + ", or rebuild with --overwrite",
+        )
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else repr(value)
 
 
 def _language_that_counts(source: Source) -> str | None:

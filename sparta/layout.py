@@ -65,6 +65,14 @@ class Generation:
         return source if source.is_absolute() else None  # a relative one is relative to nobody knows what
 
     @property
+    def form(self) -> dict[str, Any]:
+        """How its texts are read and pruned, which all that is added shares; older manifests tell less."""
+        pruned: dict[str, Any] = {
+            name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
+        }
+        return {"language": self.language, "unit": self.unit, **pruned}
+
+    @property
     def name(self) -> str:
         """The folder of its Lucene index."""
         return f"{CHANNEL}-{self.number:06d}"

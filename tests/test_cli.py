@@ -553,6 +553,28 @@ def test_update(index, tmp_path, model):
     }
 
 
+def test_what_is_added_is_pruned_as_the_index_is(tmp_path, corpus, model):
+    index = ("--index", tmp_path / "ix", *model)
+    new = [written(tmp_path / f"{i}.jsonl", {"id": i, "text": "the long road to the moon"}) for i in "ab"]
+    done(sparta("index", "--corpus", corpus, "--top-k", 3, "--min-weight", 0.01, *index))
+    done(sparta("index", "--append", "--corpus", new[0], *index))
+    done(sparta("update", "--corpus", new[1], *index))
+    for added in "ab":
+        terms = json.loads(done(sparta("terms", added, "--index", tmp_path / "ix", "--json")).stdout)
+        assert 0 < terms["of"] <= 3
+    more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
+    result = sparta("index", "--append", "--corpus", more, "--top-k", 4, *index)
+    refused(result, 2, "expected the index's own top-k 3, found 4", "give --top-k 3", "--overwrite")
+    result = sparta("update", "--corpus", more, "--min-weight", 0, *index)
+    refused(result, 2, "own min-weight 0.01, found 0.0", "give --min-weight 0.01")
+
+
+def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_path, model):
+    more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
+    result = sparta("update", "--corpus", more, "--top-k", 4, "--index", index, *model)
+    refused(result, 2, "expected the index's own top-k none, found 4", "leave --top-k out")
+
+
 def test_update_without_an_index(corpus, model):
     refused(sparta("update", "--corpus", corpus, *model), 2, "sparta-index: there is no index here")
 
@@ -1074,10 +1096,10 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     assert run.invoke(main, ["index", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
     assert ids() == ["p#0", "p#1", "p#2", "q#0", "q#1"]
     write(("p", "The moon is new. The earth is old."))
-    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base])
+    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base, "--unit", "passage"])
     assert refused.exit_code == 2
     assert "--unit sentence" in refused.output
-    assert run.invoke(main, ["update", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
+    assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0  # in the index's unit
     assert ids() == ["p#0", "p#1", "q#0", "q#1"]
     assert run.invoke(main, ["delete", "q", "--index", str(tmp_path / "ix")]).exit_code == 0
     assert ids() == ["p#0", "p#1"]
