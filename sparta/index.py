@@ -446,12 +446,31 @@ def _write_batches(
         if counted and progress.consumed and options.mode not in GROWING:
             writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
         raise
+    _complete(writer, source, options, progress)
+
+
+def _complete(writer: ImpactWriter, source: Source, options: WriteOptions, progress: Progress) -> None:
+    """Commit a job all of whose passages were handed over; a new index must have one."""
+    if not progress.consumed and options.mode not in GROWING:
+        raise _nothing_read(source)
     if options.optimize:
         writer.commit(progress.dumps())  # a merge takes long: what was handed over is safe before it begins
         writer.force_merge(1)
     progress.done = True
     progress.source = source.describe()
     writer.commit(progress.dumps())
+
+
+def _nothing_read(source: Source) -> InputError:
+    """Say that an input has no passage, and what became of its records."""
+    counts = source.describe()
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.get("reasons", {}).items())
+    skipped = f": all {counts['skipped']:,} records were skipped ({reasons})" if reasons else ""
+    return InputError(
+        f"expected at least one passage, found none{skipped}",
+        where=str(source.job.get("source") or ""),
+        remedy="mend the records (docs/formats.md says what one must have), or name another input",
+    )
 
 
 def _last_units(unit_ids: Sequence[str]) -> list[str]:

@@ -575,6 +575,22 @@ def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_pa
     refused(result, 2, "expected the index's own top-k none, found 4", "leave --top-k out")
 
 
+def test_a_corpus_of_which_nothing_is_left(tmp_path, index, model):
+    """As an empty file is: no index is made, none is replaced; what is there may grow by nothing."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": "a", "text": " "}\n{"id": "b"}\n')
+    given = ("--corpus", bad, "--skip-invalid", *model)
+    said = (bad, "expected at least one passage, found none: all 2 records were skipped")
+    refused(sparta("index", *given, "--index", tmp_path / "new"), 2, *said, "1 empty text, 1 missing text")
+    refused(sparta("index", "--overwrite", *given, "--index", index), 2, *said)
+    assert hits_of("the moon", "--index", index)
+    for command in (["index", "--append"], ["update"]):
+        assert "5 passages" in done(sparta(*command, *given, "--index", index)).stdout
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    refused(sparta("index", "--corpus", empty, "--index", tmp_path / "new", *model), 2, "empty file")
+
+
 def test_update_without_an_index(corpus, model):
     refused(sparta("update", "--corpus", corpus, *model), 2, "sparta-index: there is no index here")
 
