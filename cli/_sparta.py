@@ -153,8 +153,10 @@ def delete(ids: tuple[str, ...], index: Path | None) -> None:
 
     folder = IndexFolder(index or default_index())
     folder.state()  # without an index, nothing is made
-    deleted, missing = delete_passages(folder, ids)
-    click.echo(f"deleted {deleted} of {len(ids)}")
+    named = tuple(dict.fromkeys(ids))
+    deleted, missing = delete_passages(folder, named)
+    sentences = f" ({counted(deleted, 'sentence')})" if folder.require_live().unit == "sentence" else ""
+    click.echo(f"deleted {len(named) - len(missing)} of {len(named)}{sentences}")
     _dense_follows(folder)
     if missing:
         raise InputError(

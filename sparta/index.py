@@ -18,7 +18,7 @@ import numpy as np
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.layout import GROWING, Generation, IndexFolder, IndexState
-from sparta.lucene import ImpactSearcher, ImpactWriter
+from sparta.lucene import ImpactSearcher, ImpactWriter, check_language
 from sparta.quantize import QuantizationCounts
 from sparta.sentences import passage_of
 from sparta.tokenize import QuerySide
@@ -122,6 +122,8 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
     if options.mode in GROWING:
         index.require_live()  # before the lock makes a folder
+    else:
+        check_language(options.language)
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
         before = index.state() if index.exists() else IndexState()

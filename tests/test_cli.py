@@ -539,6 +539,19 @@ def test_delete_tells_the_ids_that_are_unknown(index):
     refused(result, 2, f"{index}: ", "no passage with the id", "'nobody'", "sparta search")
 
 
+def test_delete_counts_what_was_named(tmp_path, model):
+    """Not its sentences, nor what was named twice."""
+    corpus = written(
+        tmp_path / "c.jsonl", {"id": "p", "text": "The moon is old. The sun is large. It is new."}
+    )
+    done(sparta("index", "--corpus", corpus, "--index", tmp_path / "ix", "--unit", "sentence", *model))
+    given = ("--index", tmp_path / "ix")
+    assert done(sparta("delete", "p#1", *given)).stdout == "deleted 1 of 1 (1 sentence)\n"
+    result = sparta("delete", "p", "p", "nobody", *given)
+    assert result.stdout == "deleted 1 of 2 (2 sentences)\n"
+    refused(result, 2, "no passage with the id 'nobody'")
+
+
 def test_update(index, tmp_path, model):
     new = written(
         tmp_path / "new.jsonl",
@@ -573,6 +586,19 @@ def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_pa
     more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
     result = sparta("update", "--corpus", more, "--top-k", 4, "--index", index, *model)
     refused(result, 2, "expected the index's own top-k none, found 4", "leave --top-k out")
+
+
+def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, model):
+    before = sorted(p.name for p in index.iterdir())
+    for folder, more in ((tmp_path / "new", ()), (index, ("--overwrite",))):
+        given = ("--corpus", corpus, "--index", folder, "--language", "English", *more)
+        result = sparta("index", *given, *model)
+        refused(
+            result, 2, "expected the code of a language, one of ar, bn, ", "found 'English'", "--language en"
+        )
+        assert str(folder) not in result.stderr
+    assert not (tmp_path / "new").exists()
+    assert sorted(p.name for p in index.iterdir()) == before
 
 
 def test_a_corpus_of_which_nothing_is_left(tmp_path, index, model):
