@@ -6,7 +6,8 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,20 @@ class SpartaGroup(click.Group):
 
 def _interrupted(command: click.Command | None, kept: str) -> str:
     """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
+    if kept.startswith("0 "):
+        return "interrupted: nothing was written yet; the same command begins again"
     if command is not None and any(option.name == "resume" for option in command.params):
         return f"interrupted: {kept or 'what was finished is'} kept; the same command with --resume goes on"
     return f"interrupted: {kept} kept; the same command goes on" if kept else "interrupted"
+
+
+@contextmanager
+def told_what_is_kept(kept: Callable[[], int]) -> Iterator[None]:
+    """Give a Ctrl-C that comes without an account of what is on disk the number of passages that are."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(str(interrupt) or f"{kept():,} passages are") from None
 
 
 def _never_fail_to_print() -> None:

@@ -24,6 +24,7 @@ from cli._args import (
     read_counts,
     shard_option,
     table,
+    told_what_is_kept,
     unit_options,
     write_options,
 )
@@ -121,12 +122,15 @@ def index(
         return
     folder, form = _target(given, mode)
     _check_runtime()
+    from sparta.index import kept_passages
     from sparta.sources import vectors_source
 
-    source = vectors_source((*vectors, *more), tokenizer)
-    if given["language"] is None and mode != "append":
-        form["language"] = source.language or form["language"]
-    _write(folder, source, mode, {**given, **form})
+    with told_what_is_kept(lambda: kept_passages(folder, mode)):
+        source = vectors_source((*vectors, *more), tokenizer)
+        if given["language"] is None and mode != "append":
+            form["language"] = source.language or form["language"]
+        _write(folder, source, mode, {**given, **form})
+    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
 
 
 @main.command()
@@ -184,22 +188,25 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
     """
     from sparta.base.corpus import CorpusReader
-    from sparta.encode import encode_corpus
+    from sparta.shards import passages_in
 
     CorpusReader(corpus)  # a wrong path is told before a model is loaded
     part = part_of(shard)
-    chosen = encode_options(**given, part=part)
-    model = open_model(given["model"], given["bits"], given["device"])
-    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
-        report = encode_corpus(
-            corpus,
-            output,
-            model,
-            chosen,
-            resume=resume,
-            skip_invalid=given["skip_invalid"],
-            advance=bar.update,
-        )
+    with told_what_is_kept(lambda: passages_in(output)):
+        from sparta.encode import encode_corpus
+
+        chosen = encode_options(**given, part=part)
+        model = open_model(given["model"], given["bits"], given["device"])
+        with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
+            report = encode_corpus(
+                corpus,
+                output,
+                model,
+                chosen,
+                resume=resume,
+                skip_invalid=given["skip_invalid"],
+                advance=bar.update,
+            )
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} ({report.mean_terms:,.0f} terms each), "
         f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
@@ -231,14 +238,20 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     CorpusReader(corpus)  # what can be told at once is told before a model is loaded
     folder, form = _target(given, mode)
     _check_runtime()
-    given = {**given, **form}
+    from sparta.index import kept_passages
+
+    with told_what_is_kept(lambda: kept_passages(folder, mode)):
+        _encode_and_write(corpus, folder, mode, {**given, **form})
+    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
+
+
+def _encode_and_write(corpus: str, folder: IndexFolder, mode: str, given: dict[str, Any]) -> None:
     from sparta.sources import corpus_job, corpus_source
 
     job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
     settled = _settled(folder, job, mode, given)
     if settled:
         _say(folder, settled)
-        _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
         return
     options = encode_options(**given, shard_size=_INDEX_BLOCK)
     model = open_model(given["model"], given["bits"], given["device"])
@@ -281,7 +294,6 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
     if bar is not None:
         bar.close()
     _say(folder, report)
-    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
 
 
 def _dense_follows(

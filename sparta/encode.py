@@ -31,6 +31,7 @@ from sparta.shards import (
     SHARD_SIZE,
     EncodedShard,
     passages_hash,
+    passages_in,
     shard_facts,
     shard_files,
     stored_record,
@@ -223,8 +224,7 @@ def encode_corpus(
             write_shard(output, shard)
             report.add(shard)
     except KeyboardInterrupt:
-        there = sum(shard_facts(path)["count"] for path in shard_files(output).values())
-        raise KeyboardInterrupt(f"{there:,} passages are") from None
+        raise KeyboardInterrupt(f"{passages_in(output):,} passages are") from None
     fingerprint = reader.fingerprint()
     if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
         fingerprint["source"] = str(Path(source).absolute())

@@ -166,6 +166,16 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
     return IndexReport(index.path, _documents(index), unchanged=True)
 
 
+def kept_passages(index: IndexFolder, mode: str) -> int:
+    """How many passages of a job of this mode that was begun and not finished are committed."""
+    state = index.state() if index.exists() else IndexState()
+    begun = state.live if mode in GROWING else state.building
+    if begun is None or begun.complete or not _has_passages(index, begun):
+        return 0
+    progress = _committed(index, begun)
+    return progress.consumed if progress.job == job_id(begun.job) else 0
+
+
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Delete by id: how many were deleted, and the ids that the index does not hold."""
     index.require_live()  # before the lock makes a folder

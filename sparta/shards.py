@@ -145,6 +145,11 @@ def shard_files(folder: Path) -> dict[int, Path]:
     return {int(match.group(1)): path for match, path in found if match}
 
 
+def passages_in(folder: Path) -> int:
+    """How many passages the shards of a folder hold, finished or not; 0 where there is no folder."""
+    return sum(shard_facts(path)["count"] for path in shard_files(folder).values()) if folder.is_dir() else 0
+
+
 class ShardFolder:
     """A finished folder of shards, read in corpus order."""
 

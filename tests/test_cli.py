@@ -601,6 +601,49 @@ def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, mode
     assert sorted(p.name for p in index.iterdir()) == before
 
 
+@pytest.mark.parametrize("command", ["index", "encode"])
+@pytest.mark.parametrize("moment", ["opening the model", "before the first batch"])
+def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch, command, moment):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    place = "cli._sparta.open_model" if moment == "opening the model" else "sparta.encode.ShardEncoder.encode"
+    monkeypatch.setattr(place, interrupted)
+    option = "--index" if command == "index" else "--output"
+    result = sparta(command, "--corpus", corpus, option, tmp_path / "new", *model)
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted: nothing was written yet; the same command begins again\n"
+
+
+def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model, monkeypatch):
+    """What an earlier command wrote is told as well, if the same command goes on from there."""
+    from sparta.vectors import quantized_batch
+
+    batches = 0
+
+    def interrupting(*arguments: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise KeyboardInterrupt
+        return quantized_batch(*arguments)
+
+    new = tmp_path / "new"
+    monkeypatch.setattr("cli._sparta._INDEX_BLOCK", 3)
+    monkeypatch.setattr("sparta.sources.quantized_batch", interrupting)
+    said = "interrupted: 3 passages are kept; the same command with --resume goes on\n"
+    assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    monkeypatch.setattr("cli._sparta.open_model", interrupting)
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the moon"})
+    nothing = "interrupted: nothing was written yet; the same command begins again\n"
+    assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
+
+
 def test_a_corpus_of_which_nothing_is_left(tmp_path, index, model):
     """As an empty file is: no index is made, none is replaced; what is there may grow by nothing."""
     bad = tmp_path / "bad.jsonl"
@@ -1030,7 +1073,7 @@ def test_an_interrupt(built, corpus, monkeypatch):
     monkeypatch.setattr("sparta.load.load_model", stop)
     result = sparta("index", "--corpus", corpus)
     assert result.exit_code == 130
-    assert "the same command with --resume goes on" in result.stderr
+    assert "nothing was written yet" in result.stderr
 
 
 @pytest.mark.slow
