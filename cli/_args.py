@@ -53,11 +53,13 @@ class SpartaGroup(click.Group):
 
 def _interrupted(command: click.Command | None, kept: str) -> str:
     """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
+    resumes = command is not None and any(option.name == "resume" for option in command.params)
+    again = "the same command" + (" with --resume" if resumes else "")
     if kept.startswith("0 "):
-        return "interrupted: nothing was written yet; the same command begins again"
-    if command is not None and any(option.name == "resume" for option in command.params):
-        return f"interrupted: {kept or 'what was finished is'} kept; the same command with --resume goes on"
-    return f"interrupted: {kept} kept; the same command goes on" if kept else "interrupted"
+        return f"interrupted: nothing was written yet; {again} begins anew"
+    if resumes:
+        return f"interrupted: {kept or 'what was finished is'} kept; {again} goes on"
+    return f"interrupted: {kept} kept; {again} goes on" if kept else "interrupted"
 
 
 @contextmanager

@@ -477,7 +477,7 @@ def _nothing_read(source: Source) -> InputError:
     """Say that an input has no passage, and what became of its records."""
     counts = source.describe()
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.get("reasons", {}).items())
-    skipped = f": all {counts['skipped']:,} records were skipped ({reasons})" if reasons else ""
+    skipped = f": all records were skipped ({reasons})" if reasons else ""
     return InputError(
         f"expected at least one passage, found none{skipped}",
         where=str(source.job.get("source") or ""),
