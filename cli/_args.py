@@ -6,7 +6,8 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,22 @@ class SpartaGroup(click.Group):
 
 def _interrupted(command: click.Command | None, kept: str) -> str:
     """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
-    if command is not None and any(option.name == "resume" for option in command.params):
-        return f"interrupted: {kept or 'what was finished is'} kept; the same command with --resume goes on"
-    return f"interrupted: {kept} kept; the same command goes on" if kept else "interrupted"
+    resumes = command is not None and any(option.name == "resume" for option in command.params)
+    again = "the same command" + (" with --resume" if resumes else "")
+    if kept.startswith("0 "):
+        return f"interrupted: nothing was written yet; {again} begins anew"
+    if resumes:
+        return f"interrupted: {kept or 'what was finished is'} kept; {again} goes on"
+    return f"interrupted: {kept} kept; {again} goes on" if kept else "interrupted"
+
+
+@contextmanager
+def told_what_is_kept(kept: Callable[[], int]) -> Iterator[None]:
+    """Give a Ctrl-C that comes without an account of what is on disk the number of passages that are."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(str(interrupt) or f"{kept():,} passages are") from None
 
 
 def _never_fail_to_print() -> None:
@@ -155,17 +169,43 @@ shard_option = click.option(
     "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
 
+_units = click.Choice(["passage", "sentence"])
+_skip_invalid_option = click.option(
+    "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
+)
+
 unit_options = options(
     click.option(
         "--unit",
-        type=click.Choice(["passage", "sentence"]),
+        type=_units,
         default="passage",
         show_default=True,
         help="What is found: passages, or each sentence with its passage as context.",
     ),
     click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of a passage."),
     click.option("--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."),
-    click.option("--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."),
+    _skip_invalid_option,
+)
+
+# The same where an index may be there: what is not typed (None) is as the index has it.
+own_unit_options = options(
+    click.option(
+        "--unit",
+        type=_units,
+        help="What is found: passages, or each sentence with its passage as context"
+        " [default: passage, or that of the index].",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(1),
+        help="Keep only the K strongest terms of a passage [default: all, or as in the index].",
+    ),
+    click.option(
+        "--min-weight",
+        type=Finite(0),
+        help="Drop terms below this weight [default: 0, or that of the index].",
+    ),
+    _skip_invalid_option,
 )
 
 write_options = options(

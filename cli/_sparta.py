@@ -19,10 +19,12 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
+    own_unit_options,
     part_of,
     read_counts,
     shard_option,
     table,
+    told_what_is_kept,
     unit_options,
     write_options,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from sparta.layout import IndexFolder
 
 _INDEX_BLOCK = 512  # passages that Ctrl-C may cost
+_FORM = {"language": "en", "unit": "passage", "top_k": None, "min_weight": 0.0}
 
 
 @click.group(
@@ -72,7 +75,7 @@ def main() -> None:
 )
 @index_option
 @model_options
-@unit_options
+@own_unit_options
 @click.option(
     "--language", help="Language of the texts, for BM25 and sentences [default: en, or that of the index]."
 )
@@ -118,14 +121,17 @@ def index(
     if not vectors:
         _index_corpus(str(corpus), mode, given)
         return
-    folder, language = _target(given, mode)
+    folder, form = _target(given, mode)
     _check_runtime()
+    from sparta.index import kept_passages
     from sparta.sources import vectors_source
 
-    source = vectors_source((*vectors, *more), tokenizer)
-    if given["language"] is None and mode != "append":
-        language = source.language or language
-    _write(folder, source, mode, {**given, "language": language})
+    with told_what_is_kept(lambda: kept_passages(folder, mode)):
+        source = vectors_source((*vectors, *more), tokenizer)
+        if given["language"] is None and mode != "append":
+            form["language"] = source.language or form["language"]
+        _write(folder, source, mode, {**given, **form})
+    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
 
 
 @main.command()
@@ -134,7 +140,7 @@ def index(
 )
 @index_option
 @model_options
-@unit_options
+@own_unit_options
 @click.option("--resume", is_flag=True, help="Go on where an interrupted update stopped.")
 @write_options
 def update(corpus: str, **given: Any) -> None:
@@ -152,8 +158,10 @@ def delete(ids: tuple[str, ...], index: Path | None) -> None:
 
     folder = IndexFolder(index or default_index())
     folder.state()  # without an index, nothing is made
-    deleted, missing = delete_passages(folder, ids)
-    click.echo(f"deleted {deleted} of {len(ids)}")
+    named = tuple(dict.fromkeys(ids))
+    deleted, missing = delete_passages(folder, named)
+    sentences = f" ({counted(deleted, 'sentence')})" if folder.require_live().unit == "sentence" else ""
+    click.echo(f"deleted {len(named) - len(missing)} of {len(named)}{sentences}")
     _dense_follows(folder)
     if missing:
         raise InputError(
@@ -181,22 +189,25 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
     """
     from sparta.base.corpus import CorpusReader
-    from sparta.encode import encode_corpus
+    from sparta.shards import passages_in
 
     CorpusReader(corpus)  # a wrong path is told before a model is loaded
     part = part_of(shard)
-    chosen = encode_options(**given, part=part)
-    model = open_model(given["model"], given["bits"], given["device"])
-    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
-        report = encode_corpus(
-            corpus,
-            output,
-            model,
-            chosen,
-            resume=resume,
-            skip_invalid=given["skip_invalid"],
-            advance=bar.update,
-        )
+    with told_what_is_kept(lambda: passages_in(output)):
+        from sparta.encode import encode_corpus
+
+        chosen = encode_options(**given, part=part)
+        model = open_model(given["model"], given["bits"], given["device"])
+        with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
+            report = encode_corpus(
+                corpus,
+                output,
+                model,
+                chosen,
+                resume=resume,
+                skip_invalid=given["skip_invalid"],
+                advance=bar.update,
+            )
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} ({report.mean_terms:,.0f} terms each), "
         f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
@@ -204,39 +215,44 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     )
 
 
-def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, str]:
-    """Return the index folder and the language of its texts; what is added to must be there."""
-    from sparta.layout import IndexFolder, default_index
+def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, dict[str, Any]]:
+    """Return the index folder, and how its texts are read and pruned; what is added to must be there."""
+    from sparta.layout import GROWING, IndexFolder, default_index
 
     folder = IndexFolder(given["index"] or default_index())
-    asked = given.get("language")
-    if mode not in ("append", "update"):
-        return folder, asked or "en"
-    there = folder.state().searchable
-    own = there.language if there else "en"
-    if asked not in (None, own):
+    there = folder.state().searchable if mode in GROWING else None
+    own = {**_FORM, **(there.form if there else {})}
+    form = {name: value if given.get(name) is None else given[name] for name, value in own.items()}
+    if there and form["language"] != own["language"]:
         raise InputError(
-            f"expected texts in the index's own language {own!r}, found --language {asked}",
+            f"expected texts in the index's own language {own['language']!r},"
+            f" found --language {form['language']}",
             where=str(folder.path),
             remedy="leave --language out, or put these texts into another --index",
         )
-    return folder, own
+    return folder, form
 
 
 def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
     from sparta.base.corpus import CorpusReader
 
     CorpusReader(corpus)  # what can be told at once is told before a model is loaded
-    folder, language = _target(given, mode)
+    folder, form = _target(given, mode)
     _check_runtime()
-    given = {**given, "language": language}
+    from sparta.index import kept_passages
+
+    with told_what_is_kept(lambda: kept_passages(folder, mode)):
+        _encode_and_write(corpus, folder, mode, {**given, **form})
+    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
+
+
+def _encode_and_write(corpus: str, folder: IndexFolder, mode: str, given: dict[str, Any]) -> None:
     from sparta.sources import corpus_job, corpus_source
 
     job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
     settled = _settled(folder, job, mode, given)
     if settled:
         _say(folder, settled)
-        _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
         return
     options = encode_options(**given, shard_size=_INDEX_BLOCK)
     model = open_model(given["model"], given["bits"], given["device"])
@@ -279,7 +295,6 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
     if bar is not None:
         bar.close()
     _say(folder, report)
-    _dense_follows(folder, given["device"], given["dtype"], quiet=given["quiet"])
 
 
 def _dense_follows(

@@ -10,6 +10,7 @@ from pathlib import Path
 from dense import faiss_index
 from dense.building import Advance, ChannelBuilder
 from dense.channel import Channel, ChannelFolder
+from dense.faiss_index import Parameters
 from dense.locate import ModelIdentity, identify
 from dense.passages import LivePassages, commit_of
 from dense.shards import VectorFolder, open_finished
@@ -104,8 +105,9 @@ def sync(
 
 def _settled(own: Channel, asked: str, commit: str) -> bool:
     """Whether a channel already is what is wanted."""
-    kind = faiss_index.choose_kind(asked, own.passages)
-    return own.commit == commit and own.asked == asked and own.search.kind == kind
+    wanted = Parameters.default(faiss_index.choose_kind(asked, own.passages), own.passages)
+    alike = (own.search.kind, own.search.distinct) == (wanted.kind, wanted.distinct)
+    return own.commit == commit and own.asked == asked and alike
 
 
 def _chosen_model(

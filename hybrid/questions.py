@@ -73,10 +73,9 @@ def questions_beside(index: Path) -> Asked:
 
     :raises InputError: there are none; another set can be named.
     """
-    generation = IndexFolder(index).state().searchable
-    source = (generation.job.get("source") if generation else None) or ""
-    folder = Path(source).parent if source else index
-    if not source or not (folder / "questions.jsonl").is_file():
+    corpus = _corpus_of(index)
+    folder = corpus.parent if corpus else index
+    if corpus is None or not (folder / "questions.jsonl").is_file():
         raise InputError(
             "expected questions beside the index's corpus (questions.jsonl), found none",
             where=str(folder),
@@ -91,16 +90,21 @@ def set_beside(index: Path) -> TestSet:
     :raises InputError: there are none; a test set can be named.
     """
     asked = questions_beside(index)
-    generation = IndexFolder(index).state().searchable
-    source = Path(generation.job["source"]) if generation else index
+    corpus = _corpus_of(index) or index
     judged = tuple(query for query in asked.queries if query.query_id in asked.qrels)
-    if not judged or not source.exists():
+    if not judged or not corpus.exists():
         raise InputError(
             "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
-            where=str(source.parent),
+            where=str(corpus.parent),
             remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
         )
-    return TestSet(asked.name, source, judged, asked.qrels, len(asked.queries) - len(judged))
+    return TestSet(asked.name, corpus, judged, asked.qrels, len(asked.queries) - len(judged))
+
+
+def _corpus_of(index: Path) -> Path | None:
+    """Return what an index was made from, whatever was added later; None where that is unknown."""
+    generation = IndexFolder(index).state().searchable
+    return generation.corpus if generation else None
 
 
 def questions_of(path: Path) -> Asked:

@@ -17,6 +17,7 @@ import torch
 
 from sparta.base.corpus import CorpusReader
 from sparta.base.errors import IndexStateError, InputError, folder_in_use
+from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.documents import DEFAULT_TOKEN_BUDGET, DocumentEncoder
@@ -30,6 +31,7 @@ from sparta.shards import (
     SHARD_SIZE,
     EncodedShard,
     passages_hash,
+    passages_in,
     shard_facts,
     shard_files,
     stored_record,
@@ -222,9 +224,11 @@ def encode_corpus(
             write_shard(output, shard)
             report.add(shard)
     except KeyboardInterrupt:
-        there = sum(shard_facts(path)["count"] for path in shard_files(output).values())
-        raise KeyboardInterrupt(f"{there:,} passages are") from None
-    report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": reader.fingerprint()}
+        raise KeyboardInterrupt(f"{passages_in(output):,} passages are") from None
+    fingerprint = reader.fingerprint()
+    if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
+        fingerprint["source"] = str(Path(source).absolute())
+    report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": fingerprint}
     write_manifest(
         output, {**_manifest(side, options, str(source)), "complete": True, "counts": report.as_dict()}
     )

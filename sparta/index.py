@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,15 @@ import numpy as np
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
-from sparta.layout import Generation, IndexFolder, IndexState
-from sparta.lucene import ImpactSearcher, ImpactWriter
+from sparta.layout import GROWING, Generation, IndexFolder, IndexState
+from sparta.lucene import ImpactSearcher, ImpactWriter, check_language
 from sparta.quantize import QuantizationCounts
+from sparta.sentences import passage_of
 from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
 DEFAULT_CODEC = "lucene"
-GROWING = ("append", "update")
-_SENTENCE_BLOCK = 64
-_FIRST_SENTENCE = "#0"
 MODES = ("create", "overwrite", *GROWING)
 
 
@@ -67,7 +66,7 @@ class Progress:
     """What a Lucene commit carries: how far the input was read and what was written.
 
     `job` is the id of the job that wrote last; `last_id` the last passage of it that is in the index;
-    `source` what was read, once the job is done.
+    `source` what was read, once the job is done; `deleted` how many passages were deleted since it began.
     """
 
     job: str = ""
@@ -77,6 +76,7 @@ class Progress:
     done: bool = False
     counts: dict[str, float] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
+    deleted: int = 0
 
     def add(self, batch: ImpactBatch) -> None:
         """Count a batch that was handed to the writer."""
@@ -122,6 +122,8 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         raise InputError(f"expected a mode of {', '.join(MODES)}, found {options.mode!r}")
     if options.mode in GROWING:
         index.require_live()  # before the lock makes a folder
+    else:
+        check_language(options.language)
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
         before = index.state() if index.exists() else IndexState()
@@ -164,48 +166,39 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
     return IndexReport(index.path, _documents(index), unchanged=True)
 
 
+def kept_passages(index: IndexFolder, mode: str) -> int:
+    """How many passages of a job of this mode that was begun and not finished are committed."""
+    state = index.state() if index.exists() else IndexState()
+    begun = state.live if mode in GROWING else state.building
+    if begun is None or begun.complete or not _has_passages(index, begun):
+        return 0
+    progress = _committed(index, begun)
+    return progress.consumed if progress.job == job_id(begun.job) else 0
+
+
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Delete by id: how many were deleted, and the ids that the index does not hold."""
     index.require_live()  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
         with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
-            named = {i: _with_sentences(searcher, i, live.unit) for i in passage_ids}
-            progress = searcher.user_data or ""
+            named = _with_sentences(searcher, passage_ids, live.unit)
+            progress = Progress.loads(searcher.user_data or "")
         missing = [i for i, found in named.items() if not found]
         with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
             deleted = writer.delete([i for found in named.values() for i in found])
-            writer.commit(progress)
-        if deleted and live.complete:  # the index no longer holds what its last job wrote
-            changed = replace(live, job={**live.job, "deleted": live.job.get("deleted", 0) + deleted})
-            index.write_state(replace(index.state(), live=changed))
+            # In one commit with the deletions: no kill comes between, and a job that is resumed keeps them.
+            writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
     return deleted, missing
 
 
-def _with_sentences(searcher: ImpactSearcher, passage_id: str, unit: str) -> list[str]:
-    """The ids that go with a passage id: itself and, in an index of sentences, its sentences."""
-    found = [passage_id] if searcher.docids([passage_id])[0] >= 0 else []
-    return found + (_sentences_of(searcher, passage_id) if unit == "sentence" else [])
-
-
-def _sentences_of(searcher: ImpactSearcher, passage_id: str) -> list[str]:
-    """The sentences p#0, p#1, … of a passage that the index holds; some may have been deleted."""
-    found: list[str] = []
-    start = 0
-    while True:
-        names = [f"{passage_id}#{n}" for n in range(start, start + _SENTENCE_BLOCK)]
-        there = [name for name, docid in zip(names, searcher.docids(names), strict=True) if docid >= 0]
-        if not there:
-            return found
-        found += there
-        start += _SENTENCE_BLOCK
-
-
-def _stale_sentences(existing: ImpactSearcher, passage_ids: Sequence[str]) -> list[str]:
-    """Old sentences of the passages whose first sentence is in a batch, but for those the batch replaces."""
-    parents = [i[: -len(_FIRST_SENTENCE)] for i in passage_ids if i.endswith(_FIRST_SENTENCE)]
-    written = set(passage_ids)
-    return [name for parent in parents for name in _sentences_of(existing, parent) if name not in written]
+def _with_sentences(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: str) -> dict[str, list[str]]:
+    """The ids that go with each passage id: itself and, in an index of sentences, its sentences."""
+    there = zip(passage_ids, searcher.docids(passage_ids), strict=True)
+    found = {i: [i] if docid >= 0 else [] for i, docid in there}
+    for name in searcher.sentences(passage_ids) if unit == "sentence" else ():
+        found[passage_of(name)].append(name)
+    return found
 
 
 def _documents(index: IndexFolder) -> int:
@@ -248,18 +241,19 @@ def _plan(
         _must_match(index, building, source, job)
         return lambda: building
     live = state.live
-    if live and _holds(live, source, job) and (options.mode == "create" or options.resume):
+    if live and _holds(index, live, source, job) and (options.mode == "create" or options.resume):
         return None
     if options.mode == "create" and (live or _has_passages(index, state.building)):
         raise _exists(index, state)
     return lambda: index.begin(source.side, options.language, _begun(job), options.codec or DEFAULT_CODEC)
 
 
-def _holds(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
     """Whether a generation was made from just this input; what cannot be compared is never the same."""
     old, new = ({k: v for k, v in _input_of(one).items() if k != "mode"} for one in (live.job, job))
     whole = live.complete and live.job["mode"] not in GROWING
-    return whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
+    same = whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
+    return same and not _committed(index, live).deleted
 
 
 def _grow(
@@ -271,7 +265,10 @@ def _grow(
     _must_be_alike(index, live, source, options)
     comparable = job.get("sha256") is not None
     if _input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
-        return None if live.complete else lambda: live
+        if not live.complete:
+            return lambda: live
+        if not _committed(index, live).deleted:
+            return None
     if not live.complete and _has_written(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
@@ -279,7 +276,7 @@ def _grow(
             where=str(index.path),
             remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
         )
-    grown = replace(live, job=_begun(job), complete=False)
+    grown = replace(live, job=_begun(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
         index.write_state(replace(state, live=grown))
@@ -290,17 +287,24 @@ def _grow(
 
 def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Refuse to add to an index in another form than its own."""
-    for name, own, found in (
-        ("codec", live.codec, options.codec or live.codec),
-        ("unit", live.unit, source.job.get("unit", live.unit)),
-        ("language", live.language, _language_that_counts(source) or live.language),
-    ):
-        if own != found:
-            raise InputError(
-                f"expected the index's own {name} {own!r}, found {found!r}",
-                where=str(index.path),
-                remedy=f"give --{name} {own}, or rebuild with --overwrite",
-            )
+    own = {"codec": live.codec, **live.form}
+    language = _language_that_counts(source)
+    given = {**source.job, "codec": options.codec or live.codec, "language": language or live.language}
+    for name in own:
+        if name not in given or own[name] == given[name]:
+            continue
+        option = f"--{name.replace('_', '-')}"
+        raise InputError(
+            f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
+            f" found {_shown(given[name])}",
+            where=str(index.path),
+            remedy=(f"leave {option} out" if own[name] is None else f"give {option} {own[name]}")
+            + ", or rebuild with --overwrite",
+        )
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else repr(value)
 
 
 def _language_that_counts(source: Source) -> str | None:
@@ -315,8 +319,13 @@ def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
 
 def _has_written(index: IndexFolder, generation: Generation) -> bool:
     """Whether the last commit is of the job that the manifest names."""
+    return _committed(index, generation).job == job_id(generation.job)
+
+
+def _committed(index: IndexFolder, generation: Generation) -> Progress:
+    """What the last commit carries."""
     with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
-        return Progress.loads(searcher.user_data or "").job == job_id(generation.job)
+        return Progress.loads(searcher.user_data or "")
 
 
 def _has_passages(index: IndexFolder, building: Generation | None) -> bool:
@@ -424,21 +433,22 @@ def _write_batches(
     last_commit = time.monotonic()
     kept = progress.consumed
     counted = True  # whether all that the writer has is in progress
+    cut = existing if options.mode == "update" and source.job.get("unit") == "sentence" else None
     try:
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
             positions = _positions(batch, progress, options, existing)
             counted = False
-            if options.mode == "update" and existing is not None and source.job.get("unit") == "sentence":
-                stale = _stale_sentences(existing, batch.passage_ids)
-                if stale:
-                    writer.delete(stale)
+            if cut:
+                _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
             _hand_over(writer, batch, positions, update=options.mode == "update")
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, kept = time.monotonic(), progress.consumed
+        if cut:
+            _remove_rest(writer, cut, [progress.last_id])
     except KeyboardInterrupt:
         if counted and progress.consumed:
             writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
@@ -448,12 +458,57 @@ def _write_batches(
         if counted and progress.consumed and options.mode not in GROWING:
             writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
         raise
+    _complete(writer, source, options, progress)
+
+
+def _complete(writer: ImpactWriter, source: Source, options: WriteOptions, progress: Progress) -> None:
+    """Commit a job all of whose passages were handed over; a new index must have one."""
+    if not progress.consumed and options.mode not in GROWING:
+        raise _nothing_read(source)
     if options.optimize:
         writer.commit(progress.dumps())  # a merge takes long: what was handed over is safe before it begins
         writer.force_merge(1)
     progress.done = True
     progress.source = source.describe()
     writer.commit(progress.dumps())
+
+
+def _nothing_read(source: Source) -> InputError:
+    """Say that an input has no passage, and what became of its records."""
+    counts = source.describe()
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.get("reasons", {}).items())
+    skipped = f": all records were skipped ({reasons})" if reasons else ""
+    return InputError(
+        f"expected at least one passage, found none{skipped}",
+        where=str(source.job.get("source") or ""),
+        remedy="mend the records (docs/formats.md says what one must have), or name another input",
+    )
+
+
+def _last_units(unit_ids: Sequence[str]) -> list[str]:
+    """Of units in the corpus's order the last of each passage, but of the one that may go on."""
+    return [i for i, following in pairwise(unit_ids) if passage_of(i) != passage_of(following)]
+
+
+def _remove_rest(writer: ImpactWriter, existing: ImpactSearcher, last_units: Sequence[str]) -> None:
+    """Remove what an updated passage no longer has: `last_units` are the last that are written of each.
+
+    A passage that was cut and now is an answer in a context loses its sentences, and the other way round.
+    This waits for a passage's last unit because a sentence that a later batch replaces keeps its position,
+    which a job that is resumed in between reads from the index.
+    """
+    last = {passage_of(i): _sentence_number(i) for i in last_units if i}
+    stale = [i for i in existing.sentences(list(last)) if _sentence_number(i) > last[passage_of(i)]]
+    cut = [passage_id for passage_id, number in last.items() if number >= 0]
+    stale += [i for i, docid in zip(cut, existing.docids(cut), strict=True) if docid >= 0]
+    if stale:
+        writer.remove(stale)
+
+
+def _sentence_number(unit_id: str) -> int:
+    """The n of sentence p#n; −1 for what is no sentence of a passage."""
+    passage_id = passage_of(unit_id)
+    return -1 if passage_id == unit_id else int(unit_id[len(passage_id) + 1 :])
 
 
 def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, *, update: bool) -> None:
@@ -492,22 +547,35 @@ def _positions(
     return positions
 
 
-def skip_passages(batches: Iterable[ImpactBatch], count: int) -> Iterator[ImpactBatch]:
+def skip_passages(
+    batches: Iterable[ImpactBatch], count: int, check: Callable[[int, str], object] = lambda *_: None
+) -> Iterator[ImpactBatch]:
     """The batches after the first `count` passages; commits fall between batches, so none is cut.
 
-    Terms that skipped batches brought along come with the first batch that is left.
+    Terms that skipped batches brought along come with the first batch that is left. `check` gets the number
+    of passages that were skipped, fewer when there are no more, and the id of the last of them.
     """
-    seen = 0
+    seen, last = 0, ""
     skipped_terms: list[str] = []
     for batch in batches:
         seen += len(batch)
         if seen <= count:
             skipped_terms += batch.new_terms
-        else:
-            if seen - len(batch) < count:
-                raise IndexStateError(
-                    "the input is cut in another way than when the index was begun",
-                    remedy="start again with --overwrite",
-                )
-            yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
-            skipped_terms = []
+            last = batch.passage_ids[-1]
+            if seen == count:
+                check(seen, last)
+            continue
+        if seen - len(batch) < count:
+            raise cut_in_another_way()
+        yield replace(batch, new_terms=[*skipped_terms, *batch.new_terms])
+        skipped_terms = []
+    if seen < count:
+        check(seen, last)
+
+
+def cut_in_another_way() -> IndexStateError:
+    """Say that a commit does not fall between two batches of this input."""
+    return IndexStateError(
+        "the input is cut in another way than when the index was begun",
+        remedy="start again with --overwrite",
+    )

@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
+GROWING = ("append", "update")  # modes of jobs that write into the live generation
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
 
@@ -36,7 +37,8 @@ class Generation:
     """One build of the index: its number, what made it, and what it holds.
 
     `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
-    for people, a reader takes progress from the Lucene commit.
+    for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
+    soon as another follows; a manifest has it only then, and older ones never do.
     """
 
     number: int
@@ -48,6 +50,27 @@ class Generation:
     job: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     lucene_version: str = LUCENE_VERSION
+    origin: str = ""
+
+    @property
+    def first_source(self) -> str:
+        """What its first job read, as that job names it; empty where nothing tells."""
+        only_job = self.job.get("mode") not in GROWING
+        return self.origin or (str(self.job.get("source") or "") if only_job else "")
+
+    @property
+    def corpus(self) -> Path | None:
+        """The corpus that this index was made from; None for standard input, and where nothing tells."""
+        source = Path(self.first_source)
+        return source if source.is_absolute() else None  # a relative one is relative to nobody knows what
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """How its texts are read and pruned, which all that is added shares; older manifests tell less."""
+        pruned: dict[str, Any] = {
+            name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
+        }
+        return {"language": self.language, "unit": self.unit, **pruned}
 
     @property
     def name(self) -> str:
@@ -230,4 +253,7 @@ def _generation(value: dict[str, Any] | None) -> Generation | None:
 def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
     if generation is None:
         return None
-    return {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
+    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
+    if not generation.origin:
+        del values["origin"]
+    return values

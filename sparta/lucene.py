@@ -121,6 +121,12 @@ class ImpactWriter(Closing):
         with _java(self.path):
             return int(self._java.delete(packed))
 
+    def remove(self, ids: Sequence[str]) -> None:
+        """Delete passages by id without counting them, which for many small deletions is much faster."""
+        packed = pack_strings(ids)
+        with _java(self.path):
+            self._java.remove(packed)
+
     def commit(self, user_data: str) -> None:
         """Wait for the queue, then make everything last together with this string."""
         with _java(self.path):
@@ -140,6 +146,17 @@ class ImpactWriter(Closing):
         """Let go of the folder; commits nothing. Closing again does nothing."""
         with _java(self.path):
             self._java.close()
+
+
+def check_language(language: str) -> None:
+    """Refuse a language whose texts cannot be analyzed, before anything is written in it."""
+    with _java(Path()) as autoclass:
+        known = str(autoclass("sparta.lucene.Analyzers").known())
+    if language not in known.split(", "):
+        raise InputError(
+            f"expected the code of a language, one of {known}; found {language!r}",
+            remedy="give its code, as in --language en",
+        )
 
 
 class VectorReader:
@@ -238,6 +255,12 @@ class ImpactSearcher(Closing):
         packed = pack_strings(ids)
         with self._reading():
             return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
+
+    def sentences(self, passage_ids: Sequence[str]) -> list[str]:
+        """Return the sentences p#0, p#1, … that the index holds of these passages, whichever are there."""
+        packed = pack_strings(passage_ids)
+        with self._reading():
+            return unpack_strings(_bytes(self._java.sentences(packed)))
 
     def live(self) -> npt.NDArray[np.int32]:
         """Return all live docids, `(num_docs,) int32`, ascending."""

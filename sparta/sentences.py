@@ -13,6 +13,11 @@ _SENTENCE_ID = re.compile(r"#\d+$")
 UNITS = ("passage", "sentence")
 
 
+def passage_of(unit_id: str) -> str:
+    """Return the id of the passage that a sentence was cut from; another unit's own id."""
+    return _SENTENCE_ID.sub("", unit_id)
+
+
 def split_units(passages: Iterable[Passage], unit: str, language: str = "en") -> Iterator[Passage]:
     """The candidates that a corpus gives: with `passage` its records, with `sentence` the sentences in them.
 

@@ -55,6 +55,7 @@ class EncodedShard:
             "without_terms": int((np.diff(self.rows.indptr) == 0).sum()),
             "windowed": self.windowed,
             "passages": passages_hash(self.records),
+            "weights": _weights_hash(self.rows),
         }
 
 
@@ -82,6 +83,14 @@ def stored_title(record: Mapping[str, Any]) -> str:
 def passages_hash(records: Sequence[str]) -> str:
     """A fingerprint of the passages in a shard: ids, texts and all else that the corpus says of them."""
     return hashlib.sha256("\n".join(records).encode()).hexdigest()[:16]
+
+
+def _weights_hash(rows: SparseRows) -> str:
+    """A fingerprint of the vectors in a shard: the same passages in another arithmetic have another."""
+    digest = hashlib.sha256()
+    for values in (rows.indptr.astype("<i8"), rows.term_ids.astype("<i4"), rows.weights.astype("<f4")):
+        digest.update(values.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -142,6 +151,11 @@ def shard_files(folder: Path) -> dict[int, Path]:
     return {int(match.group(1)): path for match, path in found if match}
 
 
+def passages_in(folder: Path) -> int:
+    """How many passages the shards of a folder hold, finished or not; 0 where there is no folder."""
+    return sum(shard_facts(path)["count"] for path in shard_files(folder).values()) if folder.is_dir() else 0
+
+
 class ShardFolder:
     """A finished folder of shards, read in corpus order."""
 
@@ -168,19 +182,30 @@ class ShardFolder:
 
 def read_shards(folders: Iterable[Path]) -> Iterator[EncodedShard]:
     """The shards of several folders (one for each machine), in the corpus's order."""
-    opened = [ShardFolder(folder) for folder in folders]
-    numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
-    paths = [numbered[number] for number in sorted(numbered)]
-    _check_whole(paths, opened[0].passages, str(opened[0].folder))
-    for path in paths:
+    for path, _ in shard_series(folders):
         yield read_shard(path)
 
 
-def _check_whole(paths: Sequence[Path], passages: int, where: str) -> None:
+def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
+    """Return files and facts of the shards of several folders, in the corpus's order; none is missing."""
+    opened = [ShardFolder(folder) for folder in folders]
+    numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
+    series = [(path, shard_facts(path)) for _, path in sorted(numbered.items())]
+    _check_whole(series, opened[0].passages, str(opened[0].folder))
+    return series
+
+
+def last_passage_id(path: Path) -> str:
+    """Return the id of a shard's last passage, without reading its vectors."""
+    with _reading(path), safe_open(str(path), framework="np") as stored:
+        record = stored.get_tensor("records").tobytes().rpartition(b"\n")[2]
+        return str(json.loads(record)["id"])
+
+
+def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, where: str) -> None:
     """Refuse shards that leave out some of the corpus's passages."""
     position = 0
-    for path in paths:
-        facts = shard_facts(path)
+    for path, facts in series:
         if facts["first"] != position:
             where = str(path)
             break

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.corpus import CorpusReader, source_fingerprint
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.index import Source, skip_passages
+from sparta.index import Source, cut_in_another_way, skip_passages
 from sparta.locate import default_model_folder
 from sparta.quantize import Quantizer
-from sparta.shards import ShardFolder, read_shards
+from sparta.shards import ShardFolder, last_passage_id, read_shard, shard_series
 from sparta.tokenize import QuerySide, load_tokenizer
 from sparta.vectors import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
 
@@ -43,21 +46,14 @@ def corpus_source(
 
     reader = CorpusReader(corpus, skip_invalid=skip_invalid)
     side = model.query_side()
-
-    expected: list[str] = []
+    written = _LastWritten(str(corpus))
 
     def batches(done: int) -> Iterator[ImpactBatch]:
         units = split_units(reader, options.unit, options.language)
         skipped, last = 0, "the end"
         for unit in itertools.islice(units, done):
             skipped, last = skipped + 1, unit.passage_id
-        if done and expected and (skipped < done or last != expected[-1]):
-            raise InputError(
-                f"expected passage {done:,} of the input to be {expected[-1]!r}, which was written last,"
-                f" found {last!r} as number {skipped:,}",
-                where=str(corpus),
-                remedy="resume with the input that was begun with, or start again with --overwrite",
-            )
+        written.check(done, skipped, last)
         blocks = blocks_of(units, options.shard_size)
         for shard in ShardEncoder(model, options).encode(blocks, advance):
             yield quantized_batch(shard, side.quantizer)
@@ -71,9 +67,31 @@ def corpus_source(
         side,
         batches,
         describe,
-        expect_last=lambda last: expected.append(last),
+        expect_last=written.expect,
         language=options.language,
     )
+
+
+class _LastWritten:
+    """The passage that was written last, which an input that goes on must have at the same place."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.passage_id = ""
+
+    def expect(self, passage_id: str) -> None:
+        """Remember the passage that the last commit names."""
+        self.passage_id = passage_id
+
+    def check(self, done: int, skipped: int, last: str) -> None:
+        """Refuse an input whose passage number `done` is another; `last` is the last that was skipped."""
+        if done and self.passage_id and (skipped < done or last != self.passage_id):
+            raise InputError(
+                f"expected passage {done:,} of the input to be {self.passage_id!r}, which was written last,"
+                f" found {last!r} as number {skipped:,}",
+                where=self.where,
+                remedy="resume with the input that was begun with, or start again with --overwrite",
+            )
 
 
 def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
@@ -100,20 +118,45 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         _must_belong(first, other)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
-    def batches(done: int) -> Iterator[ImpactBatch]:
-        shards = (quantized_batch(shard, side.quantizer) for shard in read_shards(paths))
-        return skip_passages(shards, done)
+    series = shard_series(paths)
+    written = _LastWritten(", ".join(map(str, paths)))
 
-    facts = [f.manifest["counts"]["corpus"] for f in folders]
-    fingerprint = {**facts[0]["fingerprint"], "folders": [str(p.resolve()) for p in paths]}
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        ends = list(itertools.accumulate(facts["count"] for _, facts in series))
+        skipped = bisect.bisect_right(ends, done)
+        if done:
+            if done not in ends:
+                raise cut_in_another_way()
+            written.check(done, done, last_passage_id(series[skipped - 1][0]))
+        for path, _ in series[skipped:]:
+            yield quantized_batch(read_shard(path), side.quantizer)
+
+    facts = first.manifest["counts"]["corpus"]
     options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
+    job = {
+        "from": "shards",
+        **facts["fingerprint"],
+        "folders": [str(p.resolve()) for p in paths],
+        "sha256": _shards_hash(first, series),
+        **options,
+    }
     return Source(
-        {"from": "shards", **fingerprint, **options},
+        job,
         side,
         batches,
-        lambda: dict(facts[0]["counts"]),
+        lambda: dict(facts["counts"]),
+        expect_last=written.expect,
         language=first.manifest["options"].get("language"),
     )
+
+
+def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any]]]) -> str:
+    """A fingerprint of encoded passages and of how they were encoded, without reading their vectors."""
+    tally = Tally()
+    options = {**folder.manifest["options"], "part": None}
+    for facts in (options, *(facts for _, facts in series)):
+        tally.add(json.dumps(facts, sort_keys=True).encode())
+    return tally.sha256()
 
 
 def _must_belong(first: ShardFolder, other: ShardFolder) -> None:
@@ -150,14 +193,24 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         Quantizer(float(LARGEST_IMPACT), 16),
     )
 
-    def batches(done: int) -> Iterator[ImpactBatch]:
-        return skip_passages(JsonVectors(path), done)
+    written = _LastWritten(str(path))
 
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        return skip_passages(JsonVectors(path), done, partial(written.check, done))
+
+    job = {"from": "json", **_json_fingerprint(path)}
+    return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
+
+
+def _json_fingerprint(path: Path) -> dict[str, Any]:
+    """What identifies JSON vectors: where they lie and their hash; a pipe, read once only, has none."""
+    files = JsonVectors(path).files()
+    if not all(file.is_file() for file in files):
+        return {"source": str(path), "sha256": None}
     tally = Tally()
-    for file in JsonVectors(path).files():
+    for file in files:
         tally.add(sha256_file(file).encode())
-    job = {"from": "json", "source": str(path.resolve()), "sha256": tally.sha256()}
-    return Source(job, side, batches, fixed_vocabulary=False)
+    return {"source": str(path.resolve()), "sha256": tally.sha256()}
 
 
 def _fingerprint(source: str | Path) -> dict[str, Any]:

@@ -222,10 +222,12 @@ def test_empty_texts_are_skipped_and_counted(tmp_path, model):
     )
 
 
-def test_a_corpus_of_empty_texts_only_gives_an_empty_index(tmp_path, model):
+def test_a_corpus_of_empty_texts_only_gives_no_index(tmp_path, model):
     path = written(tmp_path / "c.jsonl", {"id": "e", "text": ""})
-    assert "0 passages" in done(sparta("index", "--corpus", path, *model)).stdout
-    assert "no passage" in done(sparta("search", QUESTION)).stdout
+    refused(
+        sparta("index", "--corpus", path, *model), 2, path, "found none: all records were skipped (1 empty"
+    )
+    refused(sparta("search", QUESTION), 2, "holds no passages yet")
 
 
 def test_a_hundred_thousand_words_are_encoded_in_windows(tmp_path, model):
@@ -546,6 +548,19 @@ def test_delete_tells_the_ids_that_are_unknown(index):
     refused(result, 2, f"{index}: ", "no passage with the id", "'nobody'", "sparta search")
 
 
+def test_delete_counts_what_was_named(tmp_path, model):
+    """Not its sentences, nor what was named twice."""
+    corpus = written(
+        tmp_path / "c.jsonl", {"id": "p", "text": "The moon is old. The sun is large. It is new."}
+    )
+    done(sparta("index", "--corpus", corpus, "--index", tmp_path / "ix", "--unit", "sentence", *model))
+    given = ("--index", tmp_path / "ix")
+    assert done(sparta("delete", "p#1", *given)).stdout == "deleted 1 of 1 (1 sentence)\n"
+    result = sparta("delete", "p", "p", "nobody", *given)
+    assert result.stdout == "deleted 1 of 2 (2 sentences)\n"
+    refused(result, 2, "no passage with the id 'nobody'")
+
+
 def test_update(index, tmp_path, model):
     new = written(
         tmp_path / "new.jsonl",
@@ -558,6 +573,102 @@ def test_update(index, tmp_path, model):
         "title": "",
         "contents": "a white animal",
     }
+
+
+def test_what_is_added_is_pruned_as_the_index_is(tmp_path, corpus, model):
+    index = ("--index", tmp_path / "ix", *model)
+    new = [written(tmp_path / f"{i}.jsonl", {"id": i, "text": "the long road to the moon"}) for i in "ab"]
+    done(sparta("index", "--corpus", corpus, "--top-k", 3, "--min-weight", 0.01, *index))
+    done(sparta("index", "--append", "--corpus", new[0], *index))
+    done(sparta("update", "--corpus", new[1], *index))
+    for added in "ab":
+        terms = json.loads(done(sparta("terms", added, "--index", tmp_path / "ix", "--json")).stdout)
+        assert 0 < terms["of"] <= 3
+    more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
+    result = sparta("index", "--append", "--corpus", more, "--top-k", 4, *index)
+    refused(result, 2, "expected the index's own top-k 3, found 4", "give --top-k 3", "--overwrite")
+    result = sparta("update", "--corpus", more, "--min-weight", 0, *index)
+    refused(result, 2, "own min-weight 0.01, found 0.0", "give --min-weight 0.01")
+
+
+def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_path, model):
+    more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
+    result = sparta("update", "--corpus", more, "--top-k", 4, "--index", index, *model)
+    refused(result, 2, "expected the index's own top-k none, found 4", "leave --top-k out")
+
+
+def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, model):
+    before = sorted(p.name for p in index.iterdir())
+    for folder, more in ((tmp_path / "new", ()), (index, ("--overwrite",))):
+        given = ("--corpus", corpus, "--index", folder, "--language", "English", *more)
+        result = sparta("index", *given, *model)
+        refused(
+            result, 2, "expected the code of a language, one of ar, bn, ", "found 'English'", "--language en"
+        )
+        assert str(folder) not in result.stderr
+    assert not (tmp_path / "new").exists()
+    assert sorted(p.name for p in index.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["index", "encode"])
+@pytest.mark.parametrize("moment", ["opening the model", "before the first batch"])
+def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch, command, moment):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    place = "cli._sparta.open_model" if moment == "opening the model" else "sparta.encode.ShardEncoder.encode"
+    monkeypatch.setattr(place, interrupted)
+    option = "--index" if command == "index" else "--output"
+    result = sparta(command, "--corpus", corpus, option, tmp_path / "new", *model)
+    assert result.exit_code == 130
+    assert (
+        result.stderr == "interrupted: nothing was written yet; the same command with --resume begins anew\n"
+    )
+
+
+def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model, monkeypatch):
+    """What an earlier command wrote is told as well, if the same command goes on from there."""
+    from sparta.vectors import quantized_batch
+
+    batches = 0
+
+    def interrupting(*arguments: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise KeyboardInterrupt
+        return quantized_batch(*arguments)
+
+    new = tmp_path / "new"
+    monkeypatch.setattr("cli._sparta._INDEX_BLOCK", 3)
+    monkeypatch.setattr("sparta.sources.quantized_batch", interrupting)
+    said = "interrupted: 3 passages are kept; the same command with --resume goes on\n"
+    assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    monkeypatch.setattr("cli._sparta.open_model", interrupting)
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the moon"})
+    nothing = "interrupted: nothing was written yet; the same command with --resume begins anew\n"
+    assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
+
+
+def test_a_corpus_of_which_nothing_is_left(tmp_path, index, model):
+    """As an empty file is: no index is made, none is replaced; what is there may grow by nothing."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": "a", "text": " "}\n{"id": "b"}\n')
+    given = ("--corpus", bad, "--skip-invalid", *model)
+    said = (bad, "expected at least one passage, found none: all records were skipped")
+    refused(sparta("index", *given, "--index", tmp_path / "new"), 2, *said, "1 empty text, 1 missing text")
+    refused(sparta("index", "--overwrite", *given, "--index", index), 2, *said)
+    assert hits_of("the moon", "--index", index)
+    for command in (["index", "--append"], ["update"]):
+        assert "5 passages" in done(sparta(*command, *given, "--index", index)).stdout
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    refused(sparta("index", "--corpus", empty, "--index", tmp_path / "new", *model), 2, "empty file")
 
 
 def test_update_without_an_index(corpus, model):
@@ -973,7 +1084,7 @@ def test_an_interrupt(built, corpus, monkeypatch):
     monkeypatch.setattr("sparta.load.load_model", stop)
     result = sparta("index", "--corpus", corpus)
     assert result.exit_code == 130
-    assert "the same command with --resume goes on" in result.stderr
+    assert "nothing was written yet" in result.stderr
 
 
 @pytest.mark.slow
@@ -1081,10 +1192,10 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     assert run.invoke(main, ["index", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
     assert ids() == ["p#0", "p#1", "p#2", "q#0", "q#1"]
     write(("p", "The moon is new. The earth is old."))
-    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base])
+    refused = run.invoke(main, ["update", "--corpus", str(corpus), *base, "--unit", "passage"])
     assert refused.exit_code == 2
     assert "--unit sentence" in refused.output
-    assert run.invoke(main, ["update", "--corpus", str(corpus), *base, *sentences]).exit_code == 0
+    assert run.invoke(main, ["update", "--corpus", str(corpus), *base]).exit_code == 0  # in the index's unit
     assert ids() == ["p#0", "p#1", "q#0", "q#1"]
     assert run.invoke(main, ["delete", "q", "--index", str(tmp_path / "ix")]).exit_code == 0
     assert ids() == ["p#0", "p#1"]

@@ -307,6 +307,35 @@ def test_index_killed_at_random_moments(
     assert counts.items() <= IndexFolder(tmp_path / "whole").state().live.counts.items()
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_an_update_of_sentences_killed_at_random_moments(
+    nursery, here, write_jsonl, tiny_model_folder, tmp_path, seed
+):
+    """Batches end inside passages, and all sentences are alike: their order is that of their positions."""
+
+    def passages(name: str, counts: dict[str, int]) -> Path:
+        records = [{"id": i, "text": "The moon is old. " * n} for i, n in counts.items()]
+        return write_jsonl(tmp_path / name, records)
+
+    old = passages("old.jsonl", {f"p{i}": 5 for i in range(12)})
+    new = passages("new.jsonl", {f"p{i}": 2 + i % 6 for i in reversed(range(13))})
+    given = ["--unit", "sentence", "--model", str(tiny_model_folder), "--quiet", "--commit-seconds", "0"]
+    here(["index", "--corpus", str(old), "--index", str(tmp_path / "whole"), *given])
+    shutil.copytree(tmp_path / "whole", tmp_path / "index")
+    command = ["update", "--resume", "--corpus", str(new), *given, "--index"]
+    here([*command, str(tmp_path / "whole")])
+    for after, delay in moments(SEED + 100 + seed, 3, 9):
+        code, _, said = nursery.run(
+            [*command, str(tmp_path / "index")], after=after, delay=delay, send=signal.SIGKILL
+        )
+        assert code == KILLED, said
+    here([*command, str(tmp_path / "index")])
+    folders = [IndexFolder(tmp_path / name) for name in ("index", "whole")]
+    ids = [ids_of(folder.lucene_path(folder.state().live)) for folder in folders]
+    assert ids[0] == ids[1] == {f"p{i}#{n}" for i in range(13) for n in range(2 + i % 6)}
+    assert rankings(tmp_path / "index") == rankings(tmp_path / "whole")
+
+
 def check_committed(index: IndexFolder, mode: str, old: set[str], least: int) -> int:
     """The index opens and holds all that was reported as committed, and whole passages only; their number."""
     state = index.state() if index.exists() else IndexState()

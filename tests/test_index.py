@@ -1,9 +1,13 @@
+import gzip
 import hashlib
+import io
 import json
 import math
 import os
 import random
+import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
@@ -27,6 +31,7 @@ from sparta.layout import IndexFolder
 from sparta.lucene import ImpactSearcher
 from sparta.quantize import Quantizer
 from sparta.search import Searcher
+from sparta.shards import read_shard
 from sparta.sources import corpus_source, vectors_source
 from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch, JsonVectors
@@ -80,6 +85,7 @@ class Builder:
         size: int = 4,
         side: QuerySide | None = None,
         before: Callable[[int], object] = lambda number: None,
+        unit: str = "passage",
     ) -> Source:
         side = side or self.side
         ids = side.tokenizer.get_vocab()
@@ -99,7 +105,7 @@ class Builder:
             before(math.ceil(len(docs) / size))
 
         fingerprint = hashlib.sha256(repr(docs).encode()).hexdigest()
-        job = {"from": "corpus", "source": name, "sha256": fingerprint, "unit": "passage"}
+        job = {"from": "corpus", "source": name, "sha256": fingerprint, "unit": unit}
         return Source(job, side, batches, lambda: {"read": len(docs), "used": len(docs)})
 
     def write(
@@ -264,6 +270,30 @@ def test_growing_needs_an_index(builder, docs, mode):
         builder.write(builder.source(docs("b", 3)), mode)
 
 
+def test_an_index_knows_what_it_was_made_from(builder, docs):
+    """After every job, of whatever mode; an overwrite makes it from something else."""
+    a, b = docs("a", 3), docs("b", 3)
+
+    def corpus() -> Path | None:
+        return builder.folder.state().live.corpus
+
+    builder.write(builder.source(a, name="/data/a"))
+    assert corpus() == Path("/data/a")
+    assert "origin" not in json.loads((builder.folder.path / "manifest.json").read_text())["live"]
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() == Path("/data/a")
+    with pytest.raises(InputError):
+        builder.write(builder.source(b, name="/data/c"), "append")
+    builder.write(builder.source(b[:1], name="/data/d"), "update")
+    delete_passages(builder.folder, ["a1"])
+    assert corpus() == Path("/data/a")
+    assert builder.folder.state().live.job["source"] == "/data/d"
+    builder.write(builder.source(a, name="-"), "overwrite")
+    assert corpus() is None
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() is None
+
+
 def test_an_id_twice_stops_an_append(builder, docs, caplog):
     """Nothing of it stays, and the index is as good as before."""
     a, b = docs("a", 10), docs("b", 7)
@@ -372,6 +402,92 @@ def test_deleting_between_an_interruption_and_its_resumption(builder, docs):
     delete_passages(builder.folder, ["b1", "a0"])
     builder.write(builder.source(b, name="b"), "append", resume=True)
     assert builder.contents() == [*a[1:], b[0], *b[2:]]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_what_was_deleted_from_an_interrupted_job_is_not_up_to_date(builder, docs, mode):
+    """The resumed job does not bring it back, and the same job again is not taken for done."""
+    a, b = docs("a", 3), docs("b", 12)
+    builder.write(builder.source(a))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(builder.source(b, name="b", before=Stop(2, KeyboardInterrupt())), mode)
+    delete_passages(builder.folder, ["b1"])
+    builder.write(builder.source(b, name="b"), mode, resume=True)
+    assert builder.contents() == [*a, b[0], *b[2:]]
+    if mode == "append":
+        with pytest.raises(InputError, match="the id 'b0', which the index already holds"):
+            builder.write(builder.source(b, name="b"), mode)
+        mode = "update"
+    assert not builder.write(builder.source(b, name="b"), mode).unchanged
+    assert sorted(builder.contents()) == sorted(a + b)
+    assert builder.write(builder.source(b, name="b"), mode).unchanged
+
+
+def test_a_kill_right_after_the_commit_of_a_deletion(builder, docs, monkeypatch):
+    a = docs("a", 4)
+    builder.write(builder.source(a))
+
+    def killed(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFolder, "write_state", killed)
+        delete_passages(builder.folder, ["a1"])  # nothing but the commit is needed
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(builder.source(a))
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def sentences(passage_id: str, numbers: Sequence[int], vector: dict[str, int] | None = None) -> list[Doc]:
+    return [Doc(f"{passage_id}#{n}", vector or {"moon": 1}) for n in numbers]
+
+
+def test_a_passage_is_deleted_whatever_is_missing_of_it(builder):
+    """Also behind a hole of many sentences, and nothing of its neighbours."""
+    others = [*sentences("o", range(3)), *sentences("pp", range(2)), Doc("p#x", {}), Doc("q", {"moon": 1})]
+    builder.write(builder.source([*sentences("p", range(140)), *others], unit="sentence"))
+    assert delete_passages(builder.folder, [f"p#{n}" for n in range(130)]) == (130, [])
+    assert delete_passages(builder.folder, ["p", "p#139", "q"]) == (11, [])
+    assert builder.contents() == others[:-1]
+    assert delete_passages(builder.folder, ["p"]) == (0, ["p"])
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.parametrize("commit_seconds", [0, 1e9])
+def test_an_update_of_sentences_gives_one_order_however_it_is_interrupted(tmp_path, side, at, commit_seconds):
+    """Also when a batch ends inside a passage, and the next one replaces old sentences of it."""
+    old = [*sentences("p", range(9)), *sentences("q", range(3)), *sentences("r", range(12))]
+    p, q, r, s = (sentences(i, range(n)) for i, n in {"p": 7, "q": 1, "r": 5, "s": 2}.items())
+    new, order = [*r, *p, *s, *q], [*p, *q, *r, *s]
+    builder = Builder(IndexFolder(tmp_path / "index"), side)
+    builder.write(builder.source(old, unit="sentence"))
+    stopped = builder.source(new, name="n", size=3, unit="sentence", before=Stop(at, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(stopped, "update", commit_seconds=commit_seconds)
+    source = builder.source(new, name="n", size=3, unit="sentence")
+    builder.write(source, "update", resume=True, commit_seconds=commit_seconds)
+    assert builder.contents() == order
+    assert builder.ranking("moon") == [(d.passage_id, 1.0) for d in order]
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_an_update_that_changes_a_passages_kind_leaves_nothing_of_the_old(builder, size):
+    """A passage cut into sentences becomes an answer in a context, and the other way round."""
+    p, q, rest = sentences("p", range(3)), Doc("q", {"moon": 1}), sentences("r", range(2))
+    builder.write(builder.source([*p, q, *rest], unit="sentence"))
+    now_p, now_q = Doc("p", {"moon": 2}), sentences("q", range(2), {"earth": 1})
+    new = builder.source([*now_q, now_p], name="new", size=size, unit="sentence")
+    builder.write(new, "update")
+    assert builder.contents() == [*rest, *now_q, now_p]
+
+
+def test_an_update_removes_sentences_behind_a_hole(builder):
+    builder.write(builder.source(sentences("p", range(140)), unit="sentence"))
+    delete_passages(builder.folder, [f"p#{n}" for n in range(2, 135)])
+    builder.write(builder.source(sentences("p", range(2)), name="new", unit="sentence"), "update")
+    assert builder.contents() == sentences("p", range(2))
 
 
 # ---------------------------------------------------------------- overwrite
@@ -627,6 +743,10 @@ def test_skipping_never_cuts_a_batch():
     assert left(0) == [("ab", ["ta"]), ("c", ["tc"]), ("de", ["td"]), ("f", ["tf"])]
     assert left(3) == [("de", ["ta", "tc", "td"]), ("f", ["tf"])]
     assert left(6) == []
+    checked: list[tuple[int, str]] = []
+    for count in (0, 3, 9):
+        list(skip_passages(batches, count, lambda *seen: checked.append(seen)))
+    assert checked == [(3, "c"), (6, "f")]
     for count in (1, 4):
         with pytest.raises(IndexStateError, match="cut in another way"):
             left(count)
@@ -854,6 +974,24 @@ def test_json_vectors_up_to_date_and_append(builder, json_vectors):
     assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 3})]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
+    """As in --vectors <(zcat v.gz): what is read to be hashed is not there to be indexed."""
+    json_vectors(line("a", moon=1), line("b", road=2))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = gzip.compress((tmp_path / "vectors.jsonl").read_bytes())
+    writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+    writer.start()
+    source = vectors_source([pipe], tmp_path / "tokenizer")
+    assert source.job == {"from": "json", "source": str(pipe), "sha256": None}
+    builder.write(source)
+    writer.join()
+    assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(source)
+
+
 # ---------------------------------------------------------------- from the model
 
 
@@ -894,6 +1032,73 @@ def test_shards_and_corpus_give_the_same_index(encoded, tmp_path, tiny_model):
     for term, impact in made["corpus"][1][3].items():
         weight = weights[0, tiny_model.tokenizer.token_to_id(term)]
         assert abs(weight - impact * step) <= step * 0.5001 or impact in (1, 255)
+
+
+def test_shards_of_another_standard_input_are_no_resumption(
+    builder, tmp_path, tiny_model, make_records, monkeypatch, one_thread
+):
+    """Nothing is known of the corpus but its shards, which lie in the same folder as those of the first."""
+    from sparta.encode import EncodeOptions, encode_corpus
+
+    def source(prefix: str, seed: int) -> Source:
+        lines = "".join(json.dumps(r) + "\n" for r in make_records(24, seed=seed, prefix=prefix))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        shutil.rmtree(tmp_path / "sh", ignore_errors=True)
+        encode_corpus("-", tmp_path / "sh", tiny_model, EncodeOptions(shard_size=8, dtype="fp32"))
+        return vectors_source([tmp_path / "sh"])
+
+    def stopping(skip: int) -> Iterator[ImpactBatch]:
+        yield next(whole.batches(skip))
+        raise KeyboardInterrupt
+
+    whole = source("a", 1)
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(replace(whole, batches=stopping))
+    for prefix, seed in (("b", 1), ("a", 2)):
+        with pytest.raises(IndexStateError, match="another sha256"):
+            builder.write(source(prefix, seed), resume=True)
+    builder.write(source("a", 1), resume=True)
+    with builder.reader() as reader:
+        assert sorted(reader.ids(reader.live())) == sorted(f"a{i}" for i in range(24))
+    assert builder.write(source("a", 1)).unchanged
+
+
+def test_shards_in_another_arithmetic_are_other_input(builder, tmp_path, encoded, tiny_model):
+    """The same corpus and options: what differs is in the weights."""
+    from sparta.encode import encode_corpus
+
+    corpus, folders, options = encoded
+    builder.write(vectors_source(folders))
+    assert builder.write(vectors_source(folders)).unchanged
+    for i, folder in enumerate(folders):
+        shutil.rmtree(folder)
+        encode_corpus(corpus, folder, tiny_model, replace(options, dtype="bf16", part=(i, 2)))
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(vectors_source(folders))
+
+
+def test_shards_resume_without_reading_what_is_skipped(encoded, monkeypatch):
+    _, folders, _ = encoded
+    read: list[str] = []
+
+    def reading(path: Path) -> Any:
+        read.append(path.name)
+        return read_shard(path)
+
+    monkeypatch.setattr("sparta.sources.read_shard", reading)
+    source = vectors_source(folders)
+    ids = [i for batch in source.batches(16) for i in batch.passage_ids]
+    assert ids == [f"p{i}" for i in range(16, 30)]
+    assert read == ["shard-000002.safetensors", "shard-000003.safetensors"]
+    assert list(source.batches(30)) == []
+    for done in (5, 31):
+        with pytest.raises(IndexStateError, match="cut in another way"):
+            list(source.batches(done))
+    source.expect_last("p15")
+    assert len(list(source.batches(16))) == 2
+    source.expect_last("p14")
+    with pytest.raises(InputError, match=r"expected passage 16 of the input to be 'p14'.*found 'p15'"):
+        list(source.batches(16))
 
 
 def test_appending_shards_to_an_index_made_from_a_corpus(encoded, tmp_path, tiny_model, make_records):

@@ -208,6 +208,20 @@ def test_update_delete_commit_and_rollback(tmp_path):
 
 
 @pytest.mark.jvm
+def test_sentences_are_found_whichever_are_left(tmp_path):
+    names = ["p", *(f"p#{n}" for n in range(200)), "p#x", "q#3", "größe#0"]
+    n = len(names)
+    with ImpactWriter(tmp_path) as writer:
+        writer.add(names, ["{}"] * n, [""] * n, range(n), [0] * (n + 1), [], [])
+        writer.remove([f"p#{i}" for i in range(150)])
+        writer.commit("")
+    with ImpactSearcher(tmp_path) as searcher:
+        left = [f"p#{i}" for i in range(150, 200)]
+        assert searcher.sentences(["p", "größe", "nobody"]) == ["größe#0", *left]
+        assert searcher.sentences([]) == []
+
+
+@pytest.mark.jvm
 def test_wrong_batches(tmp_path):
     def add(impacts=(1, 2), term_ids=(0, 1), positions=(0,), ids=("a",)):
         writer.add(list(ids), ["{}"], [""], positions, [0, 2], term_ids, impacts)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hybrid.questions import questions_of
+from hybrid.questions import questions_beside, questions_of, set_beside
 from sparta.base.errors import InputError
 from sparta.base.records import Query
+from sparta.layout import Generation, IndexFolder, IndexState
 
 DPR = """who founded google\t['Larry Page', "Sergey Brin's friend"]
 "what is a ""cat"" called"\t"['Tom', ""O'Malley""]"
@@ -32,6 +34,58 @@ def test_dprs_rows(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(DPR.encode()))
     assert questions_of(packed).queries == asked.queries
     assert questions_of(packed).name == "nq"
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A function that makes the manifest of an index whose first job read a source, with jobs after it.
+
+    Beside wiki.jsonl lie questions, and others in the folder where the command stands.
+    """
+    for folder, question in ((tmp_path / "data", "right"), (tmp_path / "here", "wrong")):
+        folder.mkdir()
+        (folder / "wiki.jsonl").touch()
+        (folder / "questions.jsonl").write_text(json.dumps({"_id": "1", "text": question}))
+        (folder / "qrels.tsv").write_text("1 0 p 1\n")
+    monkeypatch.chdir(tmp_path / "here")
+
+    def make(job: dict[str, str], **more: str) -> Path:
+        index = IndexFolder(tmp_path / "ix")
+        index.path.mkdir(exist_ok=True)
+        index.write_state(IndexState(Generation(1, {}, complete=True, job=job, **more)))
+        return index.path
+
+    return make
+
+
+def test_the_questions_beside_an_index_are_those_of_what_it_was_made_from(
+    beside: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Whatever was added later, from wherever."""
+    wiki = str(tmp_path / "data" / "wiki.jsonl")
+    for index in (
+        lambda: beside({"source": wiki, "mode": "create"}),
+        lambda: beside({"source": str(tmp_path / "data" / "new.jsonl"), "mode": "append"}, origin=wiki),
+        lambda: beside({"source": str(tmp_path / "here" / "wiki.jsonl"), "mode": "update"}, origin=wiki),
+    ):
+        assert [q.text for q in questions_beside(index()).queries] == ["right"]
+        assert set_beside(index()).corpus == Path(wiki)
+
+
+def test_no_questions_beside_an_index_of_which_nothing_tells_the_corpus(
+    beside: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From standard input, grown before origins were kept, or of shards that name a relative path."""
+    wiki = str(tmp_path / "data" / "wiki.jsonl")
+    for job, origin in (
+        ({"source": "-", "mode": "create"}, ""),
+        ({"source": wiki, "mode": "append"}, "-"),
+        ({"source": wiki, "mode": "append"}, ""),
+        ({"source": "wiki.jsonl", "mode": "create"}, ""),
+    ):
+        with pytest.raises(InputError, match="expected questions beside the index's corpus") as error:
+            questions_beside(beside(job, origin=origin))
+        assert error.value.remedy
 
 
 def test_json_lines(tmp_path: Path) -> None:

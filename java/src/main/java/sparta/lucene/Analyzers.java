@@ -36,7 +36,7 @@ import org.apache.lucene.analysis.th.ThaiAnalyzer;
 import org.apache.lucene.analysis.tr.TurkishAnalyzer;
 
 /** The analysis of {@link Fields#TEXT} by language: for each the one that Pyserini's searchers use. */
-final class Analyzers {
+public final class Analyzers {
   private static final Map<String, Supplier<Analyzer>> BY_LANGUAGE = new TreeMap<>();
 
   static {
@@ -75,12 +75,17 @@ final class Analyzers {
 
   private Analyzers() {}
 
+  /** The codes of the known languages, in alphabetical order, with a comma and a blank between them. */
+  public static String known() {
+    return String.join(", ", BY_LANGUAGE.keySet());
+  }
+
   /** A new analyzer; an {@link IllegalArgumentException} that names the known languages for any other. */
   static Analyzer of(String language) {
     Supplier<Analyzer> known = BY_LANGUAGE.get(language);
     if (known == null) {
       throw new IllegalArgumentException(
-          "unknown language '" + language + "'; known are " + String.join(", ", BY_LANGUAGE.keySet()));
+          "unknown language '" + language + "'; known are " + known());
     }
     return known.get();
   }

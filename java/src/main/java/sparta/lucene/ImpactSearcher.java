@@ -7,6 +7,8 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.lucene.analysis.Analyzer;
 import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.IndexNotFoundException;
@@ -161,6 +163,18 @@ public final class ImpactSearcher implements Closeable {
       docids[i] = lookup.docid(table.bytes(i));
     }
     return Packed.bytes(docids);
+  }
+
+  /**
+   * The sentences that the index holds of a string table of passages, as a string table: of {@code p} those of
+   * {@code p#0}, {@code p#1}, … that are there, in byte order.
+   */
+  public byte[] sentences(byte[] ids) throws IOException {
+    Set<BytesRef> found = new TreeSet<>();
+    for (BytesRef id : StringTable.unpack(ids, "ids")) {
+      lookup.sentences(id, found);
+    }
+    return StringTable.pack(found);
   }
 
   /** Impacts of a string table of terms in one passage, as int32, 0 where the passage lacks the term. */

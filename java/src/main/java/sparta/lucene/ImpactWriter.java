@@ -133,8 +133,7 @@ public final class ImpactWriter implements Closeable {
    */
   public synchronized int delete(byte[] ids) throws IOException {
     checkUsable();
-    Set<BytesRef> distinct = new HashSet<>();
-    StringTable.unpack(ids, "ids").forEach(distinct::add);
+    Set<BytesRef> distinct = distinct(ids);
     pool.drain();
     int matched = 0;
     try (DirectoryReader reader = DirectoryReader.open(writer)) {
@@ -145,6 +144,18 @@ public final class ImpactWriter implements Closeable {
     }
     deleteDocuments(distinct);
     return matched;
+  }
+
+  /**
+   * Deletes passages by id, and does not count them: a count opens a reader, which flushes what is buffered.
+   *
+   * @param ids string table
+   */
+  public synchronized void remove(byte[] ids) throws IOException {
+    checkUsable();
+    Set<BytesRef> distinct = distinct(ids);
+    pool.drain();
+    deleteDocuments(distinct);
   }
 
   /** Waits for the queue, then makes everything last, together with {@code userData}. */
@@ -237,6 +248,12 @@ public final class ImpactWriter implements Closeable {
         pool.submit(batch, i, i + 1);
       }
     }
+  }
+
+  private static Set<BytesRef> distinct(byte[] ids) {
+    Set<BytesRef> distinct = new HashSet<>();
+    StringTable.unpack(ids, "ids").forEach(distinct::add);
+    return distinct;
   }
 
   private void deleteDocuments(Set<BytesRef> ids) throws IOException {

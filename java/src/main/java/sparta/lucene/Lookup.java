@@ -2,6 +2,7 @@ package sparta.lucene;
 
 import java.io.IOException;
 import java.util.Arrays;
+import java.util.Set;
 import org.apache.lucene.index.BinaryDocValues;
 import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.FieldInfo;
@@ -18,6 +19,7 @@ import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.util.Bits;
 import org.apache.lucene.util.BytesRef;
+import org.apache.lucene.util.BytesRefBuilder;
 
 /** From docids to what is kept of the documents, and from passage ids to docids. */
 final class Lookup {
@@ -99,6 +101,65 @@ final class Lookup {
     int[] count = {0};
     eachLive(id, (leaf, doc) -> count[0]++);
     return count[0];
+  }
+
+  /**
+   * Adds the live sentences of a passage, {@code id#0}, {@code id#1} and so on, to a set, whichever of them are there.
+   */
+  void sentences(BytesRef id, Set<BytesRef> found) throws IOException {
+    BytesRefBuilder first = new BytesRefBuilder();
+    first.append(id);
+    first.append((byte) '#');
+    int prefix = first.length();
+    first.append((byte) '0');
+    for (LeafReaderContext leaf : reader.leaves()) {
+      Terms terms = leaf.reader().terms(Fields.ID);
+      if (terms == null) {
+        continue;
+      }
+      TermsEnum term = terms.iterator();
+      Bits live = leaf.reader().getLiveDocs();
+      boolean more = term.seekCeil(first.get()) != TermsEnum.SeekStatus.END;
+      // Digits follow each other in byte order, so the names that begin with #0 to #9 stand in one stretch.
+      while (more && isNumbered(term.term(), first.get(), prefix)) {
+        if (digitsOnly(term.term(), prefix) && hasLive(term, live)) {
+          found.add(BytesRef.deepCopyOf(term.term()));
+        }
+        more = term.next() != null;
+      }
+    }
+  }
+
+  /** Whether a term begins with the first {@code prefix} bytes of {@code first} and goes on with a digit. */
+  private static boolean isNumbered(BytesRef term, BytesRef first, int prefix) {
+    return term.length > prefix
+        && Arrays.mismatch(
+                term.bytes, term.offset, term.offset + prefix, first.bytes, first.offset, first.offset + prefix)
+            < 0
+        && isDigit(term.bytes[term.offset + prefix]);
+  }
+
+  private static boolean digitsOnly(BytesRef term, int prefix) {
+    for (int i = prefix; i < term.length; i++) {
+      if (!isDigit(term.bytes[term.offset + i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isDigit(byte character) {
+    return '0' <= character && character <= '9';
+  }
+
+  private static boolean hasLive(TermsEnum term, Bits live) throws IOException {
+    PostingsEnum postings = term.postings(null, PostingsEnum.NONE);
+    for (int doc = postings.nextDoc(); doc != DocIdSetIterator.NO_MORE_DOCS; doc = postings.nextDoc()) {
+      if (live == null || live.get(doc)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The segment of a docid; an {@link IllegalArgumentException} for a docid that the index cannot have. */

@@ -17,6 +17,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.lucene.index.IndexNotFoundException;
+import org.apache.lucene.util.BytesRef;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -65,6 +66,41 @@ class ImpactSearcherTest {
       readsBack(searcher, corpus);
       postings(searcher, corpus);
     }
+  }
+
+  @Test
+  void theSentencesOfAPassageAreThoseWithItsIdAndANumber() throws IOException {
+    Corpus corpus = new Corpus(1);
+    List<String> mine = List.of("p#0", "p#1", "p#10", "p#200", "p#65");
+    List<String> others = List.of("p", "p#", "p#/", "p#0x", "p#0#1", "p#:", "p#x#0", "pp#0", "o#9", "q#0", "p\"#0");
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
+      writer.addTerms(corpus.terms());
+      for (List<String> ids : List.of(mine, others, List.of("p#2", "p#3"))) {
+        List<Corpus.Passage> batch = new ArrayList<>();
+        for (String id : ids) {
+          batch.add(new Corpus.Passage(id, 0, Map.of(0, 1)));
+        }
+        corpus.add(writer, batch, false);
+        writer.commit(""); // each in a segment of its own
+      }
+      writer.remove(StringTable.of("p#2", "p#10"));
+      writer.commit("");
+    }
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      assertEquals(List.of("p#0", "p#1", "p#200", "p#3", "p#65"), sentences(searcher, "p"));
+      assertEquals(List.of("p#0#1"), sentences(searcher, "p#0"));
+      assertEquals(List.of("o#9", "q#0"), sentences(searcher, "q", "nobody", "o", "q"));
+      assertEquals(List.of(), sentences(searcher));
+      assertEquals(List.of(), sentences(searcher, "zz"));
+    }
+  }
+
+  private static List<String> sentences(ImpactSearcher searcher, String... ids) throws IOException {
+    List<String> found = new ArrayList<>();
+    for (BytesRef id : StringTable.unpack(searcher.sentences(StringTable.of(ids)), "sentences")) {
+      found.add(id.utf8ToString());
+    }
+    return found;
   }
 
   /** Writes in one commit. */

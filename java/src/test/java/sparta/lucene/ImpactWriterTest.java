@@ -98,6 +98,19 @@ class ImpactWriterTest {
   }
 
   @Test
+  void removeDeletesWhatWasQueuedBefore() throws IOException {
+    Corpus corpus = corpus(10);
+    try (ImpactWriter writer = open()) {
+      writer.addTerms(corpus.terms());
+      corpus.add(writer, corpus.passages, false);
+      writer.remove(StringTable.of("p0", "p5", "p0", "nobody"));
+      corpus.add(writer, corpus.passages.subList(0, 1), false);
+      writer.commit("");
+    }
+    assertEquals(9, numDocs());
+  }
+
+  @Test
   void theVocabularyGrowsBetweenBatches() throws IOException {
     try (ImpactWriter writer = open()) {
       for (int i = 0; i < 3000; i++) {
