@@ -28,7 +28,7 @@ from sparta.base.errors import InputError
 @click.group(cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="sparta-search", prog_name="hybrid")
 def main() -> None:
-    """Measure rankings, and run the experiments of the papers."""
+    """Search bm25, sparta and dense as one ranking, measure rankings, and run the papers' experiments."""
 
 
 @main.command()
