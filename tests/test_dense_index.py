@@ -678,9 +678,9 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
     sync(whole, str(model), kind="hnsw")
     wanted = rankings(whole)
     command = ["index", "--index", "PLACE", "--model", model, "--kind", "hnsw", "--quiet"]
-    # files: the manifest of the vectors, four shards, FAISS, rows, the channel's manifest
-    assert killed(9, index, command) == [-signal.SIGKILL] * 8 + [0]
-    for moment in range(8):
+    # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
+    assert killed(10, index, command) == [-signal.SIGKILL] * 9 + [0]
+    for moment in range(9):
         place = Path(f"{index}-{moment}")
         assert not has_dense(place)
         kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
@@ -688,12 +688,12 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
         assert (report.encoded, report.passages) == (N - kept, N)
         assert rankings(place) == wanted
         assert shards(place / "dense-000001/vectors-000001") == shards(whole / "dense-000001/vectors-000001")
-        assert len(list((place / "dense-000001").iterdir())) == 4
+        assert len(list((place / "dense-000001").iterdir())) == 5
     delete_passages(IndexFolder(whole), ["n1", "n7", "n9"])
     before = rankings(whole)
     command = ["index", "--index", "PLACE", "--quiet"]
-    assert killed(4, whole, command) == [-signal.SIGKILL] * 3 + [0]
-    for moment in range(3):
+    assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
+    for moment in range(4):
         assert rankings(Path(f"{whole}-{moment}")) == before
         assert sync(Path(f"{whole}-{moment}")).forgotten == 3
         assert rankings(Path(f"{whole}-{moment}")) == before
