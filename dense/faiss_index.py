@@ -86,7 +86,7 @@ class Parameters:
 
     def depth(self, k: int, n: int) -> int:
         """HNSW: how many candidates are held (efSearch), of n vectors; among more, more to find as many."""
-        return int(max(192, 2 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
+        return int(max(192, 3 * k) * max(1.0, (n / _MEASURED_ON) ** 0.25))
 
 
 def nodes_of(vectors: VectorFolder) -> Rows:
