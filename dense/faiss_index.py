@@ -225,7 +225,7 @@ class ApproximateSearch:
         """Search an index for those `rows` alone; `nodes (n,)` of all rows, where some share vectors."""
         faiss = _faiss()
 
-        self.index, self.parameters = index, parameters
+        self.index, self.parameters, self._shared = index, parameters, nodes is not None
         own = rows if nodes is None else nodes[rows]
         self._rows = rows[np.argsort(own, kind="stable")]  # those of one node side by side, in their order
         held = np.bincount(own, minlength=index.ntotal)
@@ -258,7 +258,7 @@ class ApproximateSearch:
             )
         with _threads(threads):
             scores, found = self.index.search(questions, k, params=chosen)
-        return self._expanded(found, scores)
+        return self._expanded(found, scores) if self._shared else (found, scores)
 
     def _expanded(self, found: Rows, scores: Floats) -> tuple[Rows, Floats]:
         """The rows that stand behind what FAISS numbered, as many as it found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,6 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
     ) -> None:
         encoders = [model.passage_encoder, model.question_encoder]
         super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
-        longest = min(config.max_tokens, model.config.layout.max_length)
-        self.layout = replace(model.config.layout, max_length=longest, overlap=0)
         self.entropy, self.layer_decay = entropy, layer_decay
 
     def ask(self, questions: Sequence[str]) -> torch.Tensor:

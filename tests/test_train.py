@@ -376,12 +376,12 @@ def rewrite_checkpoint(folder: Path, change: Any) -> None:
     torch.save(payload, folder / "state.pt")
 
 
-def stopped_training(training: Any, name: str, **options: Any) -> Any:
-    made = training(name, **options)
+def stopped(made: Any, at: int) -> Any:
+    """Train until this step, in which Ctrl-C comes."""
     original = made.loss
 
     def loss(step: int) -> Any:
-        if step == 7:
+        if step == at:
             raise KeyboardInterrupt
         return original(step)
 
@@ -402,14 +402,14 @@ def test_checkpoints_of_older_versions_go_on(training):
 
     whole = training("whole")
     state = whole.run()
-    rewrite_checkpoint(stopped_training(training, "part").folder, older)
+    rewrite_checkpoint(stopped(training("part"), 7).folder, older)
     resumed = training("part", seed=7)
     assert resumed.run(resume=True) == state
     assert state_of(resumed) == state_of(whole)
 
 
 def test_a_random_state_that_is_missing_is_told(training, caplog):
-    rewrite_checkpoint(stopped_training(training, "part").folder, lambda payload: payload["random"].clear())
+    rewrite_checkpoint(stopped(training("part"), 7).folder, lambda payload: payload["random"].clear())
     training("part").run(resume=True)
     assert "process 0: the checkpoint lacks its random state" in caplog.text
 
@@ -424,7 +424,7 @@ def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make
         path = tmp_path / folder / "teacher"
         return Mixture([(SpartaTeacher(str(path), path), 1.0)])
 
-    made = stopped_training(training, "part", teacher=teacher("a"))
+    made = stopped(training("part", teacher=teacher("a")), 7)
     with pytest.raises(InputError, match="found another teacher_weights"):
         training("part", teacher=teacher("b")).run(resume=True)
     assert training("part", teacher=teacher("a")).run(resume=True).step == 12
@@ -525,16 +525,7 @@ def test_the_model_mines_its_own_negatives(training):
     asked = [p.questions[0][0] for p in whole.sets[0].paragraphs]
     part = training("part", mine_every=4)
     part.model.load_state_dict(start)
-    original = part.loss
-
-    def loss(step: int) -> Any:
-        if step == 10:
-            raise KeyboardInterrupt
-        return original(step)
-
-    part.loss = loss
-    with pytest.raises(KeyboardInterrupt):
-        part.run()
+    stopped(part, 10)
     resumed = training("part", mine_every=4)
     resumed.run(resume=True)
     assert state_of(resumed) == state_of(whole)

@@ -131,7 +131,8 @@ def allow_open_files(more: int) -> None:
     except ModuleNotFoundError:  # Windows
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    open_now = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 256  # noqa: PTH208, PTH112
+    descriptors = Path("/dev/fd")
+    open_now = len(list(descriptors.iterdir())) if descriptors.is_dir() else 256
     wanted = open_now + more + _SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
