@@ -13,16 +13,9 @@ import argparse
 from pathlib import Path
 
 from hybrid.channels import CHANNELS, Channels
-from hybrid.compare import compare, compare_table
-from hybrid.fusion import Fusion
+from hybrid.compare import compare, compare_table, timed
+from hybrid.fusion import Fusion, every_hybrid
 from hybrid.questions import questions_of
-
-
-def fusions(alpha: float) -> list[Fusion]:
-    """All hybrids of the three channels."""
-    weighed = {"dense": 1.0, "sparta": 1.0, "bm25": alpha}
-    together = (("dense", "bm25"), ("sparta", "bm25"), ("dense", "sparta"), ("dense", "sparta", "bm25"))
-    return [Fusion({name: weighed[name] for name in names}) for names in together]
 
 
 def main() -> None:
@@ -30,11 +23,13 @@ def main() -> None:
     parser.add_argument("pairs", nargs="+", metavar="INDEX=SET")
     parser.add_argument("--alpha", type=float, required=True)
     given = parser.parse_args()
+    fusions = [Fusion(weights) for weights in every_hybrid(CHANNELS, given.alpha)]
     found = []
     for pair in given.pairs:
         index, _, questions = pair.partition("=")
+        asked = questions_of(Path(questions))
         with Channels(Path(index), CHANNELS) as channels:
-            found.append(compare(channels, questions_of(Path(questions)), fusions(given.alpha)))
+            found.append(timed(compare(channels, asked, fusions), channels, asked, fusions))
     print(compare_table(found).write("markdown"))
 
 

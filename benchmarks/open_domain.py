@@ -33,10 +33,9 @@ from typing import Any
 
 from dense.locate import identify
 from dense.search import DenseSearcher
-from hybrid.compare import Compared, compare_table
+from hybrid.compare import compare, compare_table
 from hybrid.fusion import Fusion
 from hybrid.questions import Asked, questions_of
-from hybrid.searched import depth_of, measures_of, search_all
 from hybrid.tables import Table
 from hybrid.tune import chosen, tune
 from sparta.base.closing import Closing
@@ -202,22 +201,10 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
             fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}))
             three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0})
             fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE)))
-        table = compare_table([compared(channels, one, fusions) for one in sets])
+        table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
         print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
     print(f"\n{table.write('markdown')}\n\n{rates(rankings).write('markdown')}")
-
-
-def compared(channels: Ranked, asked: Asked, fusions: Sequence[Fusion]) -> Compared:
-    """Measure every channel and fusion on one set."""
-    searched = search_all(channels, asked, DEPTH)
-    measures = measures_of(asked)
-    fused = {fusion.label: fusion.fuse_runs(searched.runs, depth_of(fusion)) for fusion in fusions}
-    return Compared(
-        asked.name,
-        [searched.measured(name, run, measures) for name, run in searched.runs.items()],
-        [searched.measured(name, run, measures) for name, run in fused.items()],
-    )
 
 
 def rates(rankings: Mapping[str, Rankings]) -> Table:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cli._numbers import Finite
+from cli._numbers import HIGHEST_COUNT, Finite
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import unreadable
 
@@ -128,7 +128,12 @@ index_option = click.option(
 )
 
 depth_option = click.option(
-    "-k", "depth", type=click.IntRange(1), default=100, show_default=True, help="Passages a question."
+    "-k",
+    "depth",
+    type=click.IntRange(1, HIGHEST_COUNT),
+    default=100,
+    show_default=True,
+    help="Passages a question.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."

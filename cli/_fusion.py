@@ -45,6 +45,7 @@ def search(**given: Any) -> None:
     among the --candidates of any channel is not found.
     """
     check_search("hybrid search", given)
+    from hybrid.fusion import formula
     from hybrid.search import HybridHit, HybridSearcher
 
     fusion = fusion_of(weights_of(given), given)
@@ -60,7 +61,7 @@ def search(**given: Any) -> None:
     else:
         with HybridSearcher(folder, fusion) as searcher:
             print_hits(searcher, given, places)
-    click.echo(fusion.formula(), err=given["as_json"])
+    click.echo(formula(fusion), err=given["as_json"])
 
 
 @click.command(name="eval")
@@ -76,7 +77,7 @@ def search(**given: Any) -> None:
     help="TREC runs to fuse instead of an index's channels; --alpha weighs all but the first.",
 )
 @click.option("--qrels", type=file_type, help="Judgments for --runs, in TREC's or BEIR's form.")
-@base_option("dense, and sparta")
+@base_option("every fusion of two and of three channels")
 @alpha_option
 @weights_option()
 @click.option("--no-dense", is_flag=True, help="Leave the dense channel out, and build none.")
@@ -87,6 +88,7 @@ def search(**given: Any) -> None:
 def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
     """Measure every channel of an index and their fusions, on questions with known answers.
 
+    Without --base or --weights these are all fusions of two and of three channels, BM25 weighed by α.
     answer_recall@K is the share of questions with an answer in the text of the first K passages (R@K of the
     DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm), with a star
     below 0.05. A dense channel that is missing is built first, with the model that ships.
@@ -97,7 +99,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.channels import Channels
-    from hybrid.compare import compare, compare_table, with_macro
+    from hybrid.compare import compare, compare_table, timed, with_macro
 
     runs = (*given["runs"], *more_runs)
     if runs or qrels:
@@ -110,7 +112,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     with Channels(index, names) as channels:
         for one in asked:
             compared = compare(channels, one, fusions, threads=given["threads"], runs=given["output_runs"])
-            found += with_macro(compared, one)
+            found += with_macro(timed(compared, channels, one, fusions), one)
     print_table(compare_table(found), given["form"], notes(asked, fusions))
 
 
@@ -141,6 +143,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
     """Return the channels to measure and the fusions of them; builds the dense channel if it has to."""
     from hybrid.channels import channels_of
+    from hybrid.fusion import every_hybrid
     from sparta.layout import IndexFolder
 
     IndexFolder(index).state()  # no index at all is one message, not two
@@ -151,8 +154,7 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
     if not given["no_dense"] and (not chosen or "dense" in wanted):
         _build_dense(index, needed="dense" in wanted)
     names = [name for name in channels_of(index) if name != "dense" or not given["no_dense"]]
-    bases = [base for base in ("dense", "sparta") if base in names]
-    every = [wanted] if chosen else [{base: 1.0, "bm25": given["alpha"]} for base in bases]
+    every = [wanted] if chosen else every_hybrid(names, given["alpha"])
     return names, [fusion_of(weights, given) for weights in every]
 
 

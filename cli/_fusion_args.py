@@ -149,14 +149,14 @@ def _matched(sets: Sequence[Asked], given: str) -> list[Asked]:
 
 
 def notes(asked: Sequence[Asked], fusions: Sequence[Fusion]) -> Iterator[str]:
-    """What must be said with a table: samples, and the formulas."""
+    """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
+    from hybrid.fusion import formula
     from hybrid.questions import SAMPLE_SEED
 
     for one in asked:
         if one.of:
             yield f"{one.name}: a sample of {len(one.queries):,} of {one.of:,} questions (seed {SAMPLE_SEED})"
-    for fusion in fusions:
-        yield fusion.formula()
+    yield formula(*fusions)
 
 
 def print_table(table: Table, form: str, below: Iterator[str]) -> None:

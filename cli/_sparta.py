@@ -25,6 +25,7 @@ from cli._args import (
     shard_option,
     table,
     told_what_is_kept,
+    typed,
     unit_options,
     write_options,
 )
@@ -112,6 +113,14 @@ def index(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
             remedy="sparta index --corpus wiki.jsonl",
         )
+    unused = ("tokenizer",) if corpus else ("model", "bits", "unit", "top_k", "min_weight", "skip_invalid")
+    if others := typed(*unused):
+        kind, fixed = (
+            ("a corpus", "a corpus has the tokenizer of its --model")
+            if corpus
+            else ("ready vectors", "they are as they were made: give these options to sparta encode")
+        )
+        raise InputError(f"expected options for {kind}, found {', '.join(others)}", remedy=fixed)
     if append and overwrite:
         raise InputError(
             "expected --append or --overwrite, found both",
@@ -547,7 +556,7 @@ def doctor(index: Path | None, as_json: bool) -> None:
     """
     from sparta.doctor import examine
 
-    findings = examine(index)
+    findings = examine(index, needed=bool(typed("index")))
     if as_json:
         click.echo(dumps([f._asdict() for f in findings]))
     else:

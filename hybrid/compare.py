@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
-from hybrid.channels import Channels
+from hybrid.channels import Channels, Searchable
 from hybrid.evaluate import chance, read_judged_run
 from hybrid.fusion import Fusion, Run
-from hybrid.measures import Evaluation, evaluate, p_values
+from hybrid.measures import Evaluation, against_best, evaluate
 from hybrid.questions import Asked
 from hybrid.search import fused_hits
 from hybrid.searched import MEASURES, depth_of, measures_of, search_all, warn_of_strangers
@@ -42,7 +42,7 @@ class Compared:
 
 
 def compare(
-    channels: Channels,
+    channels: Searchable,
     asked: Asked,
     fusions: Sequence[Fusion],
     *,
@@ -53,14 +53,16 @@ def compare(
 
     :param runs: a folder in which to leave all rankings as TREC runs.
     """
-    k = max(fusion.candidates for fusion in fusions)
     depth = max(map(depth_of, fusions))
     if runs:
         make_folder(runs)  # before hours of searching
     searched = search_all(channels, asked, depth, threads)
     warn_of_strangers(searched)
-    fusions = [fusion for fusion in fusions if fusion.label not in searched.runs]  # one channel as it is
-    fused = {fusion.label: fusion.fuse_runs(searched.runs, depth) for fusion in fusions}
+    fused = {
+        fusion.label: fusion.fuse_runs(searched.runs, depth)
+        for fusion in fusions
+        if fusion.label not in searched.runs  # one channel as it is
+    }
     measures = measures_of(asked)
     if runs:
         for name, run in {**searched.runs, **fused}.items():
@@ -69,24 +71,31 @@ def compare(
         asked.name,
         [searched.measured(name, run, measures) for name, run in searched.runs.items()],
         [searched.measured(name, run, measures) for name, run in fused.items()],
-        latencies(channels, [q.text for q in asked.queries[:TIMED_QUESTIONS]], fusions, k),
     )
 
 
-def latencies(
-    channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion], k: int
-) -> dict[str, float]:
+def timed(compared: Compared, channels: Channels, asked: Asked, fusions: Sequence[Fusion]) -> Compared:
+    """Return what was measured, with the milliseconds that a question takes in each way."""
+    return replace(
+        compared, ms=latencies(channels, [q.text for q in asked.queries[:TIMED_QUESTIONS]], fusions)
+    )
+
+
+def latencies(channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion]) -> dict[str, float]:
     """Return the median milliseconds of a question asked alone, by channel and fusion.
 
-    A channel is asked for k passages, a fusion for its 10 best, as `hybrid search` does.
+    A channel is asked for as many passages as the fusions take of it, a fusion for its 10 best, as `hybrid
+    search` does.
 
     All are asked one question before the next comes, so that what else the machine does is shared by them.
     A fusion's channels are searched side by side.
     """
+    k = max(fusion.candidates for fusion in fusions)
     asking: dict[str, Callable[[str], object]] = {
         name: partial(searcher.search, k=k) for name, searcher in channels.searchers.items()
     }
-    asking |= {fusion.label: partial(_ask, channels, fusion) for fusion in fusions}
+    for fusion in fusions:
+        asking.setdefault(fusion.label, partial(_ask, channels, fusion))
     times: dict[str, list[float]] = {name: [] for name in asking}
     for number, question in enumerate([*questions[:_WARMING], *questions]):
         for name, ask in asking.items():
@@ -190,9 +199,7 @@ def _first(one: Compared) -> str:
 
 def _rows(one: Compared, measures: Sequence[str], *, timed: bool) -> list[list[Cell]]:
     first = _first(one)
-    best = max(one.channels, key=lambda e: e.mean(first))
-    others = [e for e in one.evaluations if e is not best]
-    p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
+    best, p = against_best(one.evaluations, first, among=one.channels)
     rows: list[list[Cell]] = []
     for found in one.evaluations:
         means: list[Cell] = [100 * found.mean(m) if m in found.per_query else None for m in measures]

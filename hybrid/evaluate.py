@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from hybrid.measures import DEFAULT_MEASURES, Evaluation, evaluate, p_values
+from hybrid.measures import DEFAULT_MEASURES, Evaluation, against_best, evaluate
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
 from hybrid.testsets import Qrels, open_test_set
@@ -157,10 +157,7 @@ def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:
 def _rows(sets: Sequence[Evaluated], measures: Sequence[str]) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for one in sets:
-        first = measures[0]
-        best = max(one.evaluations, key=lambda e: e.mean(first))
-        others = [e for e in one.evaluations if e is not best]
-        p = {e.name: value for e, value in zip(others, p_values(best, others, first), strict=True)}
+        best, p = against_best(one.evaluations, measures[0])
         facts = one.facts or [{}] * len(one.evaluations)
         for evaluation, fact in zip(one.evaluations, facts, strict=True):
             name = evaluation.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,17 +92,23 @@ class Fusion:
         terms = " + ".join(name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items())
         return f"RRF {terms}" if self.method == "rrf" else terms
 
-    def formula(self) -> str:
-        """Say what is computed."""
+    @property
+    def total(self) -> str:
+        """What is summed: `sparta + 1.2·bm25`, `1/(60+rank sparta) + 1/(60+rank bm25)`."""
+        if self.method == "linear":
+            return self.label
+        return " + ".join(
+            f"{'' if w == 1 else f'{w:g}·'}1/({self.rrf_k}+rank {name})" for name, w in self.weights.items()
+        )
+
+    @property
+    def rule(self) -> str:
+        """What scores are normalized over, and what a passage counts that a channel lacks."""
         if self.method == "rrf":
-            terms = [
-                f"{'' if w == 1 else f'{w:g}·'}1/({self.rrf_k}+rank {name})"
-                for name, w in self.weights.items()
-            ]
-            return f"score = {' + '.join(terms)}; each channel's {self.candidates} best"
+            return f"each channel's {self.candidates} best"
         return (
-            f"score = {self.label}; scores {_SAID[self.normalization]} over each channel's"
-            f" {self.candidates} best, a passage that a channel lacks counts as its least"
+            f"scores {_SAID[self.normalization]} over each channel's {self.candidates} best,"
+            " a passage that a channel lacks counts as its least"
         )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int | None = None) -> list[ScoredPassage]:
@@ -183,6 +189,21 @@ class Candidates:
         return [
             ScoredPassage(self.ids[i], score) for i, score in zip(order, total[order].tolist(), strict=True)
         ]
+
+
+def formula(*fusions: Fusion) -> str:
+    """Say what is computed, in one line for fusions that differ in their weights only."""
+    return f"score = {', or '.join(one.total for one in fusions)}; {fusions[0].rule}"
+
+
+def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
+    """Return the weights of all fusions of two and of three channels: α for BM25, 1 for the others.
+
+    The base comes first, dense before sparta, and BM25 last (TASER, eq. 7).
+    """
+    weights = {"dense": 1.0, "sparta": 1.0, "bm25": alpha}
+    together = (("dense", "bm25"), ("sparta", "bm25"), ("dense", "sparta"), ("dense", "sparta", "bm25"))
+    return [{name: weights[name] for name in names} for names in together if set(names) <= set(channels)]
 
 
 def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:

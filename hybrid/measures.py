@@ -93,6 +93,19 @@ def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> li
     return holm(raw)
 
 
+def against_best(
+    evaluations: Sequence[Evaluation], measure: str, among: Sequence[Evaluation] | None = None
+) -> tuple[Evaluation, dict[str, float]]:
+    """Return the best evaluation, and the p-values of all others against it by name.
+
+    :param among: what the best is chosen from, in place of all.
+    """
+    best = max(evaluations if among is None else among, key=lambda one: one.mean(measure))
+    others = [one for one in evaluations if one is not best]
+    values = p_values(best, others, measure)
+    return best, {one.name: p for one, p in zip(others, values, strict=True)}
+
+
 def holm(raw: Sequence[float]) -> list[float]:
     """Holm's correction: the i-th smallest of n times n − i + 1, never falling, at most 1."""
     corrected = [1.0] * len(raw)

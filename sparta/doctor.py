@@ -38,10 +38,11 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def examine(index: Path | None = None) -> list[Finding]:
+def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]:
     """Look at everything; nothing is started and nothing is loaded from the network.
 
     :param index: the index folder to look at; None is `$SPARTA_INDEX` or `./sparta-index`
+    :param needed: whether it is bad when there is no index
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
@@ -51,7 +52,7 @@ def examine(index: Path | None = None) -> list[Finding]:
         _model,
         _gpu,
         _memory,
-        lambda: _index(index),
+        lambda: _index(index, needed=needed),
     ]
     return [finding for check in checks for finding in check()]
 
@@ -132,7 +133,7 @@ def _memory() -> Iterator[Finding]:
         yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
 
 
-def _index(path: Path | None) -> Iterator[Finding]:
+def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     try:
         from sparta.layout import IndexFolder, default_index
     except ImportError as error:
@@ -141,7 +142,8 @@ def _index(path: Path | None) -> Iterator[Finding]:
     path = path or default_index()
     folder = IndexFolder(path)
     if not folder.exists():
-        yield Finding("index", "note", f"none at {path}", "sparta index --corpus FILE")
+        weight = "bad" if needed else "note"
+        yield Finding("index", weight, f"none at {path}", "sparta index --corpus FILE")
         return
     try:
         state = folder.state()

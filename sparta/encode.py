@@ -18,6 +18,7 @@ import torch
 from sparta.base.corpus import CorpusReader
 from sparta.base.errors import IndexStateError, InputError, folder_in_use
 from sparta.base.files import STANDARD_INPUT
+from sparta.base.languages import check_language
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.documents import DEFAULT_TOKEN_BUDGET, DocumentEncoder
@@ -71,6 +72,7 @@ class EncodeOptions:
             )
         if self.shard_size < 1:
             raise InputError(f"a shard holds at least one passage, found {self.shard_size}")
+        check_language(self.language)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for work to be continued."""

@@ -17,8 +17,9 @@ import numpy as np
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
+from sparta.base.languages import check_language
 from sparta.layout import GROWING, Generation, IndexFolder, IndexState
-from sparta.lucene import ImpactSearcher, ImpactWriter, check_language
+from sparta.lucene import ImpactSearcher, ImpactWriter
 from sparta.quantize import QuantizationCounts
 from sparta.sentences import passage_of
 from sparta.tokenize import QuerySide

@@ -148,17 +148,6 @@ class ImpactWriter(Closing):
             self._java.close()
 
 
-def check_language(language: str) -> None:
-    """Refuse a language whose texts cannot be analyzed, before anything is written in it."""
-    with _java(Path()) as autoclass:
-        known = str(autoclass("sparta.lucene.Analyzers").known())
-    if language not in known.split(", "):
-        raise InputError(
-            f"expected the code of a language, one of {known}; found {language!r}",
-            remedy="give its code, as in --language en",
-        )
-
-
 class VectorReader:
     """Reads the impacts of lines of JSON vectors; terms are numbered over the life of the reader."""
 

@@ -101,6 +101,11 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
     model they came from; None is the tokenizer of the model that ships with sparta.
     """
     if all((path / "manifest.json").is_file() for path in paths):
+        if tokenizer is not None:
+            raise InputError(
+                f"expected --tokenizer with JSON vectors, found it with shards: {paths[0]}",
+                remedy="leave it out: shards bring the tokenizer of their model",
+            )
         return _shards_source(paths)
     if len(paths) != 1:
         raise InputError(

@@ -336,6 +336,14 @@ WRONG = {
         ["index", "--corpus", "c", "--append", "--overwrite"],
         ["expected --append or --overwrite, found both"],
     ),
+    "pruning of ready vectors": (
+        ["index", "--vectors", "v", "--unit", "sentence", "--top-k", "5"],
+        ["expected options for ready vectors, found --unit, --top-k", "give these options to sparta encode"],
+    ),
+    "tokenizer of a corpus": (
+        ["index", "--corpus", "c", "--tokenizer", "t"],
+        ["expected options for a corpus, found --tokenizer"],
+    ),
     "training without pairs": (
         ["train", "--encoder", "e", "--output", "o"],
         ["--pairs, --articles or --passages"],
@@ -606,6 +614,8 @@ def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, mode
             result, 2, "expected the code of a language, one of ar, bn, ", "found 'English'", "--language en"
         )
         assert str(folder) not in result.stderr
+    given = ("--corpus", corpus, "--output", tmp_path / "new", "--language", "English")
+    refused(sparta("encode", *given, *model), 2, "expected the code of a language", "found 'English'")
     assert not (tmp_path / "new").exists()
     assert sorted(p.name for p in index.iterdir()) == before
 
@@ -1000,6 +1010,8 @@ def test_shards_of_two_machines(corpus, model, built):
         assert f"left to other machines {2 if part == '0/2' else 3}" in output
     assert "5 passages" in done(sparta("index", "--vectors", "s0", "s1")).stdout
     assert sparta("terms", "beijing").stdout == sparta("terms", "beijing", "--index", built).stdout
+    given = ["--vectors", "s0", "s1", "--tokenizer", model[1]]
+    refused(sparta("index", *given), 2, "expected --tokenizer with JSON vectors", "leave it out")
     again = ["--vectors", "s0", "--vectors", "s1"]
     assert "nothing to do" in done(sparta("index", *again)).stdout
     refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")

@@ -149,7 +149,10 @@ def test_no_index(monkeypatch, tmp_path):
     assert state_of("index") == ("note", "none at sparta-index", "sparta index --corpus FILE")
     monkeypatch.setenv("SPARTA_INDEX", "elsewhere")
     assert state_of("index")[1] == "none at elsewhere"
-    assert state_of("index", tmp_path / "third")[1] == f"none at {tmp_path / 'third'}"
+    assert state_of("index", tmp_path / "third")[:2] == ("note", f"none at {tmp_path / 'third'}")
+    for given, code in (([], 0), (["--index", str(tmp_path / "third")], 1)):
+        result = CliRunner().invoke(main, ["doctor", *given])
+        assert (result.exit_code, "BAD  index: none at" in result.stdout) == (code, bool(code))
 
 
 def test_an_index(make_index):
@@ -197,12 +200,12 @@ def test_the_command(monkeypatch, tmp_path):
         Finding("jar", "bad", "gone", "mend it"),
     ]
     asked = []
-    monkeypatch.setattr(doctor, "examine", lambda index: asked.append(index) or findings)
+    monkeypatch.setattr(doctor, "examine", lambda index, needed: asked.append((index, needed)) or findings)
     result = CliRunner().invoke(main, ["doctor", "--index", str(tmp_path)])
     assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
-    assert (result.exit_code, asked) == (1, [tmp_path])
+    assert (result.exit_code, asked) == (1, [(tmp_path, True)])
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert json.loads(result.output) == [f._asdict() for f in findings]
     assert result.exit_code == 1
-    monkeypatch.setattr(doctor, "examine", lambda index: findings[:2])
+    monkeypatch.setattr(doctor, "examine", lambda index, needed: findings[:2])
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0

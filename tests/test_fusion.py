@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybrid.answers import Holds, answer_recall, has_answer, tokens
-from hybrid.fusion import NORMALIZATIONS, Fusion, parse_weights
+from hybrid.fusion import NORMALIZATIONS, Fusion, formula, parse_weights
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 
@@ -32,7 +32,7 @@ def test_base_plus_alpha_bm25_by_hand() -> None:
         ("c", round(-0.5 - 0.6, 6)),
         ("d", round(-0.5 - 0.6, 6)),
     ]
-    assert fusion.formula() == (
+    assert formula(fusion) == (
         "score = sparta + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
         " a passage that a channel lacks counts as its least"
     )
@@ -64,7 +64,7 @@ def test_rrf_by_hand() -> None:
     expected = {"a": 1 / 61, "b": 1 / 62 + 2 / 61, "c": 2 / 62}
     assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
     assert [p.passage_id for p in found] == ["b", "c", "a"]
-    assert fusion.formula() == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best"
+    assert formula(fusion) == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best"
 
 
 def random_rankings(rng: random.Random) -> dict[str, list[ScoredPassage]]:

@@ -11,6 +11,7 @@ import pytest
 
 from sparta import lucene
 from sparta.base.errors import IndexStateError, InputError, JavaError, StorageError
+from sparta.base.languages import LANGUAGES
 from sparta.lucene import ImpactSearcher, ImpactWriter
 
 ROOT = Path(__file__).parent.parent
@@ -354,6 +355,13 @@ SENTENCES = {
     "ko": "구글을 설립한 사람은 누구인가",
     "fr": "L'été, les fondateurs voyageaient beaucoup.",
 }
+
+
+@pytest.mark.jvm
+def test_the_languages_are_those_of_the_analyzers(tmp_path):
+    with pytest.raises(InputError) as refused:
+        ImpactWriter(tmp_path / "none", language="none")
+    assert refused.value.message.endswith(f"known are {', '.join(LANGUAGES)}")
 
 
 @pytest.mark.jvm

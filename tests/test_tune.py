@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hybrid.channels import Channels
-from hybrid.compare import by_group, compare, compare_table, with_macro
+from hybrid.compare import by_group, compare, compare_table, timed, with_macro
 from hybrid.fusion import Fusion
 from hybrid.measures import evaluate
 from hybrid.questions import Asked
@@ -233,6 +233,8 @@ def test_the_rows_of_a_comparison() -> None:
     made = Made(runs, names=("bm25", "sparta", "dense"))
     fusions = [Fusion.with_alpha("dense", 1.2), Fusion.with_alpha("sparta", 1.2)]
     compared = compare(made.channels(), asked, fusions)
+    assert not compared.ms
+    compared = timed(compared, made.channels(), asked, fusions)
     assert made.calls == 1, "each channel is searched once for all fusions"
     rows = rows_of(compare_table([compared]))
     assert list(rows) == ["bm25", "sparta", "dense", "dense + 1.2·bm25", "sparta + 1.2·bm25"]
