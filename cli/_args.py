@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -230,6 +231,21 @@ def typed(*names: str) -> list[str]:
         if context and parameter.name in names
         if context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     ]
+
+
+def command_line(*without: str) -> str:
+    """Return the running command with the options that were typed, but for some, in the order of its help."""
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in without or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        flag = isinstance(parameter, click.Option) and parameter.is_flag
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [parameter.opts[0]] if flag else [parameter.opts[0], str(one)]
+    return shlex.join(words)
 
 
 def devices_of(text: str | None) -> tuple[str, ...]:

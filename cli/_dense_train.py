@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._args import counted, file_type, folder_type, index_option, options, typed
-from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
+from cli._train import data_options, end_options, length_options, loop_options, named_sets, report
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ def train(
     from dense.train import train_dense
 
     result = (train_in_two_stages if two_stages else train_dense)(sets, **recipe)
-    if first_process():
-        figure = shown(given["validate_by"], result.validation)
-        click.echo(f"{result.folder}: validation {figure} at step {result.step}")
+    report("dense", result, sets, given["encoder"], shown(given["validate_by"], result.validation))
 
 
 def _recipe(given: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from cli._args import (
 from cli._eval import eval_command
 from cli._numbers import Finite
 from cli._search import check_search, search_many, search_options, show_hit
-from cli._train import data_options, end_options, first_process, length_options, loop_options, named_sets
+from cli._train import data_options, end_options, length_options, loop_options, named_sets, report
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -542,8 +542,7 @@ def train(
     from sparta.train import train_model
 
     result = train_model(sets, openers=[open_bi_encoder], **given)
-    if first_process():
-        click.echo(f"{result.folder}: validation MRR {result.validation:.4f} at step {result.step}")
+    report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")
 
 
 @main.command()

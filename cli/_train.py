@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from cli._args import Decorator, folder_type, options
+from cli._args import Decorator, command_line, folder_type, options
 from cli._numbers import HIGHEST_SEED, Finite
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
+    from sparta.train import TrainResult
     from sparta.traindata import ParagraphSet
 
 data_options = options(
@@ -142,6 +144,18 @@ def named_sets(
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in given]
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
+
+
+def report(program: str, result: TrainResult, sets: Sequence[ParagraphSet], encoder: str, best: str) -> None:
+    """Say where the model lies and what its `best` validation was, and write its card."""
+    if not first_process():
+        return
+    from sparta.card import write_card
+
+    reached = f"{best} at step {result.step:,}"
+    command = command_line("output", "resume", "device")
+    write_card(result.folder, program, command, encoder, sets, reached)
+    click.echo(f"{result.folder}: validation {reached}")
 
 
 def first_process() -> bool:

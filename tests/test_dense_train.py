@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from dense.encoders import DenseConfig, DenseModel
 from dense.stages import train_in_two_stages
 from dense.train import Recipe, layer_groups, train_dense
 from sparta.base.errors import InputError, ModelError
+from sparta.base.files import sha256_file
 from sparta.base.records import Passage
 from sparta.batches import make_batch
 from sparta.inputs import InputLayout
@@ -594,6 +596,14 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
     config = DenseModel.load(tmp_path / "one" / "best").config
     assert (config.routing, config.experts, config.pooling, config.cosine) == ("seq", 3, "cls", False)
     assert config.layout.separate_title
+    card = (tmp_path / "one" / "best" / "README.md").read_text()
+    told = shlex.split(next(line for line in card.splitlines() if line.startswith("    main train ")))
+    assert sorted(told[1:]) == sorted(str(a) for a in arguments if a not in ("--device", "cpu"))
+    [pairs_set] = named_sets((str(pairs),), (), (), 4)
+    facts = [pairs_set.name, "1", str(len(pairs_set.paragraphs)), "40", f"`{pairs_set.fingerprint()}`"]
+    assert f"| {' | '.join(facts)} |" in card
+    assert done.output.rsplit("validation ", 1)[1].strip() in card
+    assert sha256_file(tmp_path / "one" / "best" / "model.safetensors") in card
     done = dense(*arguments, "--output", tmp_path / "two", "--two-stages")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "two" / "stage-1" / "best" / "config.json").exists()

@@ -763,6 +763,9 @@ def test_two_processes_are_two_batches_a_step(train, pairs_file, encoder_folder,
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("validation MRR") == 1, "one process speaks"
+    card = (tmp_path / "both" / "best" / "README.md").read_text()
+    assert f" train --encoder {encoder_folder} --pairs {pairs_file} --steps 6 " in card
+    assert "base_model" not in card, "the encoder is a folder"
     two = load_file(tmp_path / "both" / "best" / "model.safetensors")
     for name, one in load_file(single.folder / "model.safetensors").items():
         np.testing.assert_allclose(two[name], one, atol=2e-4, err_msg=name)

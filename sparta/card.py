@@ -1,0 +1,79 @@
+"""The model card that a training leaves: what the model is, what it learnt from, and how to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparta.base.files import atomic_write, sha256_file
+
+if TYPE_CHECKING:
+    from sparta.traindata import ParagraphSet
+
+CARD = "README.md"
+_TAGS = {"sparta": "sparse-retrieval", "dense": "dense-retrieval"}
+_KINDS = {"sparta": "A SPARTA model: passages become sparse vectors.", "dense": "A bi-encoder."}
+
+
+def write_card(
+    folder: Path, program: str, command: str, encoder: str, sets: Sequence[ParagraphSet], validation: str
+) -> None:
+    """Write `README.md` into the folder of a model, in the form that the Hugging Face hub shows.
+
+    :param program: `sparta` or `dense`, which trained the model and can index with it.
+    :param command: the command that trained it.
+    :param encoder: what the training began with, a folder or a hub id.
+    :param validation: the best figure, and when it was reached.
+    """
+    rows = [
+        f"| {one.name} | {one.weight:g} | {len(one.paragraphs):,} | {one.n_questions:,} |"
+        f" `{one.fingerprint()}` |"
+        for one in sets
+    ]
+    base = [] if Path(encoder).is_dir() else [f"base_model: {encoder}"]
+    lines = [
+        "---",
+        "library_name: sparta",
+        *base,
+        f"tags: [{_TAGS[program]}, question-answering, sparta]",
+        "---",
+        "",
+        f"# {folder.absolute().parent.name}",
+        "",
+        f"{_KINDS[program]} It began as `{encoder}`.",
+        "",
+        f"    {program} index --model {folder.absolute().parent.name}"
+        + (" --corpus FILE" if program == "sparta" else " --index FOLDER"),
+        "",
+        "## Training",
+        "",
+        "| set | weight | texts | questions | fingerprint |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        "The command:",
+        "",
+        f"    {command}",
+        "",
+        f"sparta {_version()}. Validation, on questions of these sets that no step was trained on:"
+        f" {validation}.",
+        "",
+        "## Before it is given away",
+        "",
+        "A training cannot know the licences of the encoder and of the data, for what the model serves and in"
+        " which languages, nor how good it is on other data (`sparta eval`, `hybrid eval`): write it here.",
+        "",
+        "## Checksum",
+        "",
+        f"`model.safetensors` SHA-256 `{sha256_file(folder / 'model.safetensors')}`",
+    ]
+    atomic_write(folder / CARD, ("\n".join(lines) + "\n").encode())
+
+
+def _version() -> str:
+    try:
+        return version("sparta-search")
+    except PackageNotFoundError:
+        return "of a checkout that is not installed"
