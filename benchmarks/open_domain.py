@@ -35,7 +35,7 @@ from dense.locate import identify
 from dense.search import DenseSearcher
 from hybrid.compare import compare, compare_table
 from hybrid.fusion import Fusion
-from hybrid.questions import Asked, questions_of
+from hybrid.questions import QuestionSet, questions_of
 from hybrid.tables import Table
 from hybrid.tune import chosen, tune
 from sparta.base.closing import Closing
@@ -118,7 +118,7 @@ class Ranked(Closing):
         self.bm25.close()
 
 
-def facts_of(name: str, given: argparse.Namespace, sets: Sequence[Asked]) -> dict[str, Any]:
+def facts_of(name: str, given: argparse.Namespace, sets: Sequence[QuestionSet]) -> dict[str, Any]:
     """What rankings depend on, so that those of another making are not merged with them."""
     texts = json.dumps([[one.name, [[q.query_id, q.text] for q in one.queries]] for one in sets])
     return {
@@ -173,7 +173,9 @@ def parts_of(path: Path, n: int) -> Iterator[list[dict[str, Any]]]:
         yield records[first:end]
 
 
-def search_parts(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> bool:
+def search_parts(
+    given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[QuestionSet]
+) -> bool:
     """Do the parts that are missing, until the time is over; whether none is."""
     questions = {key_of(q.text): q.text for one in sets for q in one.queries}
     deadline = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
@@ -189,7 +191,7 @@ def search_parts(given: argparse.Namespace, rankings: Mapping[str, Rankings], se
     return all(len(own.parts) == given.parts for own in rankings.values())
 
 
-def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[Asked]) -> None:
+def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[QuestionSet]) -> None:
     """Tune on the first set, measure on all, print the tables."""
     records = [record for part in parts_of(given.corpus, 1) for record in part]
     with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:

@@ -13,7 +13,7 @@ from cli._train import data_options, end_options, length_options, loop_options, 
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from dense.mine import Asked
+    from dense.mine import Question
 
 form_options = options(
     click.option(
@@ -230,7 +230,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     )
 
 
-def _asked(path: Path) -> Iterable[Asked]:
+def _asked(path: Path) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dense.mine import asked_of_beir, asked_of_dpr, asked_of_queries
     from hybrid.questions import questions_of

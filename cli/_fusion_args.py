@@ -14,7 +14,7 @@ from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
     from hybrid.fusion import Fusion
-    from hybrid.questions import Asked
+    from hybrid.questions import QuestionSet
     from hybrid.tables import Table
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
@@ -123,7 +123,7 @@ def folder_of(given: Mapping[str, Any]) -> Path:
     return given["index"] or default_index()
 
 
-def asked_of(given: Mapping[str, Any], index: Path) -> list[Asked]:
+def asked_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
     from hybrid.questions import questions_beside, questions_of
 
@@ -137,7 +137,7 @@ def asked_of(given: Mapping[str, Any], index: Path) -> list[Asked]:
     return [one.sample(given["sample"]) if given["sample"] else one for one in found]
 
 
-def _matched(sets: Sequence[Asked], given: str) -> list[Asked]:
+def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
     name, equals, match = given.rpartition("=")
     names = [one.name for one in sets]
     if match not in ("string", "regex") or (equals and name not in names):
@@ -148,7 +148,7 @@ def _matched(sets: Sequence[Asked], given: str) -> list[Asked]:
     return [replace(one, match=match) if not equals or one.name == name else one for one in sets]
 
 
-def notes(asked: Sequence[Asked], fusions: Sequence[Fusion]) -> Iterator[str]:
+def notes(asked: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
     """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
     from hybrid.fusion import formula
     from hybrid.questions import SAMPLE_SEED

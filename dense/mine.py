@@ -29,7 +29,7 @@ Context = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """A question whose negatives are wanted, and what is known of its answer.
 
     `judged` are ids of passages that answer it; `positives` such passages themselves, and `negatives` those
@@ -52,22 +52,22 @@ class MiningReport:
     negatives: int
 
 
-def asked_of_queries(queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]) -> Iterator[Asked]:
+def asked_of_queries(queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]) -> Iterator[Question]:
     """Yield questions with answers, judged passages, or both."""
     for query in queries:
         judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
         if judged or query.answers:
-            yield Asked(query.text, query.answers, judged)
+            yield Question(query.text, query.answers, judged)
 
 
-def asked_of_beir(folder: Path) -> Iterator[Asked]:
+def asked_of_beir(folder: Path) -> Iterator[Question]:
     """Yield the questions of a BEIR folder that `qrels/train.tsv` judges."""
     qrels = read_qrels(folder / "qrels" / "train.tsv")
     judged = (query for query in read_queries(folder / "queries.jsonl") if query.query_id in qrels)
     return asked_of_queries(judged, qrels)
 
 
-def asked_of_dpr(path: Path) -> Iterator[Asked]:
+def asked_of_dpr(path: Path) -> Iterator[Question]:
     """Yield the questions of DPR's training JSON, which name their positives.
 
     :raises InputError: another form.
@@ -75,7 +75,7 @@ def asked_of_dpr(path: Path) -> Iterator[Asked]:
     with placed(str(path)), stored_form(path, DPR_FORM):
         for number, record in enumerate(json.loads(read_whole(path))):
             with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-                yield Asked(
+                yield Question(
                     str(record["question"]),
                     tuple(map(str, record.get("answers", ()))),
                     positives=tuple(map(_context, record["positive_ctxs"])),
@@ -85,7 +85,7 @@ def asked_of_dpr(path: Path) -> Iterator[Asked]:
 
 def mine_index(
     index: Path | None,
-    asked: Iterable[Asked],
+    asked: Iterable[Question],
     output: Path,
     *,
     channel: str = BM25,
@@ -150,7 +150,7 @@ class _Miner:
         self.lexical, self.searcher = lexical, ranked
         self.depth, self.match, self.threads = depth, match, threads
 
-    def ranked(self, block: Sequence[Asked]) -> Iterator[tuple[Asked, list[Context], list[Hit]]]:
+    def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
         """Yield each question with its positives and what the channel found."""
         hits = self._search(self.searcher, [one.text for one in block])
         lacking = [i for i, one in enumerate(block) if not one.positives and not one.judged]
@@ -167,7 +167,7 @@ class _Miner:
         found = searcher.batch_search(texts, names, self.depth, self.threads)
         return [found[name] for name in names]
 
-    def _positives(self, asked: Asked, lexical: Sequence[Hit]) -> list[Context]:
+    def _positives(self, asked: Question, lexical: Sequence[Hit]) -> list[Context]:
         if asked.positives:
             return list(asked.positives)
         if asked.judged:
@@ -181,7 +181,7 @@ class _Miner:
         return []
 
     def negatives(
-        self, asked: Asked, positives: Sequence[Context], hits: Sequence[Hit], most: int
+        self, asked: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
     ) -> list[Context]:
         """The best passages of these that are no positive, hold no answer, and have a text of their own."""
         gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(asked.judged)
@@ -230,7 +230,7 @@ def _distinct(passages: Iterable[Context]) -> list[Context]:
     return list(first.values())
 
 
-def _record(asked: Asked, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
+def _record(asked: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
     return {
         "question": asked.text,
         "answers": list(asked.answers),

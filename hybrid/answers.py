@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hybrid.measures import Evaluation, Run
+from hybrid.measures import Evaluation
 from sparta.answers import has_answer, tokens
+from sparta.base.records import Run
 
 __all__ = ["Holds", "answer_recall", "has_answer", "tokens"]
 

@@ -12,14 +12,15 @@ from statistics import fmean, median
 
 from hybrid.channels import Channels, Searchable
 from hybrid.evaluate import chance, read_judged_run
-from hybrid.fusion import Fusion, Run
+from hybrid.fusion import Fusion
 from hybrid.measures import Evaluation, against_best, evaluate
-from hybrid.questions import Asked
+from hybrid.questions import QuestionSet
 from hybrid.search import fused_hits
 from hybrid.searched import MEASURES, depth_of, measures_of, search_all, warn_of_strangers
 from hybrid.tables import Cell, Table
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
+from sparta.base.records import Run
 from sparta.base.trec import read_qrels, write_run
 
 TIMED_QUESTIONS = 50
@@ -43,7 +44,7 @@ class Compared:
 
 def compare(
     channels: Searchable,
-    asked: Asked,
+    asked: QuestionSet,
     fusions: Sequence[Fusion],
     *,
     threads: int = 2,
@@ -74,7 +75,7 @@ def compare(
     )
 
 
-def timed(compared: Compared, channels: Channels, asked: Asked, fusions: Sequence[Fusion]) -> Compared:
+def timed(compared: Compared, channels: Channels, asked: QuestionSet, fusions: Sequence[Fusion]) -> Compared:
     """Return what was measured, with the milliseconds that a question takes in each way."""
     return replace(
         compared, ms=latencies(channels, [q.text for q in asked.queries[:TIMED_QUESTIONS]], fusions)
@@ -128,7 +129,7 @@ def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:
     )
 
 
-def with_macro(compared: Compared, asked: Asked) -> list[Compared]:
+def with_macro(compared: Compared, asked: QuestionSet) -> list[Compared]:
     """Return what was measured; of questions in groups (EntityQuestions), over questions and over groups."""
     if not asked.groups:
         return [compared]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -16,14 +16,14 @@ from hybrid.tables import Cell, Table
 from hybrid.testsets import Qrels, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Query, ScoredPassage
+from sparta.base.records import Query, Run, ScoredPassage
 from sparta.base.trec import read_qrels, read_run, write_run
+from sparta.search import CHANNELS
 
 if TYPE_CHECKING:
     from sparta.encode import EncodeOptions
     from sparta.model import SparseEncoder
 
-CHANNELS = ("sparta", "bm25")
 SIGNIFICANT = 0.05
 
 
@@ -56,7 +56,7 @@ def evaluate_runs(
     return Evaluated(qrels.stem, found)
 
 
-def read_judged_run(path: Path, judged: Qrels, qrels: Path) -> Mapping[str, Sequence[ScoredPassage]]:
+def read_judged_run(path: Path, judged: Qrels, qrels: Path) -> Run:
     """Read a run, which must share questions with the judgments of the file `qrels`."""
     run = read_run(path)
     if not run.keys() & judged.keys():

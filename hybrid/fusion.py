@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Ranking, Run, ScoredPassage
 
-Ranking = Sequence[ScoredPassage]
-Run = Mapping[str, Ranking]
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
 CANDIDATES = 100

@@ -11,12 +11,11 @@ from ir_measures import ScoredDoc
 
 from hybrid.testsets import Qrels
 from sparta.base.errors import InputError
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Run
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
 _NOTHING = 1e-9
-Run = Mapping[str, Sequence[ScoredPassage]]
 
 
 @dataclass(frozen=True, slots=True)

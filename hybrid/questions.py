@@ -32,7 +32,7 @@ _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionSet:
     """Questions, and what is known of them: passages (qrels), answers, or both.
 
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
@@ -51,7 +51,7 @@ class Asked:
         """Known answers, by query id."""
         return {q.query_id: q.answers for q in self.queries if q.answers}
 
-    def sample(self, size: int) -> Asked:
+    def sample(self, size: int) -> QuestionSet:
         """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
         if size >= len(self.queries):
             return self
@@ -68,7 +68,7 @@ def _draw(query_id: str) -> bytes:
     return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
 
-def questions_beside(index: Path) -> Asked:
+def questions_beside(index: Path) -> QuestionSet:
     """Return the questions that lie beside the corpus of an index: `questions.jsonl`, maybe `qrels.tsv`.
 
     :raises InputError: there are none; another set can be named.
@@ -107,7 +107,7 @@ def _corpus_of(index: Path) -> Path | None:
     return generation.corpus if generation else None
 
 
-def questions_of(path: Path) -> Asked:
+def questions_of(path: Path) -> QuestionSet:
     """Return the questions of a file or a folder, in one of `FORMS`.
 
     Questions without an id of their own are numbered: by the line or the item, from 1; in EntityQuestions
@@ -117,7 +117,7 @@ def questions_of(path: Path) -> Asked:
     """
     if path.is_file():
         name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
-        return Asked(name, tuple(_file(path)))
+        return QuestionSet(name, tuple(_file(path)))
     for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
@@ -131,7 +131,7 @@ def questions_of(path: Path) -> Asked:
     )
 
 
-def _known(name: str, queries: Path, qrels: Path) -> Asked:
+def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
     judged = read_qrels(qrels) if qrels.is_file() else {}
     asked = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
     if not asked:
@@ -140,10 +140,10 @@ def _known(name: str, queries: Path, qrels: Path) -> Asked:
             where=str(queries),
             remedy="give them answers, or qrels beside them",
         )
-    return Asked(name, asked, {q.query_id: judged[q.query_id] for q in asked if q.query_id in judged})
+    return QuestionSet(name, asked, {q.query_id: judged[q.query_id] for q in asked if q.query_id in judged})
 
 
-def _entity_questions(name: str, relations: Sequence[Path]) -> Asked:
+def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     """One file a relation: `P106.test.json` is relation P106."""
     queries: list[Query] = []
     groups: dict[str, str] = {}
@@ -160,7 +160,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> Asked:
             queries.append(own)
             groups[own.query_id] = relation
     split = f"EntityQuestions {name}" if name in ("train", "dev", "test") else name
-    return Asked(split, tuple(queries), groups=groups)
+    return QuestionSet(split, tuple(queries), groups=groups)
 
 
 def _file(path: Path) -> Iterator[Query]:

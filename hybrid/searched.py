@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.channels import Searchable
-from hybrid.fusion import Fusion, Run
+from hybrid.fusion import Fusion
 from hybrid.measures import Evaluation, evaluate
-from hybrid.questions import Asked
-from sparta.base.records import ScoredPassage
+from hybrid.questions import QuestionSet
+from sparta.base.records import Run, ScoredPassage
 
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
@@ -26,7 +26,7 @@ _CUTOFF = re.compile(r"@(\d+)$")
 class Searched:
     """What each channel found for each question, and which of it holds an answer."""
 
-    asked: Asked
+    asked: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
 
@@ -43,7 +43,7 @@ class Searched:
         return Evaluation(name, per_query)
 
 
-def measures_of(asked: Asked) -> list[str]:
+def measures_of(asked: QuestionSet) -> list[str]:
     """Return what can be measured on these questions."""
     by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if asked.answers else []
     return [*by_answer, *(MEASURES if asked.qrels else ())]
@@ -63,7 +63,7 @@ class Shown(NamedTuple):
     lucene_docid: int
 
 
-def search_all(channels: Searchable, asked: Asked, depth: int, threads: int = 2) -> Searched:
+def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2) -> Searched:
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from hybrid.channels import Searchable
-from hybrid.fusion import Fusion, Run
-from hybrid.questions import Asked
+from hybrid.fusion import Fusion
+from hybrid.questions import QuestionSet
 from hybrid.searched import Searched, depth_of, search_all
 from hybrid.tables import Cell, Table
 from sparta.base.errors import InputError
+from sparta.base.records import Run
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
@@ -67,12 +68,12 @@ def _best(values: Mapping[Weights, float]) -> Weights:
     return min(values, key=lambda weights: (-values[weights], weights))
 
 
-def measure_for(sets: Sequence[Asked]) -> str:
+def measure_for(sets: Sequence[QuestionSet]) -> str:
     """Return what to tune for: RR where all sets have judged passages, else answer_recall@20."""
     return "RR" if all(one.qrels for one in sets) else "answer_recall@20"
 
 
-def check_measure(measure: str, sets: Sequence[Asked]) -> None:
+def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
     """Refuse sets on which it cannot be measured."""
     by_answer = measure.startswith("answer_recall@")
     for one in sets:
@@ -87,7 +88,7 @@ def check_measure(measure: str, sets: Sequence[Asked]) -> None:
 
 def tune(
     channels: Searchable,
-    sets: Sequence[Asked],
+    sets: Sequence[QuestionSet],
     fusion: Fusion,
     measure: str,
     tuned: Sequence[str] = ("bm25",),

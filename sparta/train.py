@@ -204,7 +204,7 @@ def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:
     model.add_lexical(Lexical(round(bm25.mean_length, 1), bm25.k1, bm25.b), gains)
 
 
-class Asked(NamedTuple):
+class AskedTerms(NamedTuple):
     """Questions as SPARTA sees them: distinct terms, and `(n_questions, n_terms)` how often each asks one."""
 
     terms: list[int]
@@ -227,7 +227,7 @@ class Read(NamedTuple):
     any_at_all: torch.Tensor
 
 
-class SpartaTraining(RankingTraining[SpartaModel, Asked]):
+class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
     def __init__(
@@ -336,7 +336,7 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
-    def ask(self, questions: Sequence[str]) -> Asked:
+    def ask(self, questions: Sequence[str]) -> AskedTerms:
         """Return the terms that the questions ask for, and how often."""
         bags = [self.tokenizer.bag(question) for question in questions]
         terms = sorted({term for bag in bags for term in bag})
@@ -345,15 +345,15 @@ class SpartaTraining(RankingTraining[SpartaModel, Asked]):
         for row, bag in enumerate(bags):
             for term, count in bag.items():
                 counts[row, column[term]] = count
-        return Asked(terms, counts.to(self.device))
+        return AskedTerms(terms, counts.to(self.device))
 
-    def score(self, asked: Asked, candidates: Sequence[Passage]) -> torch.Tensor:
+    def score(self, asked: AskedTerms, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
         read = self._read(candidates)
         return self._sums(asked, self._weights(read, columns) + self._lexical(read, asked.terms))
 
-    def _sums(self, asked: Asked, weights: torch.Tensor) -> torch.Tensor:
+    def _sums(self, asked: AskedTerms, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
         with torch.autocast(self.device.type, enabled=False):
             return asked.counts @ weights.float().T

@@ -14,7 +14,7 @@ from hybrid.channels import Channels
 from hybrid.compare import by_group, compare, compare_table, timed, with_macro
 from hybrid.fusion import Fusion
 from hybrid.measures import evaluate
-from hybrid.questions import Asked
+from hybrid.questions import QuestionSet
 from hybrid.tables import Table
 from hybrid.tune import ALPHAS, Tuned, chosen, cross_validate, fold_of, measure_for, tune, tune_table
 from sparta.base.errors import InputError
@@ -24,7 +24,9 @@ from sparta.search import Found
 PASSAGES = [f"p{i}" for i in range(30)]
 
 
-def made_up(seed: int, questions: int, answers: bool = False) -> tuple[Asked, dict[str, dict[str, Any]]]:
+def made_up(
+    seed: int, questions: int, answers: bool = False
+) -> tuple[QuestionSet, dict[str, dict[str, Any]]]:
     """Questions, and of each channel a noisy guess which passage is the right one."""
     rng = random.Random(seed)
     qrels = {f"q{seed}-{i}": {rng.choice(PASSAGES): 1} for i in range(questions)}
@@ -36,7 +38,7 @@ def made_up(seed: int, questions: int, answers: bool = False) -> tuple[Asked, di
             scores = {p: rng.gauss(strength if p in judged else 0, 1) for p in rng.sample(PASSAGES, 25)}
             best = sorted(scores, key=lambda p: -scores[p])
             runs[name][q] = [ScoredPassage(p, scores[p]) for p in best]
-    asked = Asked(f"set{seed}", tuple(Query(q, f"text of {q}", known[q]) for q in qrels), qrels)
+    asked = QuestionSet(f"set{seed}", tuple(Query(q, f"text of {q}", known[q]) for q in qrels), qrels)
     return asked, runs
 
 
@@ -72,7 +74,7 @@ class Made:
         return cast(Channels, self)
 
 
-def slow(asked: Asked, runs: Any, weights: dict[str, float], measure: str = "RR") -> dict[str, float]:
+def slow(asked: QuestionSet, runs: Any, weights: dict[str, float], measure: str = "RR") -> dict[str, float]:
     """The measure of each question, fused anew."""
     own = {n: {q.query_id: runs[n][q.query_id] for q in asked.queries} for n in weights}
     return dict(evaluate("", Fusion(weights).fuse_runs(own), asked.qrels, [measure]).per_query[measure])
@@ -205,7 +207,7 @@ def test_two_weights_each_with_each() -> None:
 
 
 def test_what_is_tuned_for() -> None:
-    judged, answered = made_up(1, 3)[0], Asked("x", (Query("1", "q", ("a",)),))
+    judged, answered = made_up(1, 3)[0], QuestionSet("x", (Query("1", "q", ("a",)),))
     assert measure_for([judged]) == "RR"
     assert measure_for([judged, answered]) == "answer_recall@20"
     made = Made(made_up(1, 3)[1], names=("sparta", "bm25"))
@@ -255,7 +257,7 @@ def test_the_rows_of_a_comparison() -> None:
 def test_macro_and_micro_by_hand() -> None:
     asked, runs = made_up(7, 4, answers=True)
     ids = [q.query_id for q in asked.queries]
-    asked = Asked(
+    asked = QuestionSet(
         "e", asked.queries, asked.qrels, groups=dict(zip(ids, ["P1", "P2", "P2", "P2"], strict=True))
     )
     made = Made(runs, names=("bm25", "sparta"))

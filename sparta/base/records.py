@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,3 +46,9 @@ class ScoredPassage(NamedTuple):
 
     passage_id: str
     score: float
+
+
+Ranking = Sequence[ScoredPassage]
+"""Passages for one question, best first."""
+Run = Mapping[str, Ranking]
+"""Rankings by the id of their question."""

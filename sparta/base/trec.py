@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +11,12 @@ import numpy as np
 from sparta.base.corpus import BadRecordError, decoded, no_records, placed
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, shown_name
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Ranking, ScoredPassage
 
 _LARGEST_SCORE = 1e38  # what single precision holds
 
 
-def write_run(
-    path: str | Path, runs: Iterable[tuple[str, Sequence[ScoredPassage]]], tag: str = "sparta"
-) -> None:
+def write_run(path: str | Path, runs: Iterable[tuple[str, Ranking]], tag: str = "sparta") -> None:
     """Write a TREC run, atomically: `qid Q0 docid rank score tag`, ranks from 1; `runs` are (qid, passages).
 
     The passages must come by descending score (ValueError otherwise). Tools that sort a run by score break
@@ -43,7 +41,7 @@ def write_run(
                 stream.writelines(_run_lines(query_id, passages, tag))
 
 
-def _run_lines(query_id: str, passages: Sequence[ScoredPassage], tag: str) -> Iterator[str]:
+def _run_lines(query_id: str, passages: Ranking, tag: str) -> Iterator[str]:
     scores = _strictly_descending(passage.score for passage in passages)
     seen: set[str] = set()
     for rank, (passage, score) in enumerate(zip(passages, scores, strict=True), 1):
