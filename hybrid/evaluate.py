@@ -88,7 +88,8 @@ def evaluate_set(
     :param depth: how many passages are ranked for each question.
     :param runs: a folder in which to leave the TREC runs.
     """
-    from sparta.index import WriteOptions, write_index
+    from sparta.index import write_index
+    from sparta.jobs import WriteOptions
     from sparta.layout import IndexFolder
     from sparta.sources import corpus_source
 

@@ -13,7 +13,8 @@ from hybrid.measures import Evaluation, evaluate
 from hybrid.plots import figure
 from hybrid.tables import Cell, Table
 from hybrid.testsets import TestSet, open_test_set
-from sparta.index import Source, WriteOptions, skip_passages, write_index
+from sparta.index import write_index
+from sparta.jobs import Source, WriteOptions, skip_passages
 from sparta.layout import IndexFolder
 from sparta.prune import prune
 from sparta.shards import EncodedShard, read_shards

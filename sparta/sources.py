@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparta.base.corpus import CorpusReader, source_fingerprint
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.index import Source, cut_in_another_way, skip_passages
+from sparta.jobs import Source, cut_in_another_way, skip_passages
 from sparta.locate import default_model_folder
 from sparta.quantize import Quantizer
 from sparta.shards import ShardFolder, last_passage_id, read_shard, shard_series

@@ -626,7 +626,9 @@ def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    place = "cli._sparta.open_model" if moment == "opening the model" else "sparta.encode.ShardEncoder.encode"
+    place = (
+        "cli._writing.open_model" if moment == "opening the model" else "sparta.encode.ShardEncoder.encode"
+    )
     monkeypatch.setattr(place, interrupted)
     option = "--index" if command == "index" else "--output"
     result = sparta(command, "--corpus", corpus, option, tmp_path / "new", *model)
@@ -650,13 +652,13 @@ def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model,
         return quantized_batch(*arguments)
 
     new = tmp_path / "new"
-    monkeypatch.setattr("cli._sparta._INDEX_BLOCK", 3)
+    monkeypatch.setattr("cli._writing._INDEX_BLOCK", 3)
     monkeypatch.setattr("sparta.sources.quantized_batch", interrupting)
     said = "interrupted: 3 passages are kept; the same command with --resume goes on\n"
     assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
     batches = 1
     assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
-    monkeypatch.setattr("cli._sparta.open_model", interrupting)
+    monkeypatch.setattr("cli._writing.open_model", interrupting)
     batches = 1
     assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
     batches = 1

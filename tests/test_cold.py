@@ -96,7 +96,8 @@ def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """An index of two passages."""
     from sparta.base.records import Passage
     from sparta.encode import EncodeOptions
-    from sparta.index import WriteOptions, write_index
+    from sparta.index import write_index
+    from sparta.jobs import WriteOptions
     from sparta.layout import IndexFolder
     from sparta.load import load_model
     from sparta.sources import corpus_source

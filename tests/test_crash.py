@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import IndexStateError
-from sparta.index import Progress, job_id
+from sparta.jobs import Progress, job_id
 from sparta.layout import IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher
 from sparta.search import Searcher
@@ -39,7 +39,7 @@ from dataclasses import replace
 
 import torch
 torch.set_num_threads(1)
-import cli._sparta, sparta.encode, sparta.index, sparta.sources
+import cli._sparta, cli._writing, sparta.encode, sparta.index, sparta.sources
 from sparta.base import files
 from sparta.load import load_model
 from sparta.lucene import ImpactWriter
@@ -65,8 +65,8 @@ slow(files, "_sync", after=True)  # the temporary file is there, and not yet in 
 slow(sparta.encode, "write_shard", before=True, event=b"s")
 slow(sparta.sources, "quantized_batch", before=True, event=b"b")
 slow(ImpactWriter, "commit", before=True, after=True, event=b"c")
-options = cli._sparta.encode_options
-cli._sparta.encode_options = lambda **given: replace(options(**given), shard_size=size)
+options = cli._writing.encode_options
+cli._writing.encode_options = lambda **given: replace(options(**given), shard_size=size)
 
 for line in sys.stdin:
     order = json.loads(line)
@@ -166,10 +166,11 @@ def here(monkeypatch) -> Callable[..., str]:
     from click.testing import CliRunner
 
     import cli._sparta
+    import cli._writing
 
-    options = cli._sparta.encode_options
+    options = cli._writing.encode_options
     monkeypatch.setattr(
-        cli._sparta, "encode_options", lambda **given: replace(options(**given), shard_size=SIZE)
+        cli._writing, "encode_options", lambda **given: replace(options(**given), shard_size=SIZE)
     )
 
     def run(command: list[str]) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.explain import explain, snippet, term_shares, top_terms
-from sparta.index import WriteOptions, write_index
+from sparta.index import write_index
+from sparta.jobs import WriteOptions
 from sparta.layout import IndexFolder
 from sparta.quantize import Quantizer
 from sparta.search import Searcher

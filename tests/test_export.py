@@ -18,7 +18,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from sparta import ciff, export
 from sparta.base.errors import InputError, StorageError
 from sparta.export import Blocks, Contents, export_index
-from sparta.index import Source, WriteOptions, delete_passages, write_index
+from sparta.index import delete_passages, write_index
+from sparta.jobs import Source, WriteOptions
 from sparta.layout import IndexFolder
 from sparta.quantize import Quantizer
 from sparta.search import Searcher

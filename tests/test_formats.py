@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparta.index import WriteOptions, write_index
+from sparta.index import write_index
+from sparta.jobs import WriteOptions
 from sparta.layout import FORMAT_VERSION, IndexFolder
 from sparta.search import Searcher
 from sparta.sources import vectors_source

@@ -18,15 +18,8 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
-from sparta.index import (
-    IndexReport,
-    Progress,
-    Source,
-    WriteOptions,
-    delete_passages,
-    skip_passages,
-    write_index,
-)
+from sparta.index import IndexReport, delete_passages, write_index
+from sparta.jobs import Progress, Source, WriteOptions, skip_passages
 from sparta.layout import IndexFolder
 from sparta.lucene import ImpactSearcher
 from sparta.quantize import Quantizer

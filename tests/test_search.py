@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.index import Source, WriteOptions, write_index
+from sparta.index import write_index
+from sparta.jobs import Source, WriteOptions
 from sparta.layout import IndexFolder
 from sparta.prune import SparseRows
 from sparta.quantize import Quantizer
