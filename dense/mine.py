@@ -13,9 +13,9 @@ from typing import Any, TextIO
 
 from sparta.answers import has_answer
 from sparta.base.asked import read_whole, stored_form
-from sparta.base.corpus import placed
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
+from sparta.base.parsing import placed
 from sparta.base.queries import read_queries
 from sparta.base.records import Query
 from sparta.base.trec import read_qrels

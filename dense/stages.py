@@ -13,10 +13,11 @@ from dense.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.locate import hash_folder, model_folder
+from sparta.mining import mine
 from sparta.neural.trainer import process_group, training_device, wait_for_all
 from sparta.ranking import check_output
 from sparta.train import TrainResult
-from sparta.traindata import ParagraphSet, mine
+from sparta.traindata import ParagraphSet
 
 DEPTH = 100
 MINED = "mined.json"

@@ -18,6 +18,7 @@ from dense.encoders import DenseConfig, DenseModel
 from dense.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.inputs import CONTEXT, InputLayout
+from sparta.mining import Scorer
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, training_device
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output
@@ -25,7 +26,7 @@ from sparta.ranks import RECIPROCAL
 from sparta.teachers import Teacher, open_teacher
 from sparta.tokenize import QueryTokenizer
 from sparta.train import TrainResult
-from sparta.traindata import ParagraphSet, Scorer
+from sparta.traindata import ParagraphSet
 
 SCALE_RATE = 100.0
 ENTROPY_WEIGHT = 0.01

@@ -14,9 +14,9 @@ from typing import Any
 
 from hybrid.testsets import Qrels, TestSet
 from sparta.base.asked import read_whole
-from sparta.base.corpus import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines
+from sparta.base.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.base.queries import read_queries
 from sparta.base.records import Query
 from sparta.base.trec import read_qrels

@@ -19,6 +19,7 @@ from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.batches import Batch, make_batch
 from sparta.inputs import InputLayout
+from sparta.mining import Bm25, Scorer, bag_matrix, mine
 from sparta.neural.trainer import (
     Trainer,
     TrainerConfig,
@@ -30,7 +31,7 @@ from sparta.neural.trainer import (
 from sparta.ranks import RECIPROCAL, Figure, figure_named, reciprocal_rank
 from sparta.teachers import Teacher, weights_of
 from sparta.tokenize import QueryTokenizer
-from sparta.traindata import Bm25, Paragraph, ParagraphSet, Scorer, bag_matrix, hold_out, mine
+from sparta.traindata import Paragraph, ParagraphSet, hold_out
 
 VALIDATED_AT_ONCE = 16
 ALWAYS_DONE = {

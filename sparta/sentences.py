@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from sparta.base.corpus import BadRecordError, CorpusReader
+from sparta.base.corpus import CorpusReader
 from sparta.base.errors import InputError
+from sparta.base.parsing import BadRecordError
 from sparta.base.records import Passage
 
 _SENTENCE_ID = re.compile(r"#\d+$")

@@ -17,11 +17,12 @@ from torch.nn import functional
 
 from sparta.base.records import Passage
 from sparta.locate import sparta_folder
+from sparta.mining import Bm25, bag_matrix
 from sparta.model import SpartaModel
 from sparta.neural.backbones import load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.tokenize import QueryTokenizer, load_tokenizer
-from sparta.traindata import Bm25, ParagraphSet, bag_matrix, name_and_weight
+from sparta.traindata import ParagraphSet, name_and_weight
 
 BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "

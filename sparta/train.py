@@ -18,13 +18,14 @@ from sparta.config import Lexical, SpartaConfig
 from sparta.documents import fit_quantizer
 from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
 from sparta.locate import sparta_folder
+from sparta.mining import Bm25, Scorer
 from sparta.model import SpartaModel
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, TrainerState, mean_of_all, process_group, training_device
 from sparta.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.ranking import RankingConfig, RankingTraining, check_length, check_output, known_before
 from sparta.teachers import Teacher, TeacherOpener, open_teacher
-from sparta.traindata import Bm25, ParagraphSet, Scorer
+from sparta.traindata import ParagraphSet
 
 logger = logging.getLogger(__name__)
 

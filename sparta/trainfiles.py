@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.asked import read_whole, stored_form
-from sparta.base.corpus import CorpusReader, decoded, parse_object, placed, string_field
+from sparta.base.corpus import CorpusReader
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines
+from sparta.base.parsing import decoded, parse_object, placed, string_field
 from sparta.base.queries import read_queries
 from sparta.base.trec import read_qrels
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from sparta.base.corpus import SeenIds, decoded, identifier, no_records, parse_object, placed, string_field
+from sparta.base.corpus import SeenIds, no_records
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
+from sparta.base.parsing import decoded, identifier, parse_object, placed, string_field
 from sparta.lucene import VectorReader
 from sparta.quantize import QuantizationCounts, Quantizer
 from sparta.shards import EncodedShard, searched_text

@@ -27,9 +27,9 @@ from sparta.base.files import sha256_file
 from sparta.base.records import Passage
 from sparta.batches import make_batch
 from sparta.inputs import InputLayout
+from sparta.mining import mine as mine_set
 from sparta.ranks import figure_named, ranks, shown
 from sparta.traindata import Paragraph, ParagraphSet, open_set, read_paragraphs
-from sparta.traindata import mine as mine_set
 
 pytestmark = pytest.mark.usefixtures("one_thread", "_own_logger")
 WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)

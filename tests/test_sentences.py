@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from sparta.base.corpus import BadRecordError, CorpusReader
+from sparta.base.corpus import CorpusReader
 from sparta.base.errors import InputError
+from sparta.base.parsing import BadRecordError
 from sparta.base.records import Passage
 from sparta.sentences import sentence_splitter, split_units
 

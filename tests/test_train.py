@@ -532,7 +532,7 @@ def test_the_model_mines_its_own_negatives(training):
     assert resumed.sets[0].near == whole.sets[0].near
     scores = bags(whole.model, asked) @ dense(whole.model, texts).T
     found = training("other", mined=False).sets[0]
-    from sparta.traindata import mine
+    from sparta.mining import mine
 
     mined = mine(found, lambda questions: scores[[asked.index(q) for q in questions]].astype(np.float32), 5)
     best = [[j for j in np.argsort(-row) if j != i and row[j] > 0][:5] for i, row in enumerate(scores)]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparta.base.corpus import decoded, parse_object, placed
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, unreadable
+from sparta.base.parsing import decoded, parse_object, placed
 
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"

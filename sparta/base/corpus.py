@@ -7,15 +7,11 @@ is; otherwise the first line does. Blank lines are neither read nor counted.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import math
-import re
 import shlex
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,36 +19,24 @@ from typing import Any, Literal, Self
 
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import STANDARD_INPUT, Tally, numbered_lines, shown_name, unreadable
+from sparta.base.parsing import (
+    EMPTY_TEXT,
+    BadRecordError,
+    decoded,
+    parse_object,
+    read_header,
+    read_passage,
+    read_row,
+    shortened,
+)
 from sparta.base.records import Passage, Skip
 
-EMPTY_TEXT = "empty text"
-MAX_ID_BYTES = 512
 KEPT_SKIPS = 20
 
 _CORPUS_SUFFIXES = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
 _OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
-_KINDS: dict[type, str] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-}
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
-
-
-class BadRecordError(InputError):
-    """A line that is not a record. `reason` is its kind, one of a few; the message says the rest."""
-
-    def __init__(
-        self, reason: str, detail: str = "", *, where: str = "", remedy: str = "mend the line"
-    ) -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason, where=where, remedy=remedy)
-        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -234,7 +218,7 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         parse: Callable[[str], dict[str, Any]] = parse_object
         lines = itertools.chain([first], lines)
     else:
-        parse = partial(_parse_row, _header(path, first))
+        parse = partial(read_row, read_header(path, first))
     number = 0
     for number, line in lines:
         yield len(line), _outcome(parse, line, f"{shown_name(path)}:{number}")
@@ -260,7 +244,7 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
     if b"\t" in first_line:
         return "tsv"
     raise InputError(
-        f"unknown format: expected a JSON object or tab-separated columns, found {_shortened(first_line)}",
+        f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
         remedy=f"make JSONL of it: {_conversion(path)}",
     )
@@ -283,185 +267,10 @@ def _conversion(path: str | Path) -> str:
 
 def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) -> _Outcome:
     try:
-        return _passage(parse(decoded(line)), where)
+        return read_passage(parse(decoded(line)), where)
     except BadRecordError as bad:
         bad.where = where
         return bad
-
-
-@contextlib.contextmanager
-def placed(where: str) -> Iterator[None]:
-    """Tell an InputError that passes through where it happened, unless it knows."""
-    try:
-        yield
-    except InputError as error:
-        error.where = error.where or where
-        raise
-
-
-def decoded(line: bytes) -> str:
-    """Return the line as text, without a byte order mark."""
-    try:
-        return line.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
-        remedy = "convert the file to UTF-8 (iconv -t UTF-8)"
-        raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
-
-
-def parse_object(line: str) -> dict[str, Any]:
-    """Return the JSON object that a line holds. NaN, infinities and lone surrogates are not JSON text."""
-    try:
-        record = _JSON.decode(line)
-        if _SURROGATE_ESCAPE.search(line):
-            json.dumps(record, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as error:
-        detail = f"expected one JSON object, found {_shortened(line)} ({error.msg}, column {error.colno})"
-        raise BadRecordError("broken JSON", detail) from None
-    except UnicodeEncodeError:
-        detail = "expected Unicode text, found half a surrogate pair (\\ud800 to \\udfff)"
-        raise BadRecordError("broken JSON", detail) from None
-    except (ValueError, RecursionError) as error:
-        raise BadRecordError("broken JSON", str(error)) from None
-    if not isinstance(record, dict):
-        remedy = "write one JSON object a line (jq -c '.[]' makes them of an array)"
-        raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
-    return record
-
-
-def _finite(literal: str) -> float:
-    number = float(literal)
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, found {literal}")
-    return number
-
-
-_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
-
-
-def _shortened(line: str | bytes) -> str:
-    text = line[:80].decode("utf-8", "replace") if isinstance(line, bytes) else line
-    return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
-
-
-def _header(path: str, first: tuple[int, bytes]) -> list[str]:
-    where = f"{shown_name(path)}:{first[0]}"
-    try:
-        columns = _split_row(decoded(first[1]))
-    except BadRecordError as bad:  # not one record among others: nothing can be read without a header
-        raise InputError(bad.message, where=where, remedy=bad.remedy) from None
-    names = set(columns)
-    if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
-        raise InputError(
-            f"wrong header: expected the columns id, text, title, found {_shortened(first[1])}",
-            where=where,
-            remedy="begin the file with the line id<TAB>text<TAB>title",
-        )
-    return columns
-
-
-def _parse_row(columns: Sequence[str], line: str) -> dict[str, Any]:
-    fields = _split_row(line)
-    if len(fields) != len(columns):
-        detail = f"expected {len(columns)} ({', '.join(columns)}), found {len(fields)}"
-        raise BadRecordError("wrong number of columns", detail)
-    return dict(zip(columns, fields, strict=True))
-
-
-def _split_row(line: str) -> list[str]:
-    if '"' not in line:
-        return line.split("\t")
-    fields: list[str] = []
-    end = 0
-    while True:
-        match = _TSV_FIELD.match(line, end)
-        if match is None:
-            expected = "a column quoted to its end, on this line, with inner quotes doubled"
-            raise BadRecordError("broken quotes", f"expected {expected}, found {_shortened(line[end:])}")
-        quoted, plain = match.groups()
-        fields.append(plain if quoted is None else quoted.replace('""', '"'))
-        end = match.end()
-        if not match.group().endswith("\t"):
-            return fields
-
-
-def _passage(record: Mapping[str, Any], where: str) -> Passage:
-    text = _text(record)
-    if text.isspace() or not text:
-        raise BadRecordError(EMPTY_TEXT)
-    context, start, end = _context(record, text)
-    return Passage(identifier(record), text, _title(record), context, start, end, record, where)
-
-
-def identifier(record: Mapping[str, Any]) -> str:
-    """Return the id of a record: `id` or `_id`, a string or an integer."""
-    value = _field(record, "id", "_id", of="id")
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise BadRecordError("wrong type", f"expected a string or an integer as id, found {_kind(value)}")
-    text = str(value)
-    if not text:
-        raise BadRecordError("invalid id", "expected at least one character, found none")
-    if any(character in text for character in "\t\n\r"):
-        raise BadRecordError(
-            "invalid id", f"expected an id without tabs and line ends, found {_shortened(text)}"
-        )
-    if len(text.encode("utf-8")) > MAX_ID_BYTES:
-        detail = f"expected at most {MAX_ID_BYTES} bytes, found {len(text.encode('utf-8'))}"
-        raise BadRecordError("invalid id", detail)
-    return text
-
-
-def _field(record: Mapping[str, Any], *names: str, of: str) -> Any:
-    for name in names:
-        if name in record:
-            return record[name]
-    wanted = " or ".join(f'"{name}"' for name in names)
-    found = ", ".join(itertools.islice(record, 8)) or "no field"
-    raise BadRecordError(f"missing {of}", f"expected the field {wanted}, found {_shortened(found)}")
-
-
-def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
-    """Return the first of these fields that is there, which must be a string."""
-    value = _field(record, *names, of=of)
-    if not isinstance(value, str):
-        raise BadRecordError("wrong type", f"expected a string as {of}, found {_kind(value)}")
-    return value
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return string_field(record, "text", "contents", of="text")
-
-
-def _title(record: Mapping[str, Any]) -> str:
-    return "" if record.get("title") is None else string_field(record, "title", of="title")
-
-
-def _context(record: Mapping[str, Any], text: str) -> tuple[str, int, int]:
-    """Return the context and where in it the text lies. Only all three fields together make a context."""
-    if not {"context", "start", "end"} <= record.keys():
-        return "", 0, 0
-    context = string_field(record, "context", of="context")
-    start, end = _offset(record, "start"), _offset(record, "end")
-    if not context:
-        return "", 0, 0
-    if context[start:end] != text:
-        expected = f"the text {_shortened(text)} at [{start}:{end}] of the context"
-        detail = f"expected {expected}, found {_shortened(context[start:end])}"
-        remedy = "count start and end in characters, from 0"
-        raise BadRecordError("context mismatch", detail, remedy=remedy)
-    return context, start, end
-
-
-def _offset(record: Mapping[str, Any], name: str) -> int:
-    value = record[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        found = value if isinstance(value, int) else _kind(value)
-        raise BadRecordError("wrong type", f"expected an integer from 0 as {name}, found {found}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), "an object")
 
 
 # Duplicate ids

@@ -7,17 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sparta.base.corpus import (
-    BadRecordError,
-    decoded,
-    format_of,
-    identifier,
-    no_records,
-    parse_object,
-    placed,
-    string_field,
-)
+from sparta.base.corpus import format_of, no_records
 from sparta.base.files import numbered_lines, shown_name
+from sparta.base.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.base.records import Query
 
 _ID_COLUMNS = {"id", "_id", "qid", "query_id", "query-id"}

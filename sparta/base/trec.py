@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sparta.base.corpus import BadRecordError, decoded, no_records, placed
+from sparta.base.corpus import no_records
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, shown_name
+from sparta.base.parsing import BadRecordError, decoded, placed
 from sparta.base.records import Ranking, ScoredPassage
 
 _LARGEST_SCORE = 1e38  # what single precision holds

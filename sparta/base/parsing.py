@@ -1,0 +1,218 @@
+"""One record of a file: what a line must hold, and what is wrong with one that does not."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.files import shown_name
+from sparta.base.records import Passage
+
+EMPTY_TEXT = "empty text"
+MAX_ID_BYTES = 512
+
+_KINDS: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+}
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
+
+
+class BadRecordError(InputError):
+    """A line that is not a record. `reason` is its kind, one of a few; the message says the rest."""
+
+    def __init__(
+        self, reason: str, detail: str = "", *, where: str = "", remedy: str = "mend the line"
+    ) -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason, where=where, remedy=remedy)
+        self.reason = reason
+
+
+@contextlib.contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Tell an InputError that passes through where it happened, unless it knows."""
+    try:
+        yield
+    except InputError as error:
+        error.where = error.where or where
+        raise
+
+
+def decoded(line: bytes) -> str:
+    """Return the line as text, without a byte order mark."""
+    try:
+        return line.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
+        remedy = "convert the file to UTF-8 (iconv -t UTF-8)"
+        raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
+
+
+def parse_object(line: str) -> dict[str, Any]:
+    """Return the JSON object that a line holds. NaN, infinities and lone surrogates are not JSON text."""
+    try:
+        record = _JSON.decode(line)
+        if _SURROGATE_ESCAPE.search(line):
+            json.dumps(record, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        detail = f"expected one JSON object, found {shortened(line)} ({error.msg}, column {error.colno})"
+        raise BadRecordError("broken JSON", detail) from None
+    except UnicodeEncodeError:
+        detail = "expected Unicode text, found half a surrogate pair (\\ud800 to \\udfff)"
+        raise BadRecordError("broken JSON", detail) from None
+    except (ValueError, RecursionError) as error:
+        raise BadRecordError("broken JSON", str(error)) from None
+    if not isinstance(record, dict):
+        remedy = "write one JSON object a line (jq -c '.[]' makes them of an array)"
+        raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
+    return record
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number, found {literal}")
+    return number
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
+def shortened(line: str | bytes) -> str:
+    """Return the beginning of a line, quoted, for a message."""
+    text = line[:80].decode("utf-8", "replace") if isinstance(line, bytes) else line
+    return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
+
+
+def read_header(path: str, first: tuple[int, bytes]) -> list[str]:
+    """Return the columns that the first line of a TSV file names; `first` is its number and itself."""
+    where = f"{shown_name(path)}:{first[0]}"
+    try:
+        columns = _split_row(decoded(first[1]))
+    except BadRecordError as bad:  # not one record among others: nothing can be read without a header
+        raise InputError(bad.message, where=where, remedy=bad.remedy) from None
+    names = set(columns)
+    if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
+        raise InputError(
+            f"wrong header: expected the columns id, text, title, found {shortened(first[1])}",
+            where=where,
+            remedy="begin the file with the line id<TAB>text<TAB>title",
+        )
+    return columns
+
+
+def read_row(columns: Sequence[str], line: str) -> dict[str, Any]:
+    """Return a row of TSV by the names of its columns."""
+    fields = _split_row(line)
+    if len(fields) != len(columns):
+        detail = f"expected {len(columns)} ({', '.join(columns)}), found {len(fields)}"
+        raise BadRecordError("wrong number of columns", detail)
+    return dict(zip(columns, fields, strict=True))
+
+
+def _split_row(line: str) -> list[str]:
+    if '"' not in line:
+        return line.split("\t")
+    fields: list[str] = []
+    end = 0
+    while True:
+        match = _TSV_FIELD.match(line, end)
+        if match is None:
+            expected = "a column quoted to its end, on this line, with inner quotes doubled"
+            raise BadRecordError("broken quotes", f"expected {expected}, found {shortened(line[end:])}")
+        quoted, plain = match.groups()
+        fields.append(plain if quoted is None else quoted.replace('""', '"'))
+        end = match.end()
+        if not match.group().endswith("\t"):
+            return fields
+
+
+def read_passage(record: Mapping[str, Any], where: str) -> Passage:
+    """Return the passage that a record of a corpus is."""
+    text = _text(record)
+    if text.isspace() or not text:
+        raise BadRecordError(EMPTY_TEXT)
+    context, start, end = _context(record, text)
+    return Passage(identifier(record), text, _title(record), context, start, end, record, where)
+
+
+def identifier(record: Mapping[str, Any]) -> str:
+    """Return the id of a record: `id` or `_id`, a string or an integer."""
+    value = _field(record, "id", "_id", of="id")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise BadRecordError("wrong type", f"expected a string or an integer as id, found {_kind(value)}")
+    text = str(value)
+    if not text:
+        raise BadRecordError("invalid id", "expected at least one character, found none")
+    if any(character in text for character in "\t\n\r"):
+        raise BadRecordError(
+            "invalid id", f"expected an id without tabs and line ends, found {shortened(text)}"
+        )
+    if len(text.encode("utf-8")) > MAX_ID_BYTES:
+        detail = f"expected at most {MAX_ID_BYTES} bytes, found {len(text.encode('utf-8'))}"
+        raise BadRecordError("invalid id", detail)
+    return text
+
+
+def _field(record: Mapping[str, Any], *names: str, of: str) -> Any:
+    for name in names:
+        if name in record:
+            return record[name]
+    wanted = " or ".join(f'"{name}"' for name in names)
+    found = ", ".join(itertools.islice(record, 8)) or "no field"
+    raise BadRecordError(f"missing {of}", f"expected the field {wanted}, found {shortened(found)}")
+
+
+def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
+    """Return the first of these fields that is there, which must be a string."""
+    value = _field(record, *names, of=of)
+    if not isinstance(value, str):
+        raise BadRecordError("wrong type", f"expected a string as {of}, found {_kind(value)}")
+    return value
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return string_field(record, "text", "contents", of="text")
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    return "" if record.get("title") is None else string_field(record, "title", of="title")
+
+
+def _context(record: Mapping[str, Any], text: str) -> tuple[str, int, int]:
+    """Return the context and where in it the text lies. Only all three fields together make a context."""
+    if not {"context", "start", "end"} <= record.keys():
+        return "", 0, 0
+    context = string_field(record, "context", of="context")
+    start, end = _offset(record, "start"), _offset(record, "end")
+    if not context:
+        return "", 0, 0
+    if context[start:end] != text:
+        expected = f"the text {shortened(text)} at [{start}:{end}] of the context"
+        detail = f"expected {expected}, found {shortened(context[start:end])}"
+        remedy = "count start and end in characters, from 0"
+        raise BadRecordError("context mismatch", detail, remedy=remedy)
+    return context, start, end
+
+
+def _offset(record: Mapping[str, Any], name: str) -> int:
+    value = record[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        found = value if isinstance(value, int) else _kind(value)
+        raise BadRecordError("wrong type", f"expected an integer from 0 as {name}, found {found}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "an object")
