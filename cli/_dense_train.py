@@ -234,12 +234,15 @@ def _asked(path: Path) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dense.mine import asked_of_beir, asked_of_dpr, asked_of_queries
     from hybrid.questions import questions_of
-    from sparta.base.asked import read_whole
+    from sparta.base.jsonlist import begins_list, json_list
+    from sparta.trainfiles import DPR_FORM
 
     if (path / "qrels" / "train.tsv").is_file():
         return asked_of_beir(path)
-    if path.name.removesuffix(".gz").endswith(".json") and '"positive_ctxs"' in read_whole(path):
-        return asked_of_dpr(path)
+    if path.name.removesuffix(".gz").endswith(".json") and begins_list(path):
+        first = next(json_list(path, DPR_FORM), None)
+        if isinstance(first, dict) and "positive_ctxs" in first:
+            return asked_of_dpr(path)
     known = questions_of(path)
     return asked_of_queries(known.queries, known.qrels)
 

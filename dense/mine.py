@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sparta.answers import has_answer
-from sparta.base.asked import read_whole, stored_form
+from sparta.base.asked import stored_form
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.parsing import placed
+from sparta.base.jsonlist import json_list
 from sparta.base.queries import read_queries
 from sparta.base.records import Query
 from sparta.base.trec import read_qrels
@@ -72,15 +72,14 @@ def asked_of_dpr(path: Path) -> Iterator[Question]:
 
     :raises InputError: another form.
     """
-    with placed(str(path)), stored_form(path, DPR_FORM):
-        for number, record in enumerate(json.loads(read_whole(path))):
-            with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-                yield Question(
-                    str(record["question"]),
-                    tuple(map(str, record.get("answers", ()))),
-                    positives=tuple(map(_context, record["positive_ctxs"])),
-                    negatives=tuple(map(_context, record.get("hard_negative_ctxs", ()))),
-                )
+    for number, record in enumerate(json_list(path, DPR_FORM)):
+        with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+            yield Question(
+                str(record["question"]),
+                tuple(map(str, record.get("answers", ()))),
+                positives=tuple(map(_context, record["positive_ctxs"])),
+                negatives=tuple(map(_context, record.get("hard_negative_ctxs", ()))),
+            )
 
 
 def mine_index(

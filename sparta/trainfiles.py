@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sparta.base.asked import read_whole, stored_form
+from sparta.base.asked import stored_form
 from sparta.base.corpus import CorpusReader
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines
+from sparta.base.jsonlist import begins_list, json_list
 from sparta.base.parsing import decoded, parse_object, placed, string_field
 from sparta.base.queries import read_queries
 from sparta.base.trec import read_qrels
@@ -29,9 +29,9 @@ def form_of(path: Path) -> str:
     name = path.name.removesuffix(".gz")
     if name.endswith(".tsv"):
         return "triples"
+    if name.endswith(".json"):
+        return "dpr" if begins_list(path) else "squad"
     for number, line in numbered_lines(path):
-        if name.endswith(".json"):
-            return "dpr" if line.lstrip().startswith(b"[") else "squad"
         with placed(f"{path}:{number}"):
             record = parse_object(decoded(line))
         return "mrqa" if "header" in record or "qas" in record else "pairs"
@@ -82,23 +82,21 @@ def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
     """Yield DPR's training questions: the first positive, the hard negatives, and others where these lack."""
-    with placed(str(path)), stored_form(path, DPR_FORM):
-        for number, record in enumerate(json.loads(read_whole(path))):
-            with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-                positives = record["positive_ctxs"]
-                if not positives:
-                    continue
-                hard = list(record.get("hard_negative_ctxs", ()))[:HARD_NEGATIVES]
-                others = list(record.get("negative_ctxs", ()))[: max(0, LEAST_NEGATIVES - len(hard))]
-                yield {
-                    "question": str(record["question"]),
-                    "title": str(positives[0].get("title") or ""),
-                    "positive": str(positives[0]["text"]),
-                    "negative_ctxs": [
-                        (str(c.get("title") or ""), str(c["text"])[:LONGEST_CHARACTERS])
-                        for c in [*hard, *others]
-                    ],
-                }
+    for number, record in enumerate(json_list(path, DPR_FORM)):
+        with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+            positives = record["positive_ctxs"]
+            if not positives:
+                continue
+            hard = list(record.get("hard_negative_ctxs", ()))[:HARD_NEGATIVES]
+            others = list(record.get("negative_ctxs", ()))[: max(0, LEAST_NEGATIVES - len(hard))]
+            yield {
+                "question": str(record["question"]),
+                "title": str(positives[0].get("title") or ""),
+                "positive": str(positives[0]["text"]),
+                "negative_ctxs": [
+                    (str(c.get("title") or ""), str(c["text"])[:LONGEST_CHARACTERS]) for c in [*hard, *others]
+                ],
+            }
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:

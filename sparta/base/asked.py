@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, unreadable
+from sparta.base.files import numbered_lines, open_maybe_gzip, reading
 from sparta.base.parsing import decoded, parse_object, placed
 
 FORMS = (
@@ -78,17 +76,8 @@ def read_mrqa(path: Path) -> Iterator[AskedText]:
 
 def read_whole(path: Path) -> str:
     """Return the text of a file, gzipped or not."""
-    try:
-        data = path.read_bytes()
-        return decoded(gzip.decompress(data) if path.suffix == ".gz" else data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"broken gzip: expected a whole gzip file, found: {error}",
-            where=str(path),
-            remedy="copy or download the file again (gzip -t tests it)",
-        ) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), open_maybe_gzip(path) as stream:
+        return decoded(stream.read())
 
 
 @contextmanager

@@ -211,16 +211,22 @@ def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tup
     `open_maybe_gzip`; what cannot be read is an InputError.
     """
     number = 0
+    with reading(path, lambda: number + 1), open_maybe_gzip(path, tally) as stream:
+        for number, line in enumerate(stream, 1):
+            if _is_blank(line, number):
+                continue
+            yield number, line.rstrip(b"\r\n")
+
+
+@contextlib.contextmanager
+def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator[None]:
+    """Turn what goes wrong when an input file is read into an InputError; `line` says where that is."""
     try:
-        with open_maybe_gzip(path, tally) as stream:
-            for number, line in enumerate(stream, 1):
-                if _is_blank(line, number):
-                    continue
-                yield number, line.rstrip(b"\r\n")
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"broken gzip: expected a whole gzip file, found: {error}",
-            where=f"{shown_name(path)}:{number + 1}",
+            where=shown_name(path) + (f":{line()}" if line else ""),
             remedy="copy or download the file again (gzip -t tests it)",
         ) from error
     except OSError as error:
