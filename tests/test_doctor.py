@@ -1,8 +1,7 @@
 """What is wrong with a machine is found, and each finding says how to mend it."""
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,18 +14,15 @@ from sparta.base.manifest import write_manifest
 from sparta.doctor import Finding, examine
 from sparta.layout import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
 
+pytestmark = pytest.mark.usefixtures("own_logger")
 MODEL = {"name": "tiny", "sha256": "", "tokenizer_sha256": "", "weighted_queries": False}
 
 
 @pytest.fixture(autouse=True)
-def _own_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command takes over the project's logger; the index is looked for in an empty folder."""
-    logger = logging.getLogger("sparta")
-    before = logger.handlers, logger.propagate
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is looked for in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPARTA_INDEX", raising=False)
-    yield
-    logger.handlers, logger.propagate = before
 
 
 def found(name: str, index: Path | None = None) -> list[Finding]:

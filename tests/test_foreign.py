@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from sparta.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.load import load_model
 from sparta.model import SparseEncoder
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TEXTS = [
     "Larry Page and Sergey Brin founded Google in a small house.",
     "the moon",
@@ -26,14 +28,6 @@ TEXTS = [
     "the earth of all the years and the west of the east " * 3,
 ]
 QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sparta.inputs import InputLayout
 from sparta.search import Searcher
 from sparta.traindata import read_paragraphs
 
-pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "_own_logger")]
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
 
 PASSAGES = {
     "google": "larry page and sergey brin founded google in a small house",
@@ -37,17 +37,6 @@ QUESTIONS = {
     "the moon of the earth": ["nowhere", "far"],
     "what was founded": ["not in the corpus"],
 }
-
-
-@pytest.fixture(scope="module")
-def _own_logger() -> Iterator[None]:
-    """The commands take over the project's logger; later tests get it back as it was."""
-    import logging
-
-    logger = logging.getLogger("sparta")
-    before = logger.handlers, logger.propagate, logger.level
-    yield
-    logger.handlers, logger.propagate, logger.level = before
 
 
 def dense(*arguments: object) -> Result:

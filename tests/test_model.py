@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,8 @@ from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halvi
 from sparta.pooling import pad_inputs, pooled_positions
 from sparta.quantize import Quantizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Make = Callable[..., SpartaModel]
 
 TEXTS = [
@@ -37,14 +39,6 @@ TEXTS = [
     "",
     "who wrote the paper about relativity and the energy of light?",
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def brute_force(
