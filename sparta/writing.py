@@ -66,7 +66,9 @@ def _write_batches(
     try:
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
-            positions = _positions(batch, progress, options, existing)
+            if existing and options.mode != "update":
+                _must_be_new(batch, progress, existing, cut=source.job.get("unit") == "sentence")
+            positions = _positions(batch, progress, existing)
             counted = False
             if cut:
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
@@ -155,9 +157,26 @@ def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, 
     )
 
 
-def _positions(
-    batch: ImpactBatch, progress: Progress, options: WriteOptions, existing: ImpactSearcher | None
-) -> np.ndarray:
+def _must_be_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, cut: bool) -> None:
+    """Refuse passages that the index holds; of those that are `cut`, also under the ids of sentences.
+
+    The passage that a resumed job stopped in may have sentences there, which it wrote itself.
+    """
+    ids = list(batch.passage_ids)
+    taken = [i for i, docid in zip(ids, existing.docids(ids), strict=True) if docid >= 0]
+    if cut and not taken:
+        own = passage_of(progress.last_id)
+        passages = [i for i in dict.fromkeys(map(passage_of, ids)) if i != own]
+        there = zip(passages, existing.docids(passages), strict=True)
+        taken = [i for i, docid in there if docid >= 0] + existing.sentences(passages)
+    if taken:
+        raise InputError(
+            f"expected new passages, found the id {taken[0]!r}, which the index already holds",
+            remedy="replace passages with: sparta update --corpus FILE",
+        )
+
+
+def _positions(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher | None) -> np.ndarray:
     """Corpus positions of a batch: they count on; an updated passage keeps its own."""
     positions = np.arange(progress.next_position, progress.next_position + len(batch), dtype=np.int64)
     if existing is None:
@@ -166,11 +185,5 @@ def _positions(
     known = docids >= 0
     if not known.any():
         return positions
-    if options.mode != "update":
-        taken = batch.passage_ids[int(np.argmax(known))]
-        raise InputError(
-            f"expected new passages, found the id {taken!r}, which the index already holds",
-            remedy="replace passages with: sparta update --corpus FILE",
-        )
     positions[known] = existing.positions(docids[known])
     return positions

@@ -1202,7 +1202,18 @@ def test_sentences_follow_their_passage(tiny_model_folder, tmp_path):
     assert ids() == ["p#0", "p#1", "q#0", "q#1"]
     assert run.invoke(main, ["delete", "q", "--index", str(tmp_path / "ix")]).exit_code == 0
     assert ids() == ["p#0", "p#1"]
+    append = ["index", "--append", "--corpus", str(corpus), *base, *sentences]
     write(("r#7", "The river is wide."))
-    refused = run.invoke(main, ["index", "--append", "--corpus", str(corpus), *base, *sentences])
+    refused = run.invoke(main, append)
     assert refused.exit_code == 2
     assert "r#7" in refused.output
+    answer = {"text": "The moon is new.", "context": "It is night. The moon is new.", "start": 13, "end": 29}
+    for passage_id, taken in (("p", "p#0"), ("s", None)):
+        corpus.write_text(json.dumps({"id": passage_id, **answer}))
+        result = run.invoke(main, append)
+        assert result.exit_code == (2 if taken else 0), result.output
+        assert not taken or f"the id '{taken}', which the index already holds" in result.output
+    write(("s", "The sea is blue. The sun is large."))
+    refused = run.invoke(main, append)
+    assert "the id 's', which the index already holds" in refused.output
+    assert ids() == ["p#0", "p#1", "s"]
