@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -45,7 +46,7 @@ def make_folder(backbone: str, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(backbone)
     tokenizer.save_pretrained(plain)
     router = Router.for_query_document(
-        query_modules=[SparseStaticEmbedding(tokenizer=tokenizer, frozen=True)],
+        query_modules=[SparseStaticEmbedding(tokenizer=cast(Any, tokenizer), frozen=True)],
         document_modules=[Transformer(str(plain), transformer_task="fill-mask"), SpladePooling("max")],
     )
     SparseEncoder(modules=[router], similarity_fn_name="dot").save(str(folder / "model"))

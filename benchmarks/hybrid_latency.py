@@ -12,27 +12,17 @@ of medians, and the wait for a fusion divided by that for the slowest of its cha
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
-import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
 from hybrid.channels import Channels, channels_of
+from hybrid.compare import waits
 from hybrid.fusion import Fusion
 from hybrid.questions import questions_of
-from hybrid.search import fused_hits
 
 BAR = 1.3
 FUSIONS = (("sparta", "bm25"), ("dense", "bm25"), ("sparta", "bm25", "dense"))
-WARMING = 100
-
-
-def fused(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
-    found = channels.search(question, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, channels.searchers, k)
 
 
 def main() -> None:
@@ -47,29 +37,15 @@ def main() -> None:
 
     texts = [q.text for q in questions_of(given.questions).sample(given.number).queries]
     names = channels_of(given.index)
-    fusions = {
-        " + ".join(wanted): Fusion(dict.fromkeys(wanted, 1.0), candidates=given.candidates)
+    fusions = [
+        Fusion(dict.fromkeys(wanted, 1.0), candidates=given.candidates)
         for wanted in FUSIONS
         if set(wanted) <= set(names)
-    }
+    ]
     with Channels(given.index, names) as channels:
-        ways: dict[str, Callable[[str], object]] = {
-            name: partial(searcher.search, k=given.candidates)
-            for name, searcher in channels.searchers.items()
-        }
-        ways |= {name: partial(fused, channels, fusion, given.k) for name, fusion in fusions.items()}
-        ways = dict(sorted(ways.items(), key=lambda way: "dense" in way[0]))
         passages = channels.searchers["bm25"].num_docs
-        for question, ask in itertools.product(
-            itertools.islice(itertools.cycle(texts), WARMING), ways.values()
-        ):
-            ask(question)
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for question in texts * given.rounds:
-            for name, ask in ways.items():
-                started = time.perf_counter()
-                ask(question)
-                times[name].append(1000 * (time.perf_counter() - started))
+        times = waits(channels, texts, fusions, k=given.k, rounds=given.rounds)
+    joined = {fusion.label: fusion.weights for fusion in fusions}
     middle = {name: median(own) for name, own in times.items()}
     print(
         f"{passages:,} passages, {len(texts)} questions × {given.rounds}, {given.candidates} candidates,"
@@ -78,8 +54,8 @@ def main() -> None:
     print("\n| | median ms | 90 of 100 below | times the slowest channel |\n|---|---|---|---|")
     for name, own in times.items():
         ratio = ""
-        if name in fusions:
-            against = middle[name] / max(middle[channel] for channel in fusions[name].weights)
+        if name in joined:
+            against = middle[name] / max(middle[channel] for channel in joined[name])
             ratio = f"{against:.2f}{'' if against <= BAR else ' (above the bar)'}"
         print(f"| {name} | {middle[name]:.2f} | {quantiles(own, n=10)[-1]:.2f} | {ratio} |")
 

@@ -16,6 +16,7 @@ format is compared with that of the other. Prints a Markdown table.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 import time
@@ -272,6 +273,12 @@ def run(
     given: argparse.Namespace,
 ) -> None:
     built: dict[str, tuple[int, float, float]] = {}
+    work.mkdir(parents=True, exist_ok=True)
+    made = {name: str(getattr(given, name)) for name in ("documents", "shards", "top_k")}
+    stored = work / "made.json"
+    if stored.exists() and json.loads(stored.read_text()) != made:
+        raise SystemExit(f"{work}: expected indexes of {made}, found {stored.read_text()}")
+    stored.write_text(json.dumps(made))
     for codec in given.codecs:
         if not (work / codec).exists():
             built[codec] = build(work / codec, codec, vectors, given.documents, given.threads)
@@ -292,17 +299,13 @@ def run(
                 flush=True,
             )
             answers.append(searcher.search_impacts(questions, k))
-        for other in answers[1:]:
-            same = np.array_equal(answers[0].scores, other.scores)
-            same &= np.array_equal(
-                *(_positions(s, a) for s, a in zip(with_indexes.values(), answers, strict=True))
-            )
-            if not same:
+        found: list[tuple[np.ndarray, np.ndarray]] = [
+            (hits.scores, searcher.positions(hits.docids))
+            for searcher, hits in zip(with_indexes.values(), answers, strict=True)
+        ]
+        for other in found[1:]:
+            if not (np.array_equal(found[0][0], other[0]) and np.array_equal(found[0][1], other[1])):
                 raise SystemExit("the answers differ")
-
-
-def _positions(searcher: ImpactSearcher, hits: object) -> np.ndarray:
-    return searcher.positions(hits.docids)
 
 
 if __name__ == "__main__":

@@ -512,7 +512,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        child(*given.child, given.work, given.warm)
+        name, step = given.child
+        child(name, step, given.work, given.warm)
         return
     if given.quick:
         given.documents, given.number, given.warm = 20_000, 60, 2.0

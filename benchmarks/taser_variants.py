@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from hybrid.measures import Evaluation, p_values
 from hybrid.tables import Cell, Table
 from sparta.base.files import atomic_write, sha256_file
 from sparta.batches import make_batch
+from sparta.train import TrainResult
 from sparta.traindata import ParagraphSet
 
 MEASURES = ("RR", "R@20")
@@ -87,9 +89,13 @@ def recipe_of(given: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
 
 
+def _train(sets: list[ParagraphSet], recipe: dict[str, Any], output: Path) -> TrainResult:
+    return train_dense(sets, output=output, resume=True, **recipe)
+
+
 def measured(folder: Path, name: str, path: Path) -> Evaluation:
     """The measures of a model on a set, kept beside its training."""
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     of = hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()[:12]
     kept = folder.parent / f"measured-{path.name}-{of}.json"
     if not kept.exists():
@@ -109,7 +115,7 @@ def seconds_a_step(recipe: dict[str, Any], sets: list[ParagraphSet]) -> float:
             begun.append(time.monotonic())
             return original(step)
 
-        training.loss = loss
+        training.loss = loss  # type: ignore[method-assign]
         training.run()
     return statistics.median(np.diff(begun[1:]))
 
@@ -186,7 +192,7 @@ def main() -> None:
                     given.work,
                     v.folder(seed),
                     settings,
-                    lambda out, own=recipe: train_dense(sets, output=out, resume=True, **own),
+                    partial(_train, sets, recipe),
                 )
             )
     seconds = timed(given, tried, sets)

@@ -6,14 +6,16 @@ The texts are overlapping windows of the passages, 32 wordpieces each, every win
 the one before, so that neighbours are near and hard to tell apart. Questions are first sentences of passages
 that are not among the texts. With --copies, such a share of the vectors becomes copies of 20 of them, as of
 sentences that stand in many passages. Recall is that of the exact 100 best, in dense's order of ties. Every
-contestant answers the same questions one by one, on one thread, in the same process; the median counts.
-Prints a Markdown table. The model is a dense model, or any encoder, whose token states are then averaged.
+contestant answers the same questions one by one, on one thread, in the same process, its candidates scored
+exactly as dense does; the median counts. Prints a Markdown table. The model is a dense model, or any encoder,
+whose token states are then averaged.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import tempfile
 import time
@@ -21,7 +23,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # read by NumPy
+
 import numpy as np
+import torch
 
 from dense import faiss_index
 from dense.encoders import DenseModel
@@ -59,6 +64,7 @@ def encode(given: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     if kept and kept.is_file():
         stored = np.load(kept)
         return stored["texts"][: given.n], stored["questions"][: given.questions]
+    torch.set_num_threads(os.cpu_count() or 1)  # one thread is for what is measured
     model = open_any(given.model)
     reader = enumerate(CorpusReader(given.passages))
     asked: list[Passage] = []
@@ -107,12 +113,12 @@ def measure(
     search: Candidates, vectors: VectorFolder, questions: np.ndarray, turns: int
 ) -> tuple[list[np.ndarray], float]:
     """The rows found, and milliseconds a question: the median of all questions and turns."""
-    search(questions[:5], DEPTH)
+    list(rank(search, vectors, questions[:5], DEPTH, len(vectors)))
     times = []
     for _ in range(turns):
         for question in questions:
             started = time.perf_counter()
-            search(question[None], DEPTH)
+            list(rank(search, vectors, question[None], DEPTH, len(vectors)))
             times.append(time.perf_counter() - started)
     found = [rows for rows, _ in rank(search, vectors, questions, DEPTH, len(vectors))]
     return found, 1000 * statistics.median(times)
@@ -160,7 +166,7 @@ def main() -> None:
             index = faiss_index.build(parameters, vectors, nodes)
             seconds = time.monotonic() - started
             faiss_index.write(index, Path(work) / kind)
-            size = (Path(work) / kind).stat().st_size
+            size = (Path(work) / kind).stat().st_size + (nodes.nbytes if nodes is not None else 0)
             search = ApproximateSearch(index, parameters, everything, nodes)
             found, ms = measure(search, vectors, questions, given.turns)
             chosen = ", ".join(f"{k} {v}" for k, v in asdict(parameters).items() if v and k != "kind")

@@ -176,21 +176,22 @@ shard_option = click.option(
 )
 
 _units = click.Choice(["passage", "sentence"])
-_skip_invalid_option = click.option(
+skip_invalid_option = click.option(
     "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
 )
 
+unit_option = click.option(
+    "--unit",
+    type=_units,
+    default="passage",
+    show_default=True,
+    help="What is found: passages, or each sentence with its passage as context.",
+)
 unit_options = options(
-    click.option(
-        "--unit",
-        type=_units,
-        default="passage",
-        show_default=True,
-        help="What is found: passages, or each sentence with its passage as context.",
-    ),
+    unit_option,
     click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of a passage."),
     click.option("--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."),
-    _skip_invalid_option,
+    skip_invalid_option,
 )
 
 # The same where an index may be there: what is not typed (None) is as the index has it.
@@ -211,7 +212,7 @@ own_unit_options = options(
         type=Finite(0),
         help="Drop terms below this weight [default: 0, or that of the index].",
     ),
-    _skip_invalid_option,
+    skip_invalid_option,
 )
 
 write_options = options(

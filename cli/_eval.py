@@ -20,9 +20,16 @@ from cli._args import (
     model_options,
     open_model,
     threads_option,
+    typed,
     unit_options,
 )
 from sparta.base.errors import InputError
+
+_OF_SETS = (
+    *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid"),
+    *("channels", "depth", "threads", "output_runs"),
+)
+"""Options that say how a test set is indexed and searched."""
 
 
 @click.command(name="eval")
@@ -84,6 +91,12 @@ def eval_command(
             "expected test sets, or --run and --qrels together",
             remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
         )
+    if runs and (others := typed(*_OF_SETS)):
+        raise InputError(
+            f"expected test sets with {', '.join(others)}, found runs, which are measured as they are",
+            remedy=f"leave {others[0]} out",
+        )
+    _check_folder(given["per_query"])
     from hybrid.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
     from hybrid.measures import parse_measures
     from hybrid.plots import check_plot
@@ -125,3 +138,9 @@ def eval_command(
     click.echo(table_of(found, measures).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])
+
+
+def _check_folder(path: Path | None) -> None:
+    """Refuse, before the work, a place where no file could be written at its end."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError("expected a folder for the file, found none", where=str(path.absolute().parent))

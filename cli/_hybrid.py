@@ -17,9 +17,10 @@ from cli._args import (
     index_option,
     model_options,
     open_model,
+    skip_invalid_option,
     threads_option,
     typed,
-    unit_options,
+    unit_option,
 )
 from cli._fusion import evaluate_channels, search, tune
 from sparta.base.errors import InputError
@@ -42,7 +43,8 @@ def main() -> None:
     help="How many terms of each passage are kept; all of them is added.",
 )
 @model_options
-@unit_options
+@unit_option
+@skip_invalid_option
 @click.option("--measures", default="RR,Success@1", show_default=True, help="As ir_measures names them.")
 @depth_option
 @threads_option
@@ -74,7 +76,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
     chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
-    encoding = encode_options(**{**given, "language": "en"})
+    encoding = encode_options(**given, top_k=None, min_weight=0.0, language="en")
     model = open_model(given["model"], given["bits"], given["device"])
     found = []
     for source, corpus in chosen:

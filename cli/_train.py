@@ -152,9 +152,14 @@ def report(program: str, result: TrainResult, sets: Sequence[ParagraphSet], enco
         return
     from sparta.card import write_card
 
-    reached = f"{best} at step {result.step:,}"
     command = command_line("output", "resume", "device")
-    write_card(result.folder, program, command, encoder, sets, reached)
+    if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        command += f"  # in {processes} processes of torchrun, each with batches of its own"
+    reached, where = f"none; the model of step {result.step:,}", ""
+    if result.validated:
+        reached = f"{best} at step {result.step:,}"
+        where = f", on questions of {', '.join(result.validated)} that no step was trained on"
+    write_card(result.folder, program, command, encoder, sets, reached + where)
     click.echo(f"{result.folder}: validation {reached}")
 
 

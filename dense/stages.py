@@ -45,13 +45,14 @@ def train_in_two_stages(
     """
     check_output(output, resume=resume)
     plan = Recipe(**recipe)
-    _check_begun(output, plan.encoder)
     if plan.mine_every:
         raise InputError(
             "expected two stages or mining on the way, found both",
             remedy="leave out --mine-every, or --two-stages",
         )
-    plan.training(sets, output / "stage-1").run(resume=True)
+    first = plan.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
+    _check_begun(output, plan.encoder)  # before anything is written
+    first.run(resume=True)
     wait_for_all()
     second = plan.training(sets, output / "stage-2")
     found = _mined(second, output, plan)
@@ -61,7 +62,7 @@ def train_in_two_stages(
     state = second.run(resume=True)
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
-    return TrainResult(output / "best", state.best, state.best_step)
+    return TrainResult(output / "best", state.best, state.best_step, second.validated)
 
 
 def _check_begun(output: Path, encoder: str) -> None:

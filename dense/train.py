@@ -232,5 +232,6 @@ def train_dense(
     :param recipe: the fields of `Recipe`.
     """
     check_output(output, resume=resume)
-    state = Recipe(**recipe).training(sets, output).run(resume=resume)
-    return TrainResult(output / "best", state.best, state.best_step)
+    training = Recipe(**recipe).training(sets, output)
+    state = training.run(resume=resume)
+    return TrainResult(output / "best", state.best, state.best_step, training.validated)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean, median
 
@@ -24,7 +25,8 @@ from sparta.base.records import Run
 from sparta.base.trec import read_qrels, write_run
 
 TIMED_QUESTIONS = 50
-_WARMING = 5
+_WARMING = 150
+_WARMING_DENSE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +78,48 @@ def compare(
 
 
 def timed(compared: Compared, channels: Channels, asked: QuestionSet, fusions: Sequence[Fusion]) -> Compared:
-    """Return what was measured, with the milliseconds that a question takes in each way."""
+    """Return what was measured, with the median milliseconds that a question takes in each way."""
+    questions = [q.text for q in asked.queries[:TIMED_QUESTIONS]]
     return replace(
-        compared, ms=latencies(channels, [q.text for q in asked.queries[:TIMED_QUESTIONS]], fusions)
+        compared, ms={name: median(own) for name, own in waits(channels, questions, fusions).items()}
     )
 
 
-def latencies(channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion]) -> dict[str, float]:
-    """Return the median milliseconds of a question asked alone, by channel and fusion.
+def waits(
+    channels: Channels, questions: Sequence[str], fusions: Sequence[Fusion], *, k: int = 10, rounds: int = 1
+) -> dict[str, list[float]]:
+    """Return the milliseconds of questions asked alone, by channel and fusion, `rounds` times each.
 
-    A channel is asked for as many passages as the fusions take of it, a fusion for its 10 best, as `hybrid
-    search` does.
-
-    All are asked one question before the next comes, so that what else the machine does is shared by them.
-    A fusion's channels are searched side by side.
+    A channel is asked for as many passages as the fusions take of it, a fusion for its k best, as `hybrid
+    search` does; a fusion's channels are searched side by side. All are asked one question before the next
+    comes, so that what else the machine does is shared by them; those with the dense channel come last, since
+    the threads of its encoder keep a processor for a while. Java is warm before: it compiles what is
+    called often.
     """
-    k = max(fusion.candidates for fusion in fusions)
+    candidates = max(fusion.candidates for fusion in fusions)
     asking: dict[str, Callable[[str], object]] = {
-        name: partial(searcher.search, k=k) for name, searcher in channels.searchers.items()
+        name: partial(searcher.search, k=candidates) for name, searcher in channels.searchers.items()
     }
     for fusion in fusions:
-        asking.setdefault(fusion.label, partial(_ask, channels, fusion))
+        asking.setdefault(fusion.label, partial(_ask, channels, fusion, k))
+    dense = {"dense": True, **{fusion.label: "dense" in fusion.weights for fusion in fusions}}
+    names = sorted(asking, key=lambda name: dense.get(name, False))
+    for number, question in enumerate(islice(cycle(questions), _WARMING)):
+        for name in names:
+            if number < _WARMING_DENSE or not dense.get(name):
+                asking[name](question)
     times: dict[str, list[float]] = {name: [] for name in asking}
-    for number, question in enumerate([*questions[:_WARMING], *questions]):
-        for name, ask in asking.items():
+    for question in list(questions) * rounds:
+        for name in names:
             started = time.perf_counter()
-            ask(question)
-            if number >= len(questions[:_WARMING]):
-                times[name].append(1000 * (time.perf_counter() - started))
-    return {name: median(own) for name, own in times.items()}
+            asking[name](question)
+            times[name].append(1000 * (time.perf_counter() - started))
+    return times
 
 
-def _ask(channels: Channels, fusion: Fusion, question: str) -> object:
+def _ask(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, channels.searchers, 10)
+    return fused_hits(fusion, found, channels.searchers, k)
 
 
 def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:

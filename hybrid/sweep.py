@@ -66,7 +66,7 @@ def sweep(
         if isinstance(source, Path):
             check_unit(source, options.unit)
         tested = open_test_set(source, work) if isinstance(source, Path) else source
-        options = replace(options, top_k=None)  # pruning is what is measured
+        options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
         for top_k in (*sorted(set(ks)), None):

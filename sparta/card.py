@@ -22,17 +22,23 @@ def write_card(
 ) -> None:
     """Write `README.md` into the folder of a model, in the form that the Hugging Face hub shows.
 
+    A card of these very weights stays as it is, with what was written into it since.
+
     :param program: `sparta` or `dense`, which trained the model and can index with it.
     :param command: the command that trained it.
     :param encoder: what the training began with, a folder or a hub id.
-    :param validation: the best figure, and when it was reached.
+    :param validation: the best figure, when it was reached, and on which questions.
     """
+    card, checksum = folder / CARD, sha256_file(folder / "model.safetensors")
+    if card.is_file() and checksum in card.read_text(encoding="utf-8"):
+        return
     rows = [
         f"| {one.name} | {one.weight:g} | {len(one.paragraphs):,} | {one.n_questions:,} |"
         f" `{one.fingerprint()}` |"
         for one in sets
     ]
-    base = [] if Path(encoder).is_dir() else [f"base_model: {encoder}"]
+    from_hub = "/" in encoder and not Path(encoder).is_dir()
+    base = [f"base_model: {encoder}"] if from_hub else []
     lines = [
         "---",
         "library_name: sparta",
@@ -57,8 +63,7 @@ def write_card(
         "",
         f"    {command}",
         "",
-        f"sparta {_version()}. Validation, on questions of these sets that no step was trained on:"
-        f" {validation}.",
+        f"sparta {_version()}. Validation: {validation}.",
         "",
         "## Before it is given away",
         "",
@@ -67,9 +72,9 @@ def write_card(
         "",
         "## Checksum",
         "",
-        f"`model.safetensors` SHA-256 `{sha256_file(folder / 'model.safetensors')}`",
+        f"`model.safetensors` SHA-256 `{checksum}`",
     ]
-    atomic_write(folder / CARD, ("\n".join(lines) + "\n").encode())
+    atomic_write(card, ("\n".join(lines) + "\n").encode())
 
 
 def _version() -> str:

@@ -125,6 +125,11 @@ class RankingTraining[M: nn.Module, A]:
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    @property
+    def validated(self) -> tuple[str, ...]:
+        """The sets that have questions to validate on."""
+        return tuple(one.name for one in self.validation)
+
     # ------------------------------------------------------------------ what a retriever is
 
     def ask(self, questions: Sequence[str]) -> A:

@@ -74,11 +74,12 @@ class TrainConfig(RankingConfig):
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """Where the best model lies and how well it validated."""
+    """Where the best model lies and how well it validated, at which step, on questions of which sets."""
 
     folder: Path
     validation: float
     step: int
+    validated: tuple[str, ...] = ()
 
 
 def train_model(
@@ -116,10 +117,10 @@ def train_model(
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
     wordpieces, that the model will read at once. With `lexical`, a term weighs more when it stands in the
-    answer, at first by BM25's measure (decision 0012); a model that has this keeps it. `context_share` of an
-    answer's weights are those of its context (decision 0014): of a new model that shares contexts 0.4, of one
-    that is trained further its own, unless another is given. `openers` know teachers that are not of this
-    package. Under torchrun every process does its share of each step.
+    answer, at first by BM25's measure (decision 0012); a model that has this cannot go without.
+    `context_share` of an answer's weights are those of its context (decision 0014): of a new model that
+    shares contexts 0.4, of one that is trained further its own, unless another is given. `openers` know
+    teachers that are not of this package. Under torchrun every process does its share of each step.
     """
     check_output(output, resume=resume)
     torch.manual_seed(seed)
@@ -143,6 +144,12 @@ def train_model(
         model.config = replace(model.config, context_share=context_share)
     if lexical and model.config.lexical is None:
         _add_lexical(model, sets)
+    elif not lexical and model.config.lexical is not None:
+        raise InputError(
+            "expected a model without gains for terms that stand in the answer, found one that has them",
+            where=encoder,
+            remedy="leave --no-lexical (lexical=False) out, or train a new model from an encoder",
+        )
     model = model.to(training_device(device))
     check_length(model.encoder, max_length)
     config = TrainConfig(
@@ -166,7 +173,7 @@ def train_model(
     training = SpartaTraining(model, sets, config, output, teacher)
     training.further = further
     state = training.run(resume=resume)
-    return TrainResult(output / "best", state.best, state.best_step)
+    return TrainResult(output / "best", state.best, state.best_step, training.validated)
 
 
 def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:

@@ -397,6 +397,3 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
         if n:
             validation.append(replace(one, paragraphs=one.paragraphs[len(one.paragraphs) - n :]))
     return training, validation
-
-
-# ---------------------------------------------------------------- mined negatives

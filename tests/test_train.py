@@ -845,8 +845,10 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     assert gains.max() == pytest.approx(0.2 * np.log1p((len(train.texts) + 0.5) / 0.5), rel=0.01)
     assert 0 < gains[seen].min() < gains.max()
     assert load_model(train("without", lexical=False).folder).lexical_gains() is None
-    further = train("further", encoder=str(result.folder), lexical=False)
-    assert load_model(further.folder).lexical_gains() is not None, "what a model has, it keeps"
+    further = train("further", encoder=str(result.folder))
+    assert load_model(further.folder).lexical_gains() is not None
+    with pytest.raises(InputError, match="expected a model without gains"):
+        train("none", encoder=str(result.folder), lexical=False)
 
 
 def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):

@@ -40,10 +40,11 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
                 raise ValueError("something stands behind the list")
     except (ValueError, RecursionError) as error:
         place = f" after {number - 1:,} whole elements" if number else ""
+        said = error.msg if isinstance(error, json.JSONDecodeError) else error  # its place is in what is read
         raise InputError(
-            f"expected {form}, found something else{place} ({error})",
+            f"expected {form}, found something else{place} ({said})",
             where=str(path),
-            remedy="look at the place that the message names; python3 -m json.tool finds broken JSON",
+            remedy="python3 -m json.tool names the line of broken JSON",
         ) from None
 
 
