@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from cli._numbers import HIGHEST_COUNT, Finite
-from sparta.base.errors import InputError, SpartaError
+from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import unreadable
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -39,7 +41,9 @@ class SpartaGroup(click.Group):
         _quiet_logging()
         _never_fail_to_print()
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except SpartaError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
@@ -51,6 +55,17 @@ class SpartaGroup(click.Group):
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
+        except OSError as error:
+            if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            full = StorageError(
+                f"cannot be written: {error.strerror}",
+                where="standard output",
+                remedy="free some space, or write to another disk",
+            )
+            click.echo(f"error: {full}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left cannot be written
+            ctx.exit(full.exit_code)
 
 
 def _interrupted(command: click.Command | None, kept: str) -> str:

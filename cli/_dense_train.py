@@ -220,8 +220,11 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
     from dense.mine import mine_index
 
-    asked = [one for path in paths for one in _asked(path)]
-    with tqdm(total=len(asked), unit="question", disable=True if quiet else None) as bar:
+    for path in paths:
+        if not path.exists():
+            raise InputError("no such file: expected questions", where=str(path), remedy="check the path")
+    asked = (one for path in paths for one in _asked(path))  # training data need not fit into the memory
+    with tqdm(unit="question", disable=True if quiet else None) as bar:
         report = mine_index(index, asked, output, advance=bar.update, **given)
     without = f", {report.left_out:,} without a positive left out" if report.left_out else ""
     click.echo(

@@ -133,4 +133,5 @@ def search_many(open_searcher: Callable[[], Any], given: dict[str, Any]) -> None
     with open_searcher() as searcher:
         write_run(output, runs(), tag=f"sparta-{searcher.channel}")
     none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
-    click.echo(f"{output}: {counted(counts['lines'], 'line')} for {counted(len(asked), 'question')}{none}")
+    said = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(asked), 'question')}{none}"
+    click.echo(said, err=not output.is_file())  # a run on standard output is a run alone

@@ -24,7 +24,8 @@ data_options = options(
         "--encoder",
         metavar="FOLDER|ID",
         required=True,
-        help="Pretrained encoder to begin with; for sparta train, also a SPARTA model to train further.",
+        help="Pretrained encoder to begin with; or, to train it further, a model that this command made,"
+        " or the name of the shipped one.",
     ),
     click.option(
         "--pairs",

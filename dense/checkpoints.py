@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from dense.encoders import DenseConfig, DenseModel
+from dense.locate import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.inputs import InputLayout
-from sparta.locate import model_folder
 from sparta.neural.backbones import blank_encoder
 from sparta.neural.checkpoint import load_state, read_json
 from sparta.tokenize import load_tokenizer
@@ -90,8 +90,8 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
 
     :raises ModelError: a model of ours has another form than what is to be trained.
     """
-    folder = model_folder(name) if Path(name).is_dir() else Path(name)
-    if not is_dense_folder(folder):
+    folder = bi_encoder_folder(name)
+    if folder is None:
         return DenseModel.from_encoder(name, config)
     source = DenseModel.load(folder)
     own = source.config

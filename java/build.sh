@@ -52,12 +52,12 @@ manifest() {
     | sed -n "s/^$2: //p"
 }
 
-# Name and hash of every class file in jar $1.
-classes() {
+# Name and hash of everything in jar $1 but what tells of its making.
+contents() {
   local folder
   folder=$(mktemp -d)
   unzip -q "$1" -d "$folder"
-  (cd "$folder" && find . -name '*.class' -type f | LC_ALL=C sort | while IFS= read -r file; do sha256 "$file"; done)
+  (cd "$folder" && find . -type f ! -path './META-INF/MANIFEST.MF' ! -path './META-INF/maven/*' | LC_ALL=C sort | while IFS= read -r file; do sha256 "$file"; done)
   rm -rf "$folder"
 }
 
@@ -78,8 +78,11 @@ check() {
   trap 'rm -rf "$scratch"' EXIT
   build "$scratch" false
   if [ "$(manifest "$committed" Build-Jdk-Spec)" = "$(manifest "$scratch/sparta-lucene.jar" Build-Jdk-Spec)" ]; then
-    diff <(classes "$committed") <(classes "$scratch/sparta-lucene.jar") >&2 \
-      || die "$committed holds other classes than its sources give. Run java/build.sh and commit the jar."
+    diff <(contents "$committed") <(contents "$scratch/sparta-lucene.jar") >&2 \
+      || die "$committed holds something else than its sources give. Run java/build.sh and commit the jar."
+  else
+    echo "note: built by Java $(manifest "$scratch/sparta-lucene.jar" Build-Jdk-Spec), the committed jar by" \
+      "Java $(manifest "$committed" Build-Jdk-Spec): their sources are compared, their classes are not" >&2
   fi
 }
 
@@ -105,5 +108,6 @@ if [ "$action" = check ]; then
 else
   build target "$skip"
   mkdir -p "$(dirname "$target")"
-  cp target/sparta-lucene.jar "$target"
+  cp target/sparta-lucene.jar "$target.new"
+  mv "$target.new" "$target" # a runtime that has the old one open keeps it
 fi

@@ -56,6 +56,7 @@ class _Started:
 
 _started: _Started | None = None
 _lock = threading.Lock()
+_visits = threading.local()
 
 
 def find_runtime() -> Runtime:
@@ -114,6 +115,24 @@ def check_process() -> None:
             f"Java was started in process {_started.pid} and does not survive the fork into {os.getpid()}",
             remedy='start workers with multiprocessing.get_context("spawn"), or fork before the first search',
         )
+
+
+def enter_thread() -> None:
+    """See to it that Java forgets the present thread when it ends, unless it is the first one.
+
+    pyjnius makes every thread that calls Java known to it, and leaves it so: a Java thread would stay behind
+    for each thread that a server begins and ends.
+    """
+    if not hasattr(_visits, "leaving") and threading.get_ident() != threading.main_thread().ident:
+        _visits.leaving = _Leaving()
+
+
+class _Leaving:
+    """Lies among a thread's own variables, which go when the thread ends, while it still runs."""
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            leave_thread()
 
 
 def leave_thread() -> None:

@@ -18,7 +18,6 @@ from sparta import jvm
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
 from sparta.packed import (
-    MOST_BYTES,
     Hits,
     Integers,
     ReadVectors,
@@ -73,8 +72,7 @@ class ImpactWriter(Closing):
         :raises InputError: a term is longer than Lucene's 32,766 bytes.
         """
         packed = pack_strings(terms)
-        with _java(self.path) as autoclass:
-            _check_room(autoclass, packed)
+        with _java(self.path, packed):
             self._java.addTerms(packed)
 
     def add(
@@ -111,20 +109,19 @@ class ImpactWriter(Closing):
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
         )
-        with _java(self.path) as autoclass:
-            _check_room(autoclass, *packed)
+        with _java(self.path, *packed):
             self._java.add(*packed, update)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete passages by id and return how many there were."""
         packed = pack_strings(ids)
-        with _java(self.path):
+        with _java(self.path, packed):
             return int(self._java.delete(packed))
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete passages by id without counting them, which for many small deletions is much faster."""
         packed = pack_strings(ids)
-        with _java(self.path):
+        with _java(self.path, packed):
             self._java.remove(packed)
 
     def commit(self, user_data: str) -> None:
@@ -158,8 +155,7 @@ class VectorReader:
     def read(self, lines: Sequence[bytes]) -> ReadVectors:
         """Read lines; one whose vector is not as it should be is left to the caller, its span −1."""
         packed = pack_bytes(lines)
-        with _java(Path()) as autoclass:
-            _check_room(autoclass, packed)
+        with _java(Path(), packed):
             return unpack_vectors(_bytes(self._java.read(packed)))
 
 
@@ -199,13 +195,13 @@ class ImpactSearcher(Closing):
         :raises InputError: k is below 1; a weight is negative or not finite.
         """
         packed = pack_queries(queries)
-        with self._reading():
+        with self._reading(packed):
             return unpack_hits(_bytes(self._java.searchImpacts(packed, k, threads)))
 
     def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
         """Return the k best passages of each query by BM25 (k1 0.9, b 0.4) over the texts."""
         packed = pack_strings(queries)
-        with self._reading():
+        with self._reading(packed):
             return unpack_hits(_bytes(self._java.searchText(packed, k, threads)))
 
     def search_both(
@@ -218,37 +214,37 @@ class ImpactSearcher(Closing):
         :param threads: half as many as work at both together.
         """
         packed = pack_queries(queries), pack_strings(texts)
-        with self._reading():
+        with self._reading(*packed):
             return unpack_hits(_bytes(self._java.searchBoth(*packed, k, threads)))
 
     def ids(self, docids: Integers) -> list[str]:
         """Return passage ids."""
         packed = pack_integers(docids, np.int32, "docids")
-        with self._reading():
+        with self._reading(packed):
             return unpack_strings(_bytes(self._java.ids(packed)))
 
     def raws(self, docids: Integers) -> list[str]:
         """Return stored records."""
         packed = pack_integers(docids, np.int32, "docids")
-        with self._reading():
+        with self._reading(packed):
             return unpack_strings(_bytes(self._java.raws(packed)))
 
     def positions(self, docids: Integers) -> npt.NDArray[np.int64]:
         """Return corpus positions, `(n,) int64`."""
         packed = pack_integers(docids, np.int32, "docids")
-        with self._reading():
+        with self._reading(packed):
             return np.frombuffer(_bytes(self._java.positions(packed)), "<i8")
 
     def docids(self, ids: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return docids, `(n,) int32`, −1 where there is no such passage."""
         packed = pack_strings(ids)
-        with self._reading():
+        with self._reading(packed):
             return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
 
     def sentences(self, passage_ids: Sequence[str]) -> list[str]:
         """Return the sentences p#0, p#1, … that the index holds of these passages, whichever are there."""
         packed = pack_strings(passage_ids)
-        with self._reading():
+        with self._reading(packed):
             return unpack_strings(_bytes(self._java.sentences(packed)))
 
     def live(self) -> npt.NDArray[np.int32]:
@@ -259,7 +255,7 @@ class ImpactSearcher(Closing):
     def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the impacts of some terms in one passage, `(n,) int32`, 0 where it lacks the term."""
         packed = pack_strings(terms)
-        with self._reading():
+        with self._reading(packed):
             return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
 
     def vector(self, docid: int) -> dict[str, int]:
@@ -273,7 +269,7 @@ class ImpactSearcher(Closing):
     def rank(self, query: Mapping[str, float], docid: int) -> int:
         """Return the passage's place among all hits of the query, from 1; 0 when it scores nothing."""
         packed = pack_queries([query])
-        with self._reading():
+        with self._reading(packed):
             return int(self._java.rank(packed, int(docid)))
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
@@ -281,7 +277,7 @@ class ImpactSearcher(Closing):
         after: list[str] = []
         while True:
             packed = pack_strings(after)
-            with self._reading():
+            with self._reading(packed):
                 page = unpack_postings(_bytes(self._java.postings(packed, budget)))
             if not page.terms:
                 return
@@ -294,16 +290,9 @@ class ImpactSearcher(Closing):
             self._java.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with _java(self.path, reading=True):
+    def _reading(self, *packed: bytes) -> Iterator[None]:
+        with _java(self.path, *packed, reading=True):
             yield
-
-
-def _check_room(autoclass: Any, *packed: bytes) -> None:
-    """Let Java say that its memory is too small for these arrays: pyjnius would crash."""
-    size = sum(map(len, packed))
-    if size > _SURELY_ROOM:
-        autoclass("sparta.lucene.Room").check(min(size, MOST_BYTES))
 
 
 def _bytes(array: Any) -> bytes:
@@ -312,12 +301,19 @@ def _bytes(array: Any) -> bytes:
 
 
 @contextmanager
-def _java(path: Path, *, reading: bool = False) -> Iterator[Any]:
-    """Start Java if need be, give pyjnius's `autoclass`, and translate what Java throws."""
+def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
+    """Start Java if need be, give pyjnius's `autoclass`, and translate what Java throws.
+
+    Java is asked first whether it has room for what is `packed` to be handed over: pyjnius would crash.
+    """
     jvm.start_jvm()
+    jvm.enter_thread()
     import jnius
 
+    size = sum(map(len, packed))
     try:
+        if size > _SURELY_ROOM:
+            jnius.autoclass("sparta.lucene.Room").check(size)
         yield jnius.autoclass
     except jnius.JavaException as thrown:
         raise translate(thrown, path, reading=reading) from thrown
@@ -370,6 +366,12 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
             where=where,
             remedy="free or choose a disk with room that may be written; what was committed is still there",
         )
+    if reading and short in _IMPOSSIBLE:
+        return IndexStateError(
+            f"the index is damaged: it holds what cannot be ({short}: {message})",
+            where=where,
+            remedy=_REBUILD,
+        )
     if reading and short in _FILE_MISSING:
         return IndexStateError(
             f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD
@@ -402,4 +404,5 @@ _NOT_WRITABLE = (
     "FileAlreadyExistsException",
     "ReadOnlyFileSystemException",
 )
+_IMPOSSIBLE = ("ArrayIndexOutOfBoundsException", "IndexOutOfBoundsException")
 _FILE_MISSING = ("NoSuchFileException", "FileNotFoundException", "EOFException")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,15 +223,15 @@ def _vector(record: dict[str, Any]) -> dict[str, int]:
 class _Keys(dict[str, Any]):
     """An object of JSON that knows which of its keys was there before."""
 
-    repeated: str | None = None
+    repeated: tuple[str, ...] = ()
 
     @staticmethod
     def of(pairs: Sequence[tuple[str, Any]]) -> _Keys:
         """Take the pairs of an object as they stand in the line."""
         found = _Keys(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            found.repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
+            counted = Counter(key for key, _ in pairs)
+            found.repeated = tuple(key for key, n in counted.items() if n > 1)
         return found
 
 
@@ -238,12 +239,12 @@ def _refuse_repeated_terms(line: bytes) -> None:
     """Refuse a term with two impacts: decoders keep the last of them, and say nothing."""
     whole = json.loads(decoded(line), object_pairs_hook=_Keys.of)
     repeated = whole["vector"].repeated
-    if repeated is not None:
+    if repeated:
         raise InputError(
-            f"expected each term of a vector once, found {repeated[:40]!r} again",
+            f"expected each term of a vector once, found {repeated[0][:40]!r} again",
             remedy="add up its impacts, or leave all but one of them out",
         )
-    if whole.repeated == "vector":
+    if "vector" in whole.repeated:
         raise InputError("expected one vector, found another", remedy="write one vector a line")
 
 

@@ -1008,6 +1008,24 @@ def test_shards_of_two_machines(corpus, model, built):
     refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_standard_output_that_is_full(built):
+    command = [sys.executable, "-c", DRIVER, "search", QUESTION, "--index", str(built)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    said = ended.stderr.decode()
+    assert ended.returncode in (1, 2), said
+    assert said.startswith("error: standard output: cannot be written: No space left"), said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
 @pytest.mark.parametrize("form", ["pyserini-json", "ciff"])
 def test_export(form, built):
     result = done(sparta("export", "--format", form, "--output", "out", "--index", built))

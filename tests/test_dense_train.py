@@ -566,6 +566,24 @@ def test_what_cannot_be_converted(tmp_path: Path, sources: list[str], message: s
 # ---------------------------------------------------------------- the command
 
 
+def test_two_stages_look_at_their_arguments_first(pairs: Path, encoder: str, tmp_path: Path) -> None:
+    """A wrong one leaves nothing that the corrected command would stumble over."""
+    usual = ["train", "--pairs", pairs, "--steps", 1, "--batch-size", 4, "--two-stages", "--device", "cpu"]
+    output = tmp_path / "out"
+    for wrong in (["--encoder", tmp_path / "none"], ["--encoder", encoder, "--mine-every", 1]):
+        assert dense(*usual, *wrong, "--output", output).exit_code != 0
+        assert not output.exists()
+    done = dense(*usual, "--encoder", encoder, "--held-out", 0, "--output", output)
+    assert done.exit_code == 0, done.output
+    assert f"{output / 'best'}: validation none; the model of step 1" in done.output
+    card = output / "best" / "README.md"
+    assert "Validation: none; the model of step 1.\n" in card.read_text()
+    card.write_text(card.read_text() + "Licence: MIT\n")
+    again = [*usual, "--encoder", encoder, "--held-out", 0, "--output", output, "--resume"]
+    assert dense(*again).exit_code == 0
+    assert card.read_text().endswith("Licence: MIT\n"), "the same weights keep their card"
+
+
 @pytest.fixture
 def pairs(words: list[str], write_jsonl: Callable[..., Path], tmp_path: Path) -> Path:
     records = [

@@ -272,6 +272,18 @@ def run_cli(*arguments: object) -> Any:
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+def test_runs_are_measured_as_they_are(beir, tmp_path):
+    """What says how a test set is searched would be ignored."""
+    given = ["eval", "--run", tmp_path / "a.trec", "--qrels", beir / "qrels" / "test.tsv"]
+    for option in (["--top-k", "3"], ["--output-runs", tmp_path / "runs"], ["--channel", "bm25"]):
+        result = run_cli(*given, *option)
+        assert result.exit_code == 2
+        assert f"expected test sets with {option[0]}, found runs" in result.output
+    result = run_cli("eval", beir, "--per-query", tmp_path / "none" / "q.jsonl")
+    assert result.exit_code == 2
+    assert "expected a folder for the file" in result.output
+
+
 def test_runs_against_qrels(beir, tmp_path):
     paths = []
     for name, order in (("good", ["google", "moon"]), ("bad", ["moon", "google"])):

@@ -2,7 +2,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from sparta import lucene
-from sparta.base.errors import IndexStateError, InputError, JavaError, StorageError
+from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
 from sparta.base.languages import LANGUAGES
 from sparta.lucene import ImpactSearcher, ImpactWriter
 
@@ -280,15 +283,112 @@ def test_states_of_the_folder(tmp_path):
         ImpactSearcher(path)
 
 
+def numbered(folder: Path, n: int, codec: str) -> None:
+    """n passages, of which each has one of two terms, with impacts from 1 to 200."""
+    with ImpactWriter(folder, codec=codec) as writer:
+        writer.add_terms(["even", "odd"])
+        terms, impacts = [i % 2 for i in range(n)], [1 + i % 200 for i in range(n)]
+        ids, empty = [str(i) for i in range(n)], [""] * n
+        writer.add(ids, empty, empty, range(n), range(n + 1), terms, impacts)
+        writer.commit("")
+
+
+@pytest.mark.jvm
+def test_a_thread_that_ends_leaves_nothing_in_java(tmp_path):
+    """Servers begin and end threads; what Java keeps of each would fill its memory."""
+    numbered(tmp_path, 20_000, "sparta")
+
+    def ask(searcher: ImpactSearcher) -> None:
+        searcher.search_impacts([{"even": 1.0, "odd": 1.0}, {"even": 1.5}], 10)
+
+    with ImpactSearcher(tmp_path) as searcher:
+        from jnius import autoclass
+
+        count = autoclass("java.lang.Thread").activeCount
+        ask(searcher)
+        before = count()
+        for _ in range(50):
+            thread = threading.Thread(target=ask, args=(searcher,))
+            thread.start()
+            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: ask(searcher), range(20)))
+        assert count() <= before + 2
+
+
+def searched_until_closed(searcher: ImpactSearcher, other: ImpactSearcher, wanted: Any) -> list[Any]:
+    """Search until the searcher is closed, then another one; what was not as it should be."""
+    query, wrong = [{"even": 1.0, "odd": 2.0}] * 4, []
+    while True:
+        try:
+            found = searcher.search_impacts(query, 100, 2)
+        except IndexStateError as error:
+            wrong += [] if "closed" in error.message else [error]
+            break
+        wrong += [] if np.array_equal(found.scores, wanted) else [found]
+    try:
+        other.search_impacts(query, 100, 2)
+    except SpartaError as error:
+        wrong.append(error)
+    return wrong
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("codec", ["sparta", "lucene"])
+def test_closing_does_not_disturb_who_searches(tmp_path, codec):
+    """A search that runs comes to its end, and its thread can go on with other indexes."""
+    for name in ("a", "b"):
+        numbered(tmp_path / name, 9000, codec)
+    with ImpactSearcher(tmp_path / "b") as other, ThreadPoolExecutor(3) as pool:
+        wanted = other.search_impacts([{"even": 1.0, "odd": 2.0}] * 4, 100, 2).scores
+        for _ in range(5):
+            searcher = ImpactSearcher(tmp_path / "a")
+            searching = [pool.submit(searched_until_closed, searcher, other, wanted) for _ in range(3)]
+            time.sleep(0.02)
+            searcher.close()
+            assert [one.result() for one in searching] == [[], [], []]
+            with pytest.raises(IndexStateError, match="closed"):
+                _ = searcher.num_docs
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("codec", ["sparta", "lucene"])
+def test_scores_beyond_every_number_are_ties(tmp_path, codec):
+    numbered(tmp_path, 1000, codec)
+    with ImpactSearcher(tmp_path) as searcher:
+        query = {"even": 3e38, "odd": 3e38}
+        hits = searcher.search_impacts([query], 10)
+        assert np.isinf(hits.scores).all()
+        assert searcher.ids(hits.docids) == [str(i) for i in range(1, 11)], "impact 1 alone is finite"
+        assert searcher.rank(query, int(searcher.docids(["500"])[0])) == 1 + 500 - len(range(0, 500, 200))
+
+
+@pytest.mark.jvm
+def test_a_writer_that_cannot_begin_lets_go_of_the_folder(tmp_path):
+    with pytest.raises(InputError, match="threads must be 1 to 1024"):
+        ImpactWriter(tmp_path, threads=2**28)
+    numbered(tmp_path, 10, "lucene")
+
+
 SMALL_HEAP = """
 import sys
+import numpy as np
 from sparta.base.errors import JavaError
-from sparta.lucene import ImpactWriter
+from sparta.lucene import ImpactSearcher, ImpactWriter
+long = "x" * 150_000_000
 with ImpactWriter(sys.argv[1]) as writer:
-    try:
-        writer.add(["a"], ["x" * 150_000_000], [""], [0], [0, 0], [], [])
-    except JavaError as error:
-        print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in error.remedy)
+    writer.commit("")
+    with ImpactSearcher(sys.argv[1]) as searcher:
+        for call in (
+            lambda: writer.add(["a"], [long], [""], [0], [0, 0], [], []),
+            lambda: writer.delete([long]),
+            lambda: searcher.search_text([long], 10),
+            lambda: searcher.ids(np.zeros(40_000_000, np.int32)),
+        ):
+            try:
+                call()
+            except JavaError as error:
+                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in error.remedy)
 """
 
 
@@ -297,7 +397,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", "SPARTA_JVM_HEAP": "64m"}
     command = [sys.executable, "-c", SMALL_HEAP, str(tmp_path)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "True\n" * 4), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -309,6 +409,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, IndexStateError),
         ("org.apache.lucene.index.CorruptIndexException", "checksum", True, IndexStateError),
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
+        ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),
     ],
 )

@@ -151,6 +151,7 @@ def test_minus_nought(tmp_path):
         ('{"sun": 3, "s\\u0075n": 3}', "found 'sun' again"),
         ('{"sun": 0, "sun": 3}', "found 'sun' again"),
         ('{"sun": 1}, "vector": {"sun": 1}', "expected one vector, found another"),
+        ('{"sun": 1}, "id": "c", "vector": {"sun": 1}', "expected one vector, found another"),
     ],
 )
 def test_a_repeated_term_is_refused_with_its_line(tmp_path, vector, message):

@@ -21,20 +21,18 @@ final class DoubleSums implements RangeSums {
   private final long[] column = new long[Ranges.STRIDE];
   private final byte[] data = new byte[Ranges.MOST_BYTES];
 
-  private static final ThreadLocal<DoubleSums> SPARE = new ThreadLocal<>();
+  private static final Spares<DoubleSums> SPARES = new Spares<>(DoubleSums::new);
 
   private DoubleSums() {}
 
-  /** Takes sums that this thread has given back, else new ones. */
+  /** Takes sums that were given back, else new ones. */
   static DoubleSums take() {
-    DoubleSums spare = SPARE.get();
-    SPARE.remove();
-    return spare == null ? new DoubleSums() : spare;
+    return SPARES.take();
   }
 
   @Override
   public void giveBack() {
-    SPARE.set(this);
+    SPARES.giveBack(this);
   }
 
   @Override

@@ -20,6 +20,7 @@ import org.apache.lucene.search.Query;
 import org.apache.lucene.search.Scorable;
 import org.apache.lucene.search.ScoreMode;
 import org.apache.lucene.search.Weight;
+import org.apache.lucene.store.AlreadyClosedException;
 import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
@@ -76,28 +77,31 @@ public final class ImpactSearcher implements Closeable {
   }
 
   /** Number of live documents. */
-  public int numDocs() {
-    return reader.numDocs();
+  public int numDocs() throws IOException {
+    return open(reader::numDocs);
   }
 
   /** The string given to the commit, {@code null} when somebody else made it. */
   public String userData() throws IOException {
-    return reader.getIndexCommit().getUserData().get(USER_DATA);
+    return open(() -> reader.getIndexCommit().getUserData().get(USER_DATA));
   }
 
   /** Live docids, ascending: {@code int32[numDocs]}. */
-  public byte[] live() {
-    int[] docids = new int[reader.numDocs()];
-    int n = 0;
-    for (LeafReaderContext leaf : reader.leaves()) {
-      var live = leaf.reader().getLiveDocs();
-      for (int doc = 0; doc < leaf.reader().maxDoc(); doc++) {
-        if (live == null || live.get(doc)) {
-          docids[n++] = leaf.docBase + doc;
-        }
-      }
-    }
-    return Packed.bytes(docids);
+  public byte[] live() throws IOException {
+    return open(
+        () -> {
+          int[] docids = new int[reader.numDocs()];
+          int n = 0;
+          for (LeafReaderContext leaf : reader.leaves()) {
+            var live = leaf.reader().getLiveDocs();
+            for (int doc = 0; doc < leaf.reader().maxDoc(); doc++) {
+              if (live == null || live.get(doc)) {
+                docids[n++] = leaf.docBase + doc;
+              }
+            }
+          }
+          return Packed.bytes(docids);
+        });
   }
 
   /**
@@ -142,27 +146,30 @@ public final class ImpactSearcher implements Closeable {
 
   /** Passage ids of int32 docids, as a string table. */
   public byte[] ids(byte[] docids) throws IOException {
-    return StringTable.pack(Arrays.asList(lookup.ids(Packed.ints(docids, "docids"))));
+    return open(() -> StringTable.pack(Arrays.asList(lookup.ids(Packed.ints(docids, "docids")))));
   }
 
   /** Stored records of int32 docids, as a string table. */
   public byte[] raws(byte[] docids) throws IOException {
-    return StringTable.pack(Arrays.asList(lookup.raws(Packed.ints(docids, "docids"))));
+    return open(() -> StringTable.pack(Arrays.asList(lookup.raws(Packed.ints(docids, "docids")))));
   }
 
   /** Corpus positions of int32 docids, as int64. */
   public byte[] positions(byte[] docids) throws IOException {
-    return Packed.bytes(lookup.positions(Packed.ints(docids, "docids")));
+    return open(() -> Packed.bytes(lookup.positions(Packed.ints(docids, "docids"))));
   }
 
   /** Docids of a string table of passage ids, as int32, −1 where there is none. */
   public byte[] docids(byte[] ids) throws IOException {
     StringTable table = StringTable.unpack(ids, "ids");
-    int[] docids = new int[table.size()];
-    for (int i = 0; i < docids.length; i++) {
-      docids[i] = lookup.docid(table.bytes(i));
-    }
-    return Packed.bytes(docids);
+    return open(
+        () -> {
+          int[] docids = new int[table.size()];
+          for (int i = 0; i < docids.length; i++) {
+            docids[i] = lookup.docid(table.bytes(i));
+          }
+          return Packed.bytes(docids);
+        });
   }
 
   /**
@@ -170,27 +177,33 @@ public final class ImpactSearcher implements Closeable {
    * {@code p#0}, {@code p#1}, … that are there, in byte order.
    */
   public byte[] sentences(byte[] ids) throws IOException {
-    Set<BytesRef> found = new TreeSet<>();
-    for (BytesRef id : StringTable.unpack(ids, "ids")) {
-      lookup.sentences(id, found);
-    }
-    return StringTable.pack(found);
+    return open(
+        () -> {
+          Set<BytesRef> found = new TreeSet<>();
+          for (BytesRef id : StringTable.unpack(ids, "ids")) {
+            lookup.sentences(id, found);
+          }
+          return StringTable.pack(found);
+        });
   }
 
   /** Impacts of a string table of terms in one passage, as int32, 0 where the passage lacks the term. */
   public byte[] impacts(int docid, byte[] terms) throws IOException {
     StringTable table = StringTable.unpack(terms, "terms");
-    int[] impacts = new int[table.size()];
-    for (int i = 0; i < impacts.length; i++) {
-      impacts[i] = postings.impact(docid, table.bytes(i));
-    }
-    return Packed.bytes(impacts);
+    return open(
+        () -> {
+          int[] impacts = new int[table.size()];
+          for (int i = 0; i < impacts.length; i++) {
+            impacts[i] = postings.impact(docid, table.bytes(i));
+          }
+          return Packed.bytes(impacts);
+        });
   }
 
   /** Every term of one passage in byte order: {@code int32 n, int32 impacts[n]} and a string table of n terms. */
   public byte[] vector(int docid) throws IOException {
     List<BytesRef> terms = new ArrayList<>();
-    int[] impacts = postings.vector(docid, terms);
+    int[] impacts = open(() -> postings.vector(docid, terms));
     int[] head = new int[impacts.length + 1];
     head[0] = impacts.length;
     System.arraycopy(impacts, 0, head, 1, impacts.length);
@@ -208,12 +221,15 @@ public final class ImpactSearcher implements Closeable {
     if (parsed.length != 1) {
       throw new IllegalArgumentException("expected one query, found " + parsed.length);
     }
-    float score = score(parsed[0], docid);
-    if (score <= 0) {
-      return 0;
-    }
-    long position = lookup.positions(new int[] {docid})[0];
-    return 1 + searcher.search(parsed[0], RankCollector.manager(score, position));
+    return open(
+        () -> {
+          float score = score(parsed[0], docid);
+          if (score <= 0) {
+            return 0;
+          }
+          long position = lookup.positions(new int[] {docid})[0];
+          return 1 + searcher.search(parsed[0], RankCollector.manager(score, position));
+        });
   }
 
   /**
@@ -226,10 +242,10 @@ public final class ImpactSearcher implements Closeable {
    */
   public byte[] postings(byte[] after, int budget) throws IOException {
     StringTable table = StringTable.unpack(after, "after");
-    return postings.page(table.size() == 0 ? null : table.bytes(0), budget);
+    return open(() -> postings.page(table.size() == 0 ? null : table.bytes(0), budget));
   }
 
-  /** Closes the reader; searches that still run fail. */
+  /** Closes the reader for further calls; those that are running come to their end. */
   @Override
   public void close() throws IOException {
     try (directory) {
@@ -251,11 +267,32 @@ public final class ImpactSearcher implements Closeable {
       throw new IllegalArgumentException("k must be 1 or more, found " + k);
     }
     HitList[] hits = new HitList[queries.length];
-    Parallel.run(
-        queries.length,
-        threads,
-        i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
+    open(
+        () -> {
+          Parallel.run(
+              queries.length,
+              threads,
+              i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
+          return null;
+        });
     return HitList.pack(hits);
+  }
+
+  /** What is done with the open reader. */
+  private interface Reading<T> {
+    T read() throws IOException;
+  }
+
+  /** Keeps the reader open while something is read. */
+  private <T> T open(Reading<T> reading) throws IOException {
+    if (!reader.tryIncRef()) {
+      throw new AlreadyClosedException("this searcher is closed");
+    }
+    try {
+      return reading.read();
+    } finally {
+      reader.decRef();
+    }
   }
 
   /** The score that a search would give the document; 0 when it would not be found. */

@@ -28,6 +28,9 @@ import org.apache.lucene.util.BytesRef;
  * <p>Calls may come from any thread, one at a time.
  */
 public final class ImpactWriter implements Closeable {
+  /** More than any machine has use for. */
+  private static final int MOST_THREADS = 1024;
+
   private final Directory directory;
   private final IndexWriter writer;
   private final IndexingPool pool;
@@ -58,9 +61,10 @@ public final class ImpactWriter implements Closeable {
    *     they are merged
    */
   public ImpactWriter(String dir, String language, int threads, int ramBufferMb, String codec) throws IOException {
-    if (threads < 1 || ramBufferMb < 1) {
+    if (threads < 1 || threads > MOST_THREADS || ramBufferMb < 1) {
       throw new IllegalArgumentException(
-          "threads and ramBufferMb must be 1 or more, found " + threads + " and " + ramBufferMb);
+          "threads must be 1 to %d and ramBufferMb 1 or more, found %d and %d"
+              .formatted(MOST_THREADS, threads, ramBufferMb));
     }
     this.threads = threads;
     budget = (long) ramBufferMb << 20;
@@ -68,13 +72,17 @@ public final class ImpactWriter implements Closeable {
         config(Analyzers.of(language), ramBufferMb)
             .setCodec(new PendingImpactsCodec(ImpactCodec.of(codec), pending));
     directory = FSDirectory.open(Path.of(dir));
+    IndexWriter opened = null;
     try {
-      writer = new IndexWriter(directory, config);
+      opened = new IndexWriter(directory, config);
+      pool = new IndexingPool(threads, this::index);
     } catch (Throwable e) {
-      directory.close();
-      throw e;
+      try (directory;
+          Closeable lucene = opened == null ? null : opened::rollback) {
+        throw e;
+      }
     }
-    pool = new IndexingPool(threads, this::index);
+    writer = opened;
   }
 
   /** Appends the terms of a string table to the vocabulary; their ids count on from 0. */

@@ -33,14 +33,19 @@ final class IndexingPool {
   private volatile Throwable failure;
   private volatile boolean discarding;
 
-  IndexingPool(int threadCount, Indexer indexer) {
+  IndexingPool(int threadCount, Indexer indexer) throws IOException {
     this.indexer = indexer;
     queue = new ArrayBlockingQueue<>(threadCount * SLICES_PER_THREAD);
-    for (int i = 0; i < threadCount; i++) {
-      Thread thread = new Thread(this::work, "sparta-index-" + i);
-      thread.setDaemon(true);
-      thread.start();
-      threads.add(thread);
+    try {
+      for (int i = 0; i < threadCount; i++) {
+        Thread thread = new Thread(this::work, "sparta-index-" + i);
+        thread.setDaemon(true);
+        thread.start();
+        threads.add(thread);
+      }
+    } catch (Throwable e) {
+      stop(); // those that were started
+      throw e;
     }
   }
 

@@ -47,20 +47,18 @@ final class LaneSums implements RangeSums {
 
   private boolean anyMarked;
 
-  private static final ThreadLocal<LaneSums> SPARE = new ThreadLocal<>();
+  private static final Spares<LaneSums> SPARES = new Spares<>(LaneSums::new);
 
   private LaneSums() {}
 
-  /** Takes sums that this thread has given back, else new ones. */
+  /** Takes sums that were given back, else new ones. */
   static LaneSums take() {
-    LaneSums spare = SPARE.get();
-    SPARE.remove();
-    return spare == null ? new LaneSums() : spare;
+    return SPARES.take();
   }
 
   @Override
   public void giveBack() {
-    SPARE.set(this);
+    SPARES.giveBack(this);
   }
 
   /** Whether these sums hold every score of the terms: weights are integers, and the sum of the bounds is small. */

@@ -51,7 +51,7 @@ final class RankCollector implements Collector {
       @Override
       public void setScorer(Scorable scorer) throws IOException {
         this.scorer = scorer;
-        scorer.setMinCompetitiveScore(score);
+        scorer.setMinCompetitiveScore(Math.min(score, Float.MAX_VALUE)); // Lucene skips all for infinity
       }
 
       @Override

@@ -1,5 +1,8 @@
 package sparta.lucene;
 
+import java.util.ArrayList;
+import java.util.List;
+
 /**
  * Whether there is memory for what is about to cross the border.
  *
@@ -9,8 +12,15 @@ package sparta.lucene;
 public final class Room {
   private Room() {}
 
-  /** Allocates this many bytes and lets them go. */
-  public static int check(int bytes) {
-    return new byte[bytes].length;
+  /** The longest array, so much below the limit that no runtime refuses it. */
+  private static final int LONGEST = Integer.MAX_VALUE - 8;
+
+  /** Allocates this many bytes, in as many arrays as they need, and lets them go; returns how many arrays. */
+  public static int check(long bytes) {
+    List<byte[]> arrays = new ArrayList<>();
+    for (long left = bytes; left > 0; left -= LONGEST) {
+      arrays.add(new byte[(int) Math.min(left, LONGEST)]);
+    }
+    return arrays.size();
   }
 }

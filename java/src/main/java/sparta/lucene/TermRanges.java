@@ -1,6 +1,7 @@
 package sparta.lucene;
 
 import java.io.IOException;
+import org.apache.lucene.index.CorruptIndexException;
 import org.apache.lucene.store.IndexInput;
 
 /**
@@ -109,7 +110,11 @@ final class TermRanges {
     long start = pointer;
     for (int range = count - 1; range >= 0; range--) {
       int word = directory[range];
-      start -= Ranges.bytes(word, length(range));
+      int bytes = Ranges.bytes(word, length(range));
+      start -= bytes;
+      if (bytes > Ranges.MOST_BYTES || start < 0) {
+        throw new CorruptIndexException("range " + range + " of a term has an impossible length, " + bytes, in);
+      }
       starts[range] = start;
       highest = Math.max(highest, Ranges.bound(word));
     }

@@ -81,7 +81,7 @@ final class TopHitsCollector implements Collector {
 
     private void skipWorse() throws IOException {
       if (hits.threshold() > 0) {
-        scorer.setMinCompetitiveScore(hits.threshold());
+        scorer.setMinCompetitiveScore(Math.min(hits.threshold(), Float.MAX_VALUE)); // Lucene skips all for infinity
       }
     }
   }
