@@ -237,6 +237,7 @@ def _encode_and_write(corpus: str, folder: IndexFolder, mode: str, given: dict[s
     job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
     settled = _settled(folder, job, mode, given)
     if settled:
+        _optimize(folder, given)
         _say(folder, settled)
         return
     options = encode_options(**given, shard_size=_INDEX_BLOCK)
@@ -280,7 +281,18 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
     report = write_index(folder, source, _write_options(mode, given))
     if bar is not None:
         bar.close()
+    if report.unchanged:
+        _optimize(folder, given)
     _say(folder, report)
+
+
+def _optimize(folder: IndexFolder, given: dict[str, Any]) -> None:
+    """Merge an index that holds its input already, where that is asked for."""
+    if given["optimize"]:
+        from sparta.index import optimize_index
+
+        optimize_index(folder)
+        click.echo(f"{folder.path}: merged into one segment")
 
 
 def _dense_follows(

@@ -83,6 +83,18 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
     return IndexReport(index.path, _documents(index), unchanged=True)
 
 
+def optimize_index(index: IndexFolder) -> None:
+    """Merge the live generation into one segment; what the last commit carries stays."""
+    index.require_live()  # before the lock makes a folder
+    with index.lock(), storage_errors(index.path):
+        live = index.require_live()
+        with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
+            carried = searcher.user_data or ""
+        with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
+            writer.force_merge(1)
+            writer.commit(carried)
+
+
 def kept_passages(index: IndexFolder, mode: str) -> int:
     """How many passages of a job of this mode that was begun and not finished are committed."""
     state = index.state() if index.exists() else IndexState()

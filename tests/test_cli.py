@@ -1008,6 +1008,24 @@ def test_shards_of_two_machines(corpus, model, built):
     refused(sparta("index", "--vectors", "s1", "--index", "half"), 2, "of the corpus", "all the machines")
 
 
+def test_an_index_that_is_up_to_date_can_be_merged(corpus, model, tmp_path):
+    index = ["--index", tmp_path / "ix"]
+    more = written(tmp_path / "more.jsonl", {"id": "sea", "text": "The sea is blue."})
+    done(sparta("index", "--corpus", corpus, *index, *model))
+    append = ["index", "--append", "--corpus", more, *index, *model]
+    done(sparta(*append))
+
+    def segments() -> int:
+        return len(list((tmp_path / "ix" / "sparta-000001").glob("*.si")))
+
+    assert segments() == 2
+    said = done(sparta(*append, "--optimize")).stdout
+    assert "merged into one segment" in said
+    assert "up to date, 6 passages" in said
+    assert segments() == 1
+    assert "up to date" in done(sparta(*append)).stdout, "it still knows what it holds"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 def test_standard_output_that_is_full(built):
     command = [sys.executable, "-c", DRIVER, "search", QUESTION, "--index", str(built)]
