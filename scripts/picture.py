@@ -6,6 +6,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def output_of(arguments: list[str], index: str) -> str:
     """Run a command in the examples folder; what a terminal would show of it."""
     environment = {**os.environ, "SPARTA_INDEX": index, "COLUMNS": "120"}
     done = subprocess.run(
-        ["sparta", *arguments],
+        [sys.executable, "-m", "cli._sparta", *arguments],
         cwd=ROOT / "examples",
         env=environment,
         capture_output=True,
