@@ -8,7 +8,7 @@ The corpus is taken in parts. The commands that a user would type encode and ind
 with those of the parts before. The scores of both channels do not depend on what else is in the index, so the
 result is that of one index. BM25, whose do, searches the whole.
 
-The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 MB each) say which parts they hold and what encoding
+The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 to 4 MB) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
 many. When all is there, α is tuned on the first set only (0.5 to 2.0, step 0.1, answer_recall@20; TASER,
 §4.3), for the dense base, the sparta base and both, and all channels and hybrids are measured on all sets.
