@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -322,8 +323,18 @@ def test_stopped_and_resumed_is_as_if_never_stopped(training, stop):
     assert [json.loads(line)["step"] for line in logs[0] if "loss" in line] == list(range(1, 13))
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C means what it means in a terminal, also where what started the tests ignores it (nohup, `&`)."""
+    import signal
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("stop", [1, 5, 11])
-def test_ctrl_c_in_a_step_keeps_the_step(training, stop):
+def test_ctrl_c_in_a_step_keeps_the_step(ctrl_c, training, stop):
     """Also where a validation was due (steps 6 and 12), which the resumed training makes up for."""
     import signal
 
@@ -350,7 +361,7 @@ def test_ctrl_c_in_a_step_keeps_the_step(training, stop):
 @pytest.mark.parametrize(
     ("stop", "kept"), [(2, "no step is"), (3, "3 of 12 steps are"), (7, "6 of 12 steps")]
 )
-def test_what_an_interrupted_training_says_is_kept(training, stop, kept):
+def test_what_an_interrupted_training_says_is_kept(ctrl_c, training, stop, kept):
     """Here at each validation, every three steps; a second Ctrl-C does not wait for the step to end."""
     import signal
 

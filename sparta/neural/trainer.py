@@ -7,6 +7,7 @@ are averaged; the first process validates and writes, also what each process dra
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import math
@@ -298,7 +299,14 @@ def process_group() -> tuple[int, int]:
         return 0, 1
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(_leave_gloo)
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _leave_gloo() -> None:
+    """End the threads of gloo before the interpreter does, which now and then takes the process down."""
+    if distributed.is_initialized() and distributed.get_backend() == "gloo":
+        distributed.destroy_process_group()
 
 
 def mean_of_all(figure: float, device: torch.device) -> float:
