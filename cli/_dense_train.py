@@ -11,6 +11,7 @@ import click
 from cli._args import counted, file_type, folder_type, index_option, options, typed
 from cli._train import data_options, end_options, length_options, loop_options, named_sets, report
 from sparta.base.errors import InputError
+from sparta.base.files import unreadable
 
 if TYPE_CHECKING:
     from dense.mine import Question
@@ -222,13 +223,13 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
     for path in paths:
         if not path.exists():
-            raise InputError("no such file: expected questions", where=str(path), remedy="check the path")
+            raise unreadable(path, FileNotFoundError())
     asked = (one for path in paths for one in _asked(path))  # training data need not fit into the memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
-        report = mine_index(index, asked, output, advance=bar.update, **given)
-    without = f", {report.left_out:,} without a positive left out" if report.left_out else ""
+        found = mine_index(index, asked, output, advance=bar.update, **given)
+    without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
     click.echo(
-        f"{output}: {counted(report.written, 'question')} with {report.negatives / report.written:.1f}"
+        f"{output}: {counted(found.written, 'question')} with {found.negatives / found.written:.1f}"
         f" negatives on average{without}"
     )
 

@@ -24,6 +24,7 @@ from cli._args import (
     unit_options,
 )
 from sparta.base.errors import InputError
+from sparta.base.files import check_place
 
 _OF_SETS = (
     *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid"),
@@ -96,7 +97,7 @@ def eval_command(
             f"expected test sets with {', '.join(others)}, found runs, which are measured as they are",
             remedy=f"leave {others[0]} out",
         )
-    _check_folder(given["per_query"])
+    check_place(given["per_query"], "file")
     from hybrid.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
     from hybrid.measures import parse_measures
     from hybrid.plots import check_plot
@@ -138,9 +139,3 @@ def eval_command(
     click.echo(table_of(found, measures).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])
-
-
-def _check_folder(path: Path | None) -> None:
-    """Refuse, before the work, a place where no file could be written at its end."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise InputError("expected a folder for the file, found none", where=str(path.absolute().parent))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import storage_errors
+from sparta.base.files import check_place, storage_errors
 
 
 def check_plot(path: Path | None) -> None:
@@ -21,8 +21,7 @@ def check_plot(path: Path | None) -> None:
     known = _pyplot().Figure().canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:
         raise InputError(f"expected a plot as PNG, SVG or PDF, found {path.suffix}", where=str(path))
-    if not path.parent.is_dir():
-        raise InputError("expected a folder for the plot, found none", where=str(path.parent))
+    check_place(path, "plot")
 
 
 @contextmanager

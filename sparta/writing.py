@@ -62,17 +62,18 @@ def _write_batches(
     last_commit = time.monotonic()
     kept = progress.consumed
     counted = True  # whether all that the writer has is in progress
-    cut = existing if options.mode == "update" and source.job.get("unit") == "sentence" else None
+    update = options.mode == "update"
+    cut = existing if update and source.job.get("unit") == "sentence" else None
     try:
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
-            if existing and options.mode != "update":
+            if existing and not update:
                 _must_be_new(batch, progress, existing, cut=source.job.get("unit") == "sentence")
-            positions = _positions(batch, progress, existing)
+            positions = _positions(batch, progress, existing if update else None)
             counted = False
             if cut:
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
-            _hand_over(writer, batch, positions, update=options.mode == "update")
+            _hand_over(writer, batch, positions, update=update)
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:

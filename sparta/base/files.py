@@ -62,6 +62,15 @@ def make_folder(path: str | Path) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
+def check_place(path: Path | None, what: str) -> None:
+    """Refuse, before long work, a place where no file could be written at its end; None is no file.
+
+    :raises InputError: the folder is not there; `what` is said of the file.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"expected a folder for the {what}, found none", where=str(path.parent))
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends well.
