@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ QUICK_STEPS = 20
 
 
 def training_arguments(description: str) -> argparse.ArgumentParser:
-    """Test sets, an encoder, training files, steps, batch size, learning rate, seed, device."""
+    """Test sets, an encoder, training files, steps, batch size, seed, device."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("sets", nargs="+", type=Path)
     parser.add_argument("--encoder", required=True)
@@ -34,7 +34,6 @@ def training_arguments(description: str) -> argparse.ArgumentParser:
         parser.add_argument(f"--{layout}", action="append", default=[], metavar="FILE[=WEIGHT]")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--batch-size", type=int, default=12)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--device")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_STEPS} steps: the figures mean nothing")
@@ -53,19 +52,29 @@ def data_settings(sets: list[ParagraphSet]) -> list[list[Any]]:
     return [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in sets]
 
 
-def train_once(work: Path, name: str, settings: dict[str, Any], train: Callable[[Path], TrainResult]) -> Path:
-    """Train into `work/name` unless that is done; the folder of the best model."""
+class Trained(NamedTuple):
+    """The folder of the best model of a training, and how well it validated."""
+
+    folder: Path
+    validation: float
+
+
+def train_once(
+    work: Path, name: str, settings: dict[str, Any], train: Callable[[Path], TrainResult]
+) -> Trained:
+    """Train into `work/name` unless that is done."""
     done = work / f"{name}.json"
     if done.exists():
-        if json.loads(done.read_text())["settings"] != settings:
+        known = json.loads(done.read_text())
+        if known["settings"] != settings:
             raise SystemExit(f"{work / name} was trained otherwise: choose another --work")
-        return work / name / "best"
+        return Trained(work / name / "best", known["validation"])
     started = time.monotonic()
     result = train(work / name)  # goes on where it was stopped, or refuses other settings
     seconds = time.monotonic() - started
     done.write_text(json.dumps({"settings": settings, "validation": result.validation}))
     print(f"{name}: validation {result.validation:.4f} at step {result.step}, {seconds:.0f} s", flush=True)
-    return work / name / "best"
+    return Trained(work / name / "best", result.validation)
 
 
 def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...]) -> Evaluation:

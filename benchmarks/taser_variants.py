@@ -2,7 +2,8 @@
 
     python benchmarks/taser_variants.py --encoder bge-small-en-v1.5 --work FOLDER --articles FILE[=W]…
                                         --pairs FILE[=W]… --passages FILE[=W]… [--steps 600] [--seeds 1]
-                                        [--experts 2 4] [--pooling cls] [--dot] [--quick] SET…
+                                        [--experts 2 4] [--learning-rate 5e-5] [--pooling cls] [--dot]
+                                        [--quick] SET…
 
 SETs are BEIR folders, SQuAD JSON or MRQA JSONL, searched exactly. Shared has one encoder, DPR two; Det-R
 gives each side its own experts, and the routers of Seq-R and Tok-R choose among as many as --experts names.
@@ -176,6 +177,7 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, default=1, help="trainings of each variant: --seed and those after"
     )
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--experts", type=int, nargs="+", default=[2], help="of Seq-R and Tok-R")
     parser.add_argument("--pooling", choices=["cls", "mean"], default="cls")
     parser.add_argument("--dot", action="store_true", help="dot product instead of cosine")
@@ -187,14 +189,8 @@ def main() -> None:
         for v in tried:
             recipe = {**recipe_of(given, seed), **v.change}
             settings = {**recipe, "sets": data_settings(sets)}
-            models[v.name].append(
-                train_once(
-                    given.work,
-                    v.folder(seed),
-                    settings,
-                    partial(_train, sets, recipe),
-                )
-            )
+            trained = train_once(given.work, v.folder(seed), settings, partial(_train, sets, recipe))
+            models[v.name].append(trained.folder)
     seconds = timed(given, tried, sets)
     epoch = steps_of_an_epoch(sets, recipe_of(given, given.seed))
     rows: list[list[Cell]] = []

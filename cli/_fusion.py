@@ -21,6 +21,7 @@ from cli._fusion_args import (
     notes,
     print_table,
     question_options,
+    tuned_options,
     weights_of,
     weights_option,
 )
@@ -186,7 +187,7 @@ def _build_dense(index: Path, *, needed: bool) -> None:
 @click.option(
     "--channels", metavar="NAME,…", help="Channels besides the base whose weights are tuned [default: bm25]."
 )
-@fusion_options
+@tuned_options
 @threads_option
 @click.option(
     "--measure",
@@ -197,19 +198,23 @@ def tune(**given: Any) -> None:
     """Measure base + α·bm25 for α from 0.5 to 2.0, and name the best (TASER, §4.3).
 
     Of several sets the mean decides: one α for all. On one set the α is also cross-validated: chosen on four
-    of five parts of the questions, measured on the fifth.
+    of five parts of the questions, measured on the fifth. --alphas tries others, --candidates 20,50,100 also
+    how many passages each channel gives.
     """
     from hybrid.channels import Channels
-    from hybrid.tune import chosen, measure_for, tune_table
+    from hybrid.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.tune import tune as measured
 
     index = folder_of(given)
     weights, tuned = _to_tune(given)
-    fusion = fusion_of(weights, given)
+    alphas, candidates = parse_alphas(given["alphas"]), parse_candidates(given["candidates"])
+    fusion = fusion_of(weights, given, max(candidates))
     asked = asked_of(given, index)
     measure = _measure(given["measure"]) if given["measure"] else measure_for(asked)
     with Channels(index, list(weights)) as channels:
-        found = measured(channels, asked, fusion, measure, tuned, threads=given["threads"])
+        found = measured(
+            channels, asked, fusion, measure, tuned, alphas, candidates=candidates, threads=given["threads"]
+        )
     print_table(tune_table(found), given["form"], notes(asked, [chosen(fusion, found)]))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
 
-method_options = options(
+_method_options = options(
     click.option(
         "--method",
         type=click.Choice(["linear", "rrf"]),
@@ -34,12 +34,33 @@ method_options = options(
         show_default=True,
         help="Of scores, for each question and channel.",
     ),
+)
+method_options = options(
+    _method_options,
     click.option(
         "--candidates",
         type=click.IntRange(1),
         default=100,
         show_default=True,
         help="Passages from each channel.",
+    ),
+)
+tuned_options = options(
+    index_option,
+    _method_options,
+    click.option(
+        "--alphas",
+        metavar="FROM:TO:STEP|α,…",
+        default="0.5:2:0.1",
+        show_default=True,
+        help="Weights to try.",
+    ),
+    click.option(
+        "--candidates",
+        metavar="N,…",
+        default="100",
+        show_default=True,
+        help="Passages from each channel; of several numbers the best is chosen too.",
     ),
 )
 fusion_options = options(index_option, method_options)
@@ -78,8 +99,10 @@ def weights_option(shown: str = _IN_PLACE) -> Decorator:
     return click.option("--weights", metavar="NAME=NUMBER,…", help=shown)
 
 
-def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
-    """How to fuse these channels, as the options say."""
+def fusion_of(
+    weights: Mapping[str, float], given: Mapping[str, Any], candidates: int | None = None
+) -> Fusion:
+    """How to fuse these channels, as the options say; `candidates` in place of the option."""
     from hybrid.fusion import Fusion
 
     if given["method"] == "rrf" and typed("normalization"):
@@ -91,7 +114,7 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
         weights,
         method=given["method"],
         normalization=given["normalization"],
-        candidates=given["candidates"],
+        candidates=candidates or given["candidates"],
     )
 
 

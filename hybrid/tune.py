@@ -1,12 +1,14 @@
-"""The weights of a fusion, chosen on questions whose answers are known."""
+"""The weights of a fusion, and how many candidates it takes, chosen on questions whose answers are known."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import NamedTuple
 
 from hybrid.channels import Searchable
 from hybrid.fusion import Fusion
@@ -19,9 +21,22 @@ from sparta.base.records import Run
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
 FOLDS = 5
+MOST_ALPHAS = 1000
+MOST_CANDIDATES = 2**31 - 1
 
 Weights = tuple[float, ...]
 """Of the channels that are tuned, in their order."""
+
+
+class Setting(NamedTuple):
+    """What is chosen: the weights, and K', how many candidates each channel gives."""
+
+    weights: Weights
+    candidates: int
+
+
+Values = Mapping[Setting, Mapping[str, float]]
+"""A measure by setting and query id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,7 @@ class Fold:
     """One of the parts that the questions fall into: what the others chose, and what it is worth here."""
 
     number: int
-    weights: Weights
+    setting: Setting
     values: Mapping[str, float]
 
     @property
@@ -40,32 +55,32 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The mean of a measure by weights: one for each set, in the order of `names`.
+    """The mean of a measure by setting: one for each set, in the order of `names`.
 
-    `folds` is there for one set only: weights chosen on four fifths of the questions, measured on the last.
+    `folds` is there for one set only: settings chosen on four fifths of the questions, measured on the last.
     `alone` is the mean of each channel by itself, for each set.
     """
 
     channels: Sequence[str]
     measure: str
     names: Sequence[str]
-    means: Mapping[Weights, Sequence[float]]
+    means: Mapping[Setting, Sequence[float]]
     folds: Sequence[Fold] = ()
     alone: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
-    def best(self) -> Weights:
-        """The weights with the highest mean over the sets; of equals, the smallest."""
-        return _best({weights: fmean(own) for weights, own in self.means.items()})
+    def best(self) -> Setting:
+        """The setting with the highest mean over the sets; of equals, the smallest weights."""
+        return _best({setting: fmean(own) for setting, own in self.means.items()})
 
     @property
     def cross_validated(self) -> float:
-        """The mean over all questions, each measured with weights that it had no part in choosing."""
+        """The mean over all questions, each measured with a setting that it had no part in choosing."""
         return fmean(value for fold in self.folds for value in fold.values.values())
 
 
-def _best(values: Mapping[Weights, float]) -> Weights:
-    return min(values, key=lambda weights: (-values[weights], weights))
+def _best(values: Mapping[Setting, float]) -> Setting:
+    return min(values, key=lambda setting: (-values[setting], setting))
 
 
 def measure_for(sets: Sequence[QuestionSet]) -> str:
@@ -94,23 +109,28 @@ def tune(
     tuned: Sequence[str] = ("bm25",),
     alphas: Sequence[float] = ALPHAS,
     *,
+    candidates: Sequence[int] = (),
     threads: int = 2,
 ) -> Tuned:
     """Measure the fusion with each of `alphas` as the weight of BM25; each channel is searched once.
 
     :param tuned: the channels whose weights are tried, each with each; the others keep the fusion's.
+    :param candidates: how many of each channel are tried, each with all weights; none: the fusion's own.
     """
     check_measure(measure, sets)
+    tries = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
     grid = list(itertools.product(alphas, repeat=len(tuned)))
-    tried = {given: {**fusion.weights, **dict(zip(tuned, given, strict=True))} for given in grid}
-    values: list[Mapping[Weights, Mapping[str, float]]] = []
+    values: list[Values] = []
     alone: dict[str, list[float]] = {}
     for asked in sets:
-        searched = search_all(channels, asked, depth_of(fusion, measure), threads)
-        values.append(_values(searched, fusion, measure, tried))
+        searched = search_all(channels, asked, depth_of(tries[-1], measure), threads)
+        own: dict[Setting, Mapping[str, float]] = {}
+        for one in tries:
+            own |= _values(searched, one, measure, tuned, grid)
+        values.append(own)
         for name in fusion.weights:
             alone.setdefault(name, []).append(_of_run(searched, searched.runs[name], measure))
-    means = {weights: [fmean(own[weights].values()) for own in values] for weights in grid}
+    means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
     return Tuned(tuned, measure, [one.name for one in sets], means, folds, alone)
 
@@ -120,14 +140,15 @@ def _of_run(searched: Searched, run: Run, measure: str) -> float:
 
 
 def _values(
-    searched: Searched, fusion: Fusion, measure: str, tried: Mapping[Weights, Mapping[str, float]]
-) -> dict[Weights, Mapping[str, float]]:
-    """Return {weights: {query id: value}}."""
+    searched: Searched, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
+) -> dict[Setting, Mapping[str, float]]:
+    """Return the measure of each question with each weights of the grid, by setting."""
     candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion, measure)
-    found: dict[Weights, Mapping[str, float]] = {}
-    for given, weights in tried.items():
-        run = {q: own.ranked(list(weights.values()), depth) for q, own in candidates.items()}
-        found[given] = searched.measured("", run, [measure]).per_query[measure]
+    found: dict[Setting, Mapping[str, float]] = {}
+    for given in grid:
+        weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())
+        run = {q: own.ranked(weights, depth) for q, own in candidates.items()}
+        found[Setting(given, fusion.candidates)] = searched.measured("", run, [measure]).per_query[measure]
     return found
 
 
@@ -136,7 +157,7 @@ def fold_of(query_id: str) -> int:
     return int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8]) % FOLDS
 
 
-def cross_validate(values: Mapping[Weights, Mapping[str, float]]) -> list[Fold]:
+def cross_validate(values: Values) -> list[Fold]:
     """Choose on all folds but one, measure on that one; none where all questions are in one fold."""
     questions = sorted(next(iter(values.values())))
     folds = []
@@ -144,65 +165,109 @@ def cross_validate(values: Mapping[Weights, Mapping[str, float]]) -> list[Fold]:
         inside = [q for q in questions if fold_of(q) == number]
         outside = [q for q in questions if fold_of(q) != number]
         if inside and outside:
-            chosen = _best({w: fmean(own[q] for q in outside) for w, own in values.items()})
+            chosen = _best({s: fmean(own[q] for q in outside) for s, own in values.items()})
             folds.append(Fold(number + 1, chosen, {q: values[chosen][q] for q in inside}))
     return folds
 
 
 def tune_table(tuned: Tuned) -> Table:
-    """One row for each α of the first channel that is tuned, with the best weights of the others.
+    """One row for each α of the first channel that is tuned, with the best of what else is tuned.
 
-    Of one set, the folds and the cross-validated figure stand below; of several, their means beside them.
-    Then each channel alone. The note says when the best weight is the least or the largest that was tried,
-    so that another may be better, and when a channel alone is better than the best fusion.
+    The candidates are named where several numbers of them were tried. Of one set, the folds and the
+    cross-validated figure stand below; of several, their means beside them. Then each channel alone. The note
+    says when the best weight is the least or the largest that was tried, so that another may be better, and
+    when a channel alone is better than the best fusion.
     """
     several = len(tuned.names) > 1
+    by_candidates = len({setting.candidates for setting in tuned.means}) > 1
+    settings = [f"weight of {name}" for name in tuned.channels] + ["candidates"] * by_candidates
     named = [f"{name} {tuned.measure}" for name in tuned.names] if several else [tuned.measure]
-    header = [
-        *(f"weight of {name}" for name in tuned.channels),
-        *named,
-        *(["mean"] if several else []),
-        "note",
-    ]
+    header = [*settings, *named, *(["mean"] if several else []), "note"]
+
+    def shown(setting: Setting) -> list[Cell]:
+        return [*map(_shown, setting.weights), *([setting.candidates] if by_candidates else [])]
+
     best = tuned.best
     rows: list[list[Cell]] = []
-    for alpha in dict.fromkeys(weights[0] for weights in tuned.means):
-        row = _best({w: fmean(own) for w, own in tuned.means.items() if w[0] == alpha})
+    for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
+        row = _best({s: fmean(own) for s, own in tuned.means.items() if s.weights[0] == alpha})
         means: list[Cell] = [100 * mean for mean in tuned.means[row]]
         if several:
             means.append(100 * fmean(tuned.means[row]))
-        rows.append([*_shown(row), *means, _remark(tuned) if row == best else ""])
+        rows.append([*shown(row), *means, _remark(tuned) if row == best else ""])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
-        rows.append([*_shown(fold.weights), 100 * fold.mean, note])
+        rows.append([*shown(fold.setting), 100 * fold.mean, note])
     if tuned.folds:
-        rows.append([*[""] * len(tuned.channels), 100 * tuned.cross_validated, "cross-validated"])
+        rows.append([*[""] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
     for name, own in tuned.alone.items():
         means = [100 * mean for mean in own]
         means += [100 * fmean(own)] if several else []
         note = f"{name} alone"
         if fmean(own) > fmean(tuned.means[best]):
             note += ": better than the best fusion"
-        rows.append([*[""] * len(tuned.channels), *means, note])
+        rows.append([*[""] * len(settings), *means, note])
     return Table(header, rows, digits=2)
 
 
 def _remark(tuned: Tuned) -> str:
-    """What is said of the best weights."""
-    tried = [sorted(set(own)) for own in zip(*tuned.means, strict=True)]
+    """What is said of the best setting."""
+    names = [*tuned.channels, "candidates"]
+    tried = [sorted(set(own)) for own in zip(*map(_flat, tuned.means), strict=True)]
     ends = [
-        f"{name}: the {'least' if weight == own[0] else 'largest'} that was tried"
-        for name, weight, own in zip(tuned.channels, tuned.best, tried, strict=True)
-        if len(own) > 1 and weight in (own[0], own[-1])
+        f"{name}: the {'least' if value == own[0] else 'largest'} that was tried"
+        for name, value, own in zip(names, _flat(tuned.best), tried, strict=True)
+        if len(own) > 1 and value in (own[0], own[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"
 
 
-def _shown(weights: Weights) -> list[Cell]:
-    return [f"{weight:.1f}" for weight in weights]
+def _flat(setting: Setting) -> tuple[float, ...]:
+    return (*setting.weights, setting.candidates)
+
+
+def _shown(weight: float) -> str:
+    return f"{weight:.1f}" if weight == round(weight, 1) else f"{weight:g}"
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
-    """Return the fusion with the best weights."""
-    best = dict(zip(tuned.channels, tuned.best, strict=True))
-    return replace(fusion, weights={**fusion.weights, **best})
+    """Return the fusion with the best weights and number of candidates."""
+    best = dict(zip(tuned.channels, tuned.best.weights, strict=True))
+    return replace(fusion, weights={**fusion.weights, **best}, candidates=tuned.best.candidates)
+
+
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Read `0.1,0.5,1` or `0.1:2:0.1`, from, to and step: weights to try, in ascending order.
+
+    :raises InputError: no finite numbers, a step that is not above 0, or more than 1,000 weights.
+    """
+    first, *rest = text.split(":")
+    try:
+        if not rest:
+            found = sorted({float(part) for part in text.split(",")})
+        else:
+            low, high, step = (float(part) for part in (first, *rest))
+            steps = math.floor((high - low) / step + 1e-9) if step > 0 else -1
+            found = [round(low + step * i, 9) for i in range(steps + 1)] if steps < MOST_ALPHAS else []
+    except (ValueError, OverflowError):
+        found = []
+    if not 0 < len(found) <= MOST_ALPHAS or not all(map(math.isfinite, found)):
+        raise InputError(
+            f"expected 1 to {MOST_ALPHAS:,} weights, as FROM:TO:STEP or with commas, found {text!r}",
+            remedy="--alphas 0.1:2:0.1, or --alphas 0.2,0.5,1",
+        )
+    return tuple(found)
+
+
+def parse_candidates(text: str) -> tuple[int, ...]:
+    """Read `20,50,100`: numbers of candidates to try.
+
+    :raises InputError: not whole numbers above 0.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= MOST_CANDIDATES for part in parts):
+        raise InputError(
+            f"expected whole numbers from 1 to {MOST_CANDIDATES:,}, with commas, found {text!r}",
+            remedy="--candidates 100, or --candidates 20,50,100 to have the best chosen",
+        )
+    return tuple(int(part) for part in parts)

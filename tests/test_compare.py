@@ -384,6 +384,15 @@ def test_tune(folder: Path) -> None:
     assert f"score = sparta + {float(best[0]['weight of bm25']):g}·bm25" in result.stderr.replace(
         "+ bm25", "+ 1·bm25"
     )
+    both = run(
+        *("tune", "--index", folder / "index", "--format", "json"),
+        *("--alphas", "0.2,1", "--candidates", "1,100"),
+    )
+    for row in json.loads(both.stdout)[:2]:
+        fusion = Fusion.with_alpha("sparta", float(row["weight of bm25"]), candidates=row["candidates"])
+        assert row["RR"] == pytest.approx(mean_rank(folder, fusion))
+    [chosen] = [row for row in json.loads(both.stdout) if row["note"].startswith("best")]
+    assert f"over each channel's {chosen['candidates']} best" in both.stderr
     (folder / "qrels.tsv").unlink()
     by_answer = run("tune", "--index", folder / "index", "--format", "csv")
     assert by_answer.stdout.splitlines()[0] == "weight of bm25,answer_recall@20,note"
@@ -397,6 +406,8 @@ def test_tune(folder: Path) -> None:
         ["--channels", "bm25", "--weights", "sparta=1,bm25=1"],
         ["--measure", "answer_recall@0"],
         ["--measure", "quality"],
+        ["--alphas", "0.5:2"],
+        ["--candidates", "0"],
     ):
         result = run("tune", "--index", folder / "index", *wrong)
         assert (result.exit_code, "→" in result.stderr) == (2, True), wrong

@@ -16,7 +16,19 @@ from hybrid.fusion import Fusion
 from hybrid.measures import evaluate
 from hybrid.questions import QuestionSet
 from hybrid.tables import Table
-from hybrid.tune import ALPHAS, Tuned, chosen, cross_validate, fold_of, measure_for, tune, tune_table
+from hybrid.tune import (
+    ALPHAS,
+    Setting,
+    Tuned,
+    chosen,
+    cross_validate,
+    fold_of,
+    measure_for,
+    parse_alphas,
+    parse_candidates,
+    tune,
+    tune_table,
+)
 from sparta.base.errors import InputError
 from sparta.base.records import Query, ScoredPassage
 from sparta.search import Found
@@ -74,10 +86,13 @@ class Made:
         return cast(Channels, self)
 
 
-def slow(asked: QuestionSet, runs: Any, weights: dict[str, float], measure: str = "RR") -> dict[str, float]:
+def slow(
+    asked: QuestionSet, runs: Any, weights: dict[str, float], measure: str = "RR", candidates: int = 100
+) -> dict[str, float]:
     """The measure of each question, fused anew."""
     own = {n: {q.query_id: runs[n][q.query_id] for q in asked.queries} for n in weights}
-    return dict(evaluate("", Fusion(weights).fuse_runs(own), asked.qrels, [measure]).per_query[measure])
+    fusion = Fusion(weights, candidates=candidates)
+    return dict(evaluate("", fusion.fuse_runs(own), asked.qrels, [measure]).per_query[measure])
 
 
 def test_the_mean_over_the_sets_decides() -> None:
@@ -89,10 +104,10 @@ def test_the_mean_over_the_sets_decides() -> None:
     for alpha in ALPHAS:
         weights = {"sparta": 1.0, "bm25": alpha}
         expected = [fmean(slow(s, r, weights).values()) for s, r in ((one, runs), (two, others))]
-        assert list(found.means[(alpha,)]) == pytest.approx(expected)
+        assert list(found.means[Setting((alpha,), 100)]) == pytest.approx(expected)
         means[alpha] = fmean(expected)
     best = max(ALPHAS, key=lambda alpha: (round(means[alpha], 12), -alpha))
-    assert found.best == (best,)
+    assert found.best == Setting((best,), 100)
     assert found.folds == []
     assert chosen(Fusion.with_alpha("sparta", 9.0), found).weights == {"sparta": 1.0, "bm25": best}
     table = tune_table(found)
@@ -113,7 +128,7 @@ def test_what_is_said_of_the_best_weight() -> None:
     """At the end of what was tried, another may be better; and so may one channel alone."""
 
     def notes(values: dict[float, float], alone: float) -> list[str]:
-        means = {(alpha,): [value] for alpha, value in values.items()}
+        means = {Setting((alpha,), 100): [value] for alpha, value in values.items()}
         table = tune_table(Tuned(["bm25"], "RR", ["x"], means, alone={"dense": [alone]}))
         return [str(row[-1]) for row in table.rows]
 
@@ -134,21 +149,22 @@ def test_cross_validation_by_hand() -> None:
     here = folds[0]
     low = {q: 1.0 if q in here else 0.4 for q in questions}
     high = {q: 0.0 if q in here else 0.5 for q in questions}
-    for_all = {(0.5,): fmean(low.values()), (2.0,): fmean(high.values())}
-    found = cross_validate({(0.5,): low, (2.0,): high})
+    mild, strong = Setting((0.5,), 100), Setting((2.0,), 100)
+    for_all = {mild: fmean(low.values()), strong: fmean(high.values())}
+    found = cross_validate({mild: low, strong: high})
     assert [fold.number for fold in found] == [1, 2, 3, 4, 5]
-    assert found[0].weights == (2.0,), "the others know nothing of the first fold"
+    assert found[0].setting == strong, "the others know nothing of the first fold"
     assert found[0].mean == 0.0
     share = len(here) / (len(questions) - len(folds[1]))
-    second = (0.5,) if share * 1.0 + (1 - share) * 0.4 >= (1 - share) * 0.5 else (2.0,)
-    assert found[1].weights == second
-    tuned = Tuned(["bm25"], "RR", ["x"], {w: [m] for w, m in for_all.items()}, found)
+    second = mild if share * 1.0 + (1 - share) * 0.4 >= (1 - share) * 0.5 else strong
+    assert found[1].setting == second
+    tuned = Tuned(["bm25"], "RR", ["x"], {s: [m] for s, m in for_all.items()}, found)
     assert tuned.cross_validated == pytest.approx(
-        fmean((low if fold.weights == (0.5,) else high)[q] for fold in found for q in fold.values)
+        fmean((low if fold.setting == mild else high)[q] for fold in found for q in fold.values)
     )
     assert tuned.cross_validated < max(for_all.values())
     assert sorted(q for fold in found for q in fold.values) == sorted(questions)
-    assert cross_validate({(1.0,): {"q0": 1.0}}) == [], "one question is no five folds"
+    assert cross_validate({mild: {"q0": 1.0}}) == [], "one question is no five folds"
 
 
 def test_one_set_is_cross_validated() -> None:
@@ -161,8 +177,8 @@ def test_one_set_is_cross_validated() -> None:
         inside = [q for q in runs["bm25"] if fold_of(q) == fold.number - 1]
         outside = [q for q in runs["bm25"] if fold_of(q) != fold.number - 1]
         means = {a: fmean(own[q] for q in outside) for a, own in by_alpha.items()}
-        assert means[fold.weights[0]] == pytest.approx(max(means.values()))
-        assert fold.values == pytest.approx({q: by_alpha[fold.weights[0]][q] for q in inside})
+        assert means[fold.setting.weights[0]] == pytest.approx(max(means.values()))
+        assert fold.values == pytest.approx({q: by_alpha[fold.setting.weights[0]][q] for q in inside})
         values += fold.values.values()
     assert len(values) == 50
     rows = tune_table(found).rows
@@ -195,7 +211,7 @@ def test_two_weights_each_with_each() -> None:
     fusion = Fusion({"dense": 1.0, "bm25": 1.0, "sparta": 1.0})
     found = tune(made.channels(), [asked], fusion, "RR", ["bm25", "sparta"], [0.5, 1.0, 2.0])
     assert len(found.means) == 9
-    for (a, b), [mean] in found.means.items():
+    for ((a, b), _), [mean] in found.means.items():
         assert mean == pytest.approx(
             fmean(slow(asked, runs, {"dense": 1.0, "bm25": a, "sparta": b}).values())
         )
@@ -203,7 +219,63 @@ def test_two_weights_each_with_each() -> None:
     assert list(table.header) == ["weight of bm25", "weight of sparta", "RR", "note"]
     assert [row[0] for row in table.rows[:3]] == ["0.5", "1.0", "2.0"]
     for row, a in zip(table.rows[:3], (0.5, 1.0, 2.0), strict=True):
-        assert row[2] == pytest.approx(100 * max(m for (w, _), [m] in found.means.items() if w == a))
+        assert row[2] == pytest.approx(100 * max(m for ((w, _), _), [m] in found.means.items() if w == a))
+
+
+def test_candidates_are_tuned_with_the_weights() -> None:
+    """Each number with each weight, of one search; the table names them, and so does what is chosen."""
+    asked, runs = made_up(8, 40)
+    made = Made(runs, names=("dense", "bm25"))
+    fusion = Fusion.with_alpha("dense", 1.0)
+    found = tune(made.channels(), [asked], fusion, "RR", alphas=[0.5, 1.0], candidates=[20, 3, 20])
+    assert made.calls == 1
+    assert sorted(found.means) == [((a,), k) for a in (0.5, 1.0) for k in (3, 20)]
+    for ((alpha,), k), [mean] in found.means.items():
+        expected = slow(asked, runs, {"dense": 1.0, "bm25": alpha}, candidates=k)
+        assert mean == pytest.approx(fmean(expected.values()))
+    assert len({round(mean, 9) for [mean] in found.means.values()}) == 4, "they differ"
+    best = max(found.means, key=lambda setting: found.means[setting][0])
+    assert found.best == best
+    assert chosen(fusion, found) == Fusion(
+        {"dense": 1.0, "bm25": best.weights[0]}, candidates=best.candidates
+    )
+    table = tune_table(found)
+    assert list(table.header) == ["weight of bm25", "candidates", "RR", "note"]
+    for row, alpha in zip(table.rows[:2], (0.5, 1.0), strict=True):
+        expected_row = max((m, k) for ((a,), k), [m] in found.means.items() if a == alpha)
+        assert (row[0], row[1]) == (f"{alpha:.1f}", expected_row[1])
+        assert row[2] == pytest.approx(100 * expected_row[0])
+    [note] = [str(row[-1]) for row in table.rows if str(row[-1]).startswith("best")]
+    end = "least" if best.candidates == 3 else "largest"
+    assert f"candidates: the {end} that was tried" in note
+    for fold, row in zip(found.folds, table.rows[2:7], strict=True):
+        outside = [q for q in runs["bm25"] if fold_of(q) != fold.number - 1]
+        by_setting = {
+            (a, k): fmean(slow(asked, runs, {"dense": 1.0, "bm25": a}, candidates=k)[q] for q in outside)
+            for (a,), k in found.means
+        }
+        (alpha,), k = fold.setting
+        assert by_setting[alpha, k] == pytest.approx(max(by_setting.values()))
+        assert row[1] == k
+    alone = tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0, candidates=7), "RR")
+    assert {setting.candidates for setting in alone.means} == {7}, "the fusion's own"
+
+
+def test_weights_to_try_as_text() -> None:
+    assert parse_alphas("0.5:2:0.1") == ALPHAS
+    assert parse_alphas("0.1:0.3:0.05") == (0.1, 0.15, 0.2, 0.25, 0.3)
+    assert parse_alphas("0.1:0.35:0.1") == (0.1, 0.2, 0.3)
+    assert parse_alphas("1:1:1") == parse_alphas("1, 1") == (1.0,)
+    assert parse_alphas("2,0.5") == (0.5, 2.0)
+    wrong = ["", "a", "0.5:2", "0:1:0", "0:1:-1", "2:1:0.1", "nan", "inf", "0:inf:1", "0:nan:1", "0:1:nan"]
+    for text in [*wrong, "0:1:0.0001", "0:1:1e-320", "1:2:3:4", ",".join(map(str, range(1001)))]:
+        with pytest.raises(InputError, match="expected 1 to 1,000 weights"):
+            parse_alphas(text)
+    assert parse_candidates("20, 100") == (20, 100)
+    for text in ("", "0", "-1", "1.5", "10,", "ten", "²", str(2**31)):
+        with pytest.raises(InputError, match="expected whole numbers from 1 to"):
+            parse_candidates(text)
+    assert str(tune_table(Tuned(["bm25"], "RR", ["x"], {Setting((0.25,), 100): [0.5]})).rows[0][0]) == "0.25"
 
 
 def test_what_is_tuned_for() -> None:
@@ -220,7 +292,7 @@ def test_tuning_by_answers() -> None:
     asked, runs = made_up(5, 30, answers=True)
     made = Made(runs, names=("sparta", "bm25"))
     found = tune(made.channels(), [asked], Fusion(), "answer_recall@3")
-    for (alpha,), [mean] in found.means.items():
+    for ((alpha,), _), [mean] in found.means.items():
         assert mean == pytest.approx(
             fmean(slow(asked, runs, {"sparta": 1.0, "bm25": alpha}, "Success@3").values())
         ), "the right passage is the one that holds the answer"
