@@ -178,10 +178,11 @@ class DocumentEncoder:
         n, longest, width = pooled.shape
         flat = pooled.reshape(n * longest, width)
         best = torch.empty(n, self._terms.shape[0], device=self.device)
+        finite = flat.device.type == "cpu" and bool(flat.isfinite().all())
         for start in range(0, self._terms.shape[0], TERM_CHUNK):
             chunk = self._terms[start : start + TERM_CHUNK]
             logits = self._product(flat, chunk).view(n, longest, -1)
-            best[:, start : start + TERM_CHUNK] = logits.amax(dim=1)
+            best[:, start : start + TERM_CHUNK] = greatest(logits, finite=finite)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)
@@ -213,6 +214,20 @@ class DocumentEncoder:
         lengths = torch.bincount(row, minlength=len(weights)).cpu().numpy()
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return SparseRows(indptr, column.cpu().numpy().astype(np.int32), values)
+
+
+def greatest(logits: torch.Tensor, *, finite: bool) -> torch.Tensor:
+    """`(n, positions, terms)` to `(n, terms)`: the maximum over the positions.
+
+    On a CPU 16 bits are compared as the integers that they also are, ten times as fast: those of positive
+    numbers are in order, those of negative ones in reverse and below them. NaN has no place in that order:
+    `finite` says that the states which the products are made of are on a CPU and have none.
+    """
+    if not finite or logits.dtype not in (torch.bfloat16, torch.float16):
+        return logits.amax(dim=1)
+    bits = logits.view(torch.int16)
+    highest = bits.amax(dim=1)
+    return torch.where(highest < 0, bits.amin(dim=1), highest).view(logits.dtype)
 
 
 def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: int) -> SparseRows:

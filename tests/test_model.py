@@ -17,7 +17,7 @@ import sparta.documents
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.config import Lexical, SpartaConfig
-from sparta.documents import DocumentEncoder, fit_quantizer
+from sparta.documents import DocumentEncoder, fit_quantizer, greatest
 from sparta.inputs import ANSWER, CONTEXT, InputLayout, equal_windows, fixed_window
 from sparta.load import calibration_passages, load_model
 from sparta.locate import default_model_folder, hash_folder, known_query_side
@@ -207,6 +207,38 @@ def test_padding_in_16_bits_stays_within_the_longest_input(make_tiny_model: Make
     encoder = DocumentEncoder(model, dtype="bf16")
     assert [encoder._padded(n) for n in (1, 16, 17, 20)] == [16, 16, 20, 20]
     assert [DocumentEncoder(model, dtype="fp32")._padded(n) for n in (1, 17)] == [1, 17]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_greatest_by_the_bits(dtype: torch.dtype) -> None:
+    """Of any numbers that 16 bits can say, two infinities and two zeros among them, as the floats are."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16)
+    numbers = every.view(torch.float16 if dtype == torch.float16 else torch.bfloat16).to(dtype)
+    numbers = numbers[~numbers.isnan()]
+    generator = torch.Generator().manual_seed(1)
+    for pool in (numbers, numbers[numbers <= 0]):
+        logits = pool[torch.randint(len(pool), (7, 3, 5000), generator=generator)]
+        found = greatest(logits, finite=True)
+        assert found.dtype == dtype
+        assert torch.equal(found, logits.amax(dim=1))
+        assert torch.equal(greatest(logits, finite=False), found)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_what_is_no_number_is_not_lost(
+    tiny_model: SpartaModel, dtype: str, sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = tiny_model.hidden_states
+
+    def broken(ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        hidden = original(ids, mask, segments).clone()
+        hidden[0, 1] = torch.copysign(torch.tensor(float("nan")), torch.tensor(sign))
+        return hidden
+
+    monkeypatch.setattr(tiny_model, "hidden_states", broken)
+    with pytest.raises(ModelError, match="expected finite weights"):
+        DocumentEncoder(tiny_model, dtype=dtype).encode(passages(TEXTS[:1]))
 
 
 def test_batches_stay_under_the_token_budget() -> None:
