@@ -33,6 +33,8 @@ from sparta.packed import (
 )
 
 _SURELY_ROOM = 2**20
+_MOST = 2**31 - 1
+"""Java's largest int: more passages than an index can hold, and more threads than there are questions."""
 
 
 class ImpactWriter(Closing):
@@ -196,13 +198,13 @@ class ImpactSearcher(Closing):
         """
         packed = pack_queries(queries)
         with self._reading(packed):
-            return unpack_hits(_bytes(self._java.searchImpacts(packed, k, threads)))
+            return unpack_hits(_bytes(self._java.searchImpacts(packed, *_ints(k, threads))))
 
     def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
         """Return the k best passages of each query by BM25 (k1 0.9, b 0.4) over the texts."""
         packed = pack_strings(queries)
         with self._reading(packed):
-            return unpack_hits(_bytes(self._java.searchText(packed, k, threads)))
+            return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))
 
     def search_both(
         self, queries: Sequence[Mapping[str, float]], texts: Sequence[str], k: int, threads: int = 1
@@ -215,7 +217,7 @@ class ImpactSearcher(Closing):
         """
         packed = pack_queries(queries), pack_strings(texts)
         with self._reading(*packed):
-            return unpack_hits(_bytes(self._java.searchBoth(*packed, k, threads)))
+            return unpack_hits(_bytes(self._java.searchBoth(*packed, *_ints(k, threads))))
 
     def ids(self, docids: Integers) -> list[str]:
         """Return passage ids."""
@@ -293,6 +295,11 @@ class ImpactSearcher(Closing):
     def _reading(self, *packed: bytes) -> Iterator[None]:
         with _java(self.path, *packed, reading=True):
             yield
+
+
+def _ints(*numbers: int) -> list[int]:
+    """Counts as Java takes them: more than its largest int stands for as many as there are."""
+    return [min(number, _MOST) for number in numbers]
 
 
 def _bytes(array: Any) -> bytes:

@@ -114,6 +114,19 @@ def test_top_k_equals_brute_force(tmp_path, highest, density, weighted):
 
 
 @pytest.mark.jvm
+def test_more_than_java_can_count(collection):
+    made, path = collection
+    query = random_query(np.random.default_rng(4), made.terms, weighted=False)
+    ids, _ = made.search(query)
+    with ImpactSearcher(path) as searcher:
+        hits = searcher.search_impacts([query, query], 2**40, 2**31)
+        assert searcher.ids(hits.query(1)[0]) == ids
+        both = searcher.search_both([query], ["no such word"], 2**31, 2**40)
+        assert searcher.ids(both.query(0)[0]) == ids
+        assert not len(searcher.search_text(["no such word"], 2**31).docids)
+
+
+@pytest.mark.jvm
 def test_reading_back(collection):
     made, path = collection
     with ImpactSearcher(path) as searcher:
