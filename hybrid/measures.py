@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ir_measures
-from ir_measures import ScoredDoc
 
 from hybrid.testsets import Qrels
 from sparta.base.errors import InputError
@@ -59,11 +58,11 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
     """
     wanted = {m: ir_measures.parse_measure(m) for m in measures}
-    scored = [
-        ScoredDoc(q, p.passage_id, float(-rank))
+    scored = {
+        q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}
         for q, ranking in run.items()
-        for rank, p in enumerate(ranking)
-    ]
+        if ranking
+    }
     per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
     names = {measure: m for m, measure in wanted.items()}
     judged = {q: dict(passages) for q, passages in qrels.items()}

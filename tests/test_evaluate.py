@@ -110,6 +110,9 @@ def test_a_question_without_an_answer_counts_nought():
     found = evaluate("x", {"a": [ScoredPassage("p", 1.0)]}, {"a": {"p": 1}, "b": {"p": 1}}, ["RR"])
     assert found.per_query["RR"] == {"a": 1.0, "b": 0.0}
     assert found.mean("RR") == 0.5
+    for run in ({}, {"a": []}, {"a": [], "b": []}, {"another": [ScoredPassage("p", 1.0)]}):
+        found = evaluate("x", run, {"a": {"p": 1}, "b": {"p": 1}}, ["RR", "P@5", "Judged@3"])
+        assert all(values == {"a": 0.0, "b": 0.0} for values in found.per_query.values())
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", "RR@", "nDCG@x", "__import__('os')", "R", "Success", "P"])
