@@ -6,11 +6,11 @@
 
 SETs are BEIR folders, SQuAD JSON or MRQA JSONL. The dual encoder has one vector an answer, the Poly-Encoder
 four (SPARTA, §5.1); both have two encoders, and search exactly, in NumPy. Beside them stand a dual encoder
-whose two encoders are one, and that encoder as it comes, untrained. All read an answer in its context. Each
-is trained once with each of --rates, and the one that validates best is measured. BM25 is that of SPARTA's
-index. Trainings that are finished in FOLDER are not repeated. Prints two Markdown tables: what each learning
-rate validated at, and the measures; p is that of a paired t-test of the reciprocal rank against the best of
-the set (Holm).
+whose two encoders are one, and the encoder that all begin from, as it comes. All read an answer in its
+context. What is trained is trained once with each of --rates, and what validates best is measured. BM25 is
+that of SPARTA's index. Trainings that are finished in FOLDER are not repeated. Prints two Markdown tables:
+what each learning rate validated at, and the measures; p is that of a paired t-test of the reciprocal rank
+against the best of the set (Holm).
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ DENSE: dict[str, dict[str, Any]] = {
     "one encoder": {"shared": True},
     "Poly-Encoder": {"shared": False, "codes": 4},
 }
+SPARTA: dict[str, Any] = {"pressure": 0.001, "terms": 1000, "lexical": False, "context_share": 0.0}
+"""In the paper's form."""
 RATES = (5e-5, 1.5e-4)
 
 
 def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, dict[float, Trained]]:
     """Train what is not there yet; for each model what each learning rate gave."""
     found: dict[str, dict[float, Trained]] = {name: {} for name in ("sparta", *DENSE)}
+    data = data_settings(sets)
     for rate in given.rates:
         usual: dict[str, Any] = {
             "encoder": given.encoder,
@@ -54,19 +57,18 @@ def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, 
             "device": given.device,
             "resume": True,
         }
-        settings = {**usual, "sets": data_settings(sets)}
         for name, own in found.items():
             folder = f"{name.lower().replace(' ', '-')}-{rate:g}"
+            settings = {**usual, "sets": data, **DENSE.get(name, SPARTA)}
             own[rate] = train_once(given.work, folder, settings, partial(train, name, sets, usual))
     return found
 
 
 def train(name: str, sets: list[ParagraphSet], usual: dict[str, Any], output: Path) -> TrainResult:
-    """Train one of the models; SPARTA in the paper's form."""
-    if name != "sparta":
-        return train_dense(sets, output=output, **DENSE[name], **usual)
-    plain: dict[str, Any] = {"lexical": False, "context_share": 0.0}
-    return train_model(sets, output=output, pressure=0.001, terms=1000, **plain, **usual)
+    """Train one of the models."""
+    if name == "sparta":
+        return train_model(sets, output=output, **SPARTA, **usual)
+    return train_dense(sets, output=output, **DENSE[name], **usual)
 
 
 def untrained(given: argparse.Namespace) -> Path:

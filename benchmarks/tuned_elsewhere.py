@@ -7,41 +7,45 @@ SET is what `hybrid eval --dataset` takes, INDEX what `sparta index` and `dense 
 each set alone α, and how many candidates each channel gives, are chosen as `hybrid tune` chooses them; the
 hybrid is then measured on all. p is that of a paired t-test of RR against the better of the two channels of
 the set, Holm over the hybrids that were tuned elsewhere; ↑ and ↓ say which way a difference below 0.05 goes.
+A hybrid that was tuned on the set, or on one with the same questions, stands in square brackets, without p.
+The last column is `hybrid tune`'s cross-validated RR of the set that was tuned on.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hybrid.channels import Channels
 from hybrid.fusion import Fusion
 from hybrid.measures import against_best
 from hybrid.questions import QuestionSet, questions_of
-from hybrid.searched import search_all
+from hybrid.searched import depth_of, search_all
 from hybrid.tables import Cell, Table
 from hybrid.tune import chosen, parse_alphas, parse_candidates, tune
+from sparta.base.errors import InputError
 
 MEASURE = "RR"
 
 
-def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion]) -> list[str]:
-    """RR of the channels, then that of the hybrid which each set has chosen, with p."""
+def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion], same: Collection[str]) -> list[str]:
+    """RR of the channels, then that of the hybrid which each set chose; with p unless it is one of `same`."""
     channels = list(next(iter(fusions.values())).weights)
     with Channels(index, channels) as opened:
-        searched = search_all(opened, asked, max(fusion.candidates for fusion in fusions.values()))
+        searched = search_all(opened, asked, max(depth_of(one, MEASURE) for one in fusions.values()))
     alone = [searched.measured(name, searched.runs[name], [MEASURE]) for name in channels]
     fused = {
         name: searched.measured(name, fusion.fuse_runs(searched.runs), [MEASURE])
         for name, fusion in fusions.items()
     }
-    elsewhere = [one for name, one in fused.items() if name != asked.name]
+    elsewhere = [one for name, one in fused.items() if name not in same]
     best = max(alone, key=lambda one: one.mean(MEASURE))
     _, chances = against_best([best, *elsewhere], MEASURE, among=[best])
     cells = [f"{100 * one.mean(MEASURE):.2f}" for one in alone]
     for name, one in fused.items():
         mean = one.mean(MEASURE)
-        if name == asked.name:
+        if name in same:
             cells.append(f"[{100 * mean:.2f}]")
             continue
         way = "" if chances[name] >= 0.05 else "*↑" if mean > best.mean(MEASURE) else "*↓"
@@ -49,30 +53,51 @@ def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion]) -> list[
     return cells
 
 
+def sets_of(pairs: Sequence[str]) -> dict[str, tuple[Path, QuestionSet]]:
+    """Index and questions by the name of the set."""
+    found: dict[str, tuple[Path, QuestionSet]] = {}
+    for pair in pairs:
+        index, equals, path = pair.partition("=")
+        asked = questions_of(Path(path))
+        if not equals or asked.name in found:
+            raise InputError(
+                f"expected INDEX=SET, each set once, found {pair}", remedy="indexes/selqa-dev=data/selqa-dev"
+            )
+        found[asked.name] = Path(index), asked
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", nargs="+", metavar="INDEX=SET")
     parser.add_argument("--base", choices=["dense", "sparta"], default="dense")
-    parser.add_argument("--alphas", type=parse_alphas, default="0.1:2:0.1")
-    parser.add_argument("--candidates", type=parse_candidates, default="10,20,50,100,200")
+    parser.add_argument("--alphas", default="0.1:2:0.1")
+    parser.add_argument("--candidates", default="10,20,50,100,200")
     given = parser.parse_args()
-    split = [pair.partition("=") for pair in given.pairs]
-    sets = {
-        asked.name: (Path(index), asked) for index, _, path in split for asked in [questions_of(Path(path))]
-    }
+    alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
+    sets = sets_of(given.pairs)
     start = Fusion.with_alpha(given.base, 1.0)
     fusions: dict[str, Fusion] = {}
+    validated: dict[str, float] = {}
     for name, (index, asked) in sets.items():
         with Channels(index, list(start.weights)) as channels:
-            tuned = tune(channels, [asked], start, MEASURE, alphas=given.alphas, candidates=given.candidates)
-        fusions[name] = chosen(start, tuned)
-    columns = [column(index, asked, fusions) for index, asked in sets.values()]
-    settings: list[list[Cell]] = [[f"{name} alone", "", ""] for name in start.weights]
+            tuned = tune(channels, [asked], start, MEASURE, alphas=alphas, candidates=candidates)
+        fusions[name], validated[name] = chosen(start, tuned), tuned.cross_validated
+    questions = {name: {q.text for q in asked.queries} for name, (_, asked) in sets.items()}
+    columns = [
+        column(index, asked, fusions, [other for other in sets if questions[name] & questions[other]])
+        for name, (index, asked) in sets.items()
+    ]
+    settings: list[list[Cell]] = [[f"{name} alone", None, None] for name in start.weights]
     settings += [
         [f"tuned on {name}", f"{own.weights['bm25']:g}", own.candidates] for name, own in fusions.items()
     ]
-    rows = [[*setting, *cells] for setting, cells in zip(settings, zip(*columns, strict=True), strict=True)]
-    print(Table(["", "α", "candidates", *sets], rows).write("markdown"))
+    last: list[Cell] = [*[None] * len(start.weights), *(f"{100 * mean:.2f}" for mean in validated.values())]
+    rows = [
+        [*setting, *cells, own]
+        for setting, cells, own in zip(settings, zip(*columns, strict=True), last, strict=True)
+    ]
+    print(Table(["", "α", "candidates", *sets, "cross-validated"], rows).write("markdown"))
 
 
 if __name__ == "__main__":

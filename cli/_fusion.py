@@ -195,11 +195,11 @@ def _build_dense(index: Path, *, needed: bool) -> None:
 )
 @form_option
 def tune(**given: Any) -> None:
-    """Measure base + α·bm25 for α from 0.5 to 2.0, and name the best (TASER, §4.3).
+    """Measure base + α·bm25 for α from 0.5 to 2.0, or for --alphas, and name the best (TASER, §4.3).
 
-    Of several sets the mean decides: one α for all. On one set the α is also cross-validated: chosen on four
-    of five parts of the questions, measured on the fifth. --alphas tries others, --candidates 20,50,100 also
-    how many passages each channel gives.
+    With --candidates 20,50,100, each of these numbers of passages from each channel is tried too. Of several
+    sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
+    five parts of the questions, measured on the fifth.
     """
     from hybrid.channels import Channels
     from hybrid.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
 
-_method_options = options(
+_adding_options = options(
     click.option(
         "--method",
         type=click.Choice(["linear", "rrf"]),
@@ -36,7 +36,7 @@ _method_options = options(
     ),
 )
 method_options = options(
-    _method_options,
+    _adding_options,
     click.option(
         "--candidates",
         type=click.IntRange(1),
@@ -47,7 +47,7 @@ method_options = options(
 )
 tuned_options = options(
     index_option,
-    _method_options,
+    _adding_options,
     click.option(
         "--alphas",
         metavar="FROM:TO:STEP|α,…",

@@ -47,6 +47,12 @@ def main() -> None:
     metavar="N",
     help="Learn to rank by the N strongest terms of each text alone, too: for indexes of --top-k N.",
 )
+@click.option(
+    "--only-terms",
+    metavar="TERM,…",
+    help="Train nothing but the embeddings of these wordpieces, anew; the SPARTA model that --encoder names"
+    " stays as it is otherwise, and so do the other weights of every text.",
+)
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
@@ -85,12 +91,24 @@ def train(
         raise InputError(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
+    given["only_terms"] = _terms(given["only_terms"])
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.teacher import open_bi_encoder
     from sparta.train import train_model
 
     result = train_model(sets, openers=[open_bi_encoder], **given)
     report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")
+
+
+def _terms(text: str | None) -> list[str]:
+    """Read --only-terms."""
+    found = [] if text is None else [term.strip() for term in text.split(",")]
+    if "" in found:
+        raise InputError(
+            f"expected wordpieces with commas between them as --only-terms, found {text!r}",
+            remedy="--only-terms who,did",
+        )
+    return found
 
 
 @click.command()

@@ -22,7 +22,7 @@ ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
 FOLDS = 5
 MOST_ALPHAS = 1000
-MOST_CANDIDATES = 2**31 - 1
+MOST_SETTINGS = 20_000
 
 Weights = tuple[float, ...]
 """Of the channels that are tuned, in their order."""
@@ -70,7 +70,7 @@ class Tuned:
 
     @property
     def best(self) -> Setting:
-        """The setting with the highest mean over the sets; of equals, the smallest weights."""
+        """The setting with the highest mean over the sets; of equals the smallest weights and candidates."""
         return _best({setting: fmean(own) for setting, own in self.means.items()})
 
     @property
@@ -112,22 +112,30 @@ def tune(
     candidates: Sequence[int] = (),
     threads: int = 2,
 ) -> Tuned:
-    """Measure the fusion with each of `alphas` as the weight of BM25; each channel is searched once.
+    """Measure the fusion with each of `alphas` as the weight of BM25, and with each number of candidates.
+
+    Each channel is searched once.
 
     :param tuned: the channels whose weights are tried, each with each; the others keep the fusion's.
-    :param candidates: how many of each channel are tried, each with all weights; none: the fusion's own.
+    :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
+    :raises InputError: more than 20,000 settings, or sets on which it cannot be measured.
     """
     check_measure(measure, sets)
-    tries = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
+    fusions = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
+    if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
+        raise InputError(
+            f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
+            remedy="give fewer --alphas, --channels or --candidates",
+        )
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     values: list[Values] = []
     alone: dict[str, list[float]] = {}
     for asked in sets:
-        searched = search_all(channels, asked, depth_of(tries[-1], measure), threads)
-        own: dict[Setting, Mapping[str, float]] = {}
-        for one in tries:
-            own |= _values(searched, one, measure, tuned, grid)
-        values.append(own)
+        searched = search_all(channels, asked, depth_of(fusions[-1], measure), threads)
+        measured: dict[Setting, Mapping[str, float]] = {}
+        for one in fusions:
+            measured |= _values(searched, one, measure, tuned, grid)
+        values.append(measured)
         for name in fusion.weights:
             alone.setdefault(name, []).append(_of_run(searched, searched.runs[name], measure))
     means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
@@ -227,7 +235,7 @@ def _flat(setting: Setting) -> tuple[float, ...]:
 
 
 def _shown(weight: float) -> str:
-    return f"{weight:.1f}" if weight == round(weight, 1) else f"{weight:g}"
+    return f"{weight:.1f}" if abs(weight) < MOST_ALPHAS and weight == round(weight, 1) else repr(weight)
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
@@ -248,7 +256,7 @@ def parse_alphas(text: str) -> tuple[float, ...]:
         else:
             low, high, step = (float(part) for part in (first, *rest))
             steps = math.floor((high - low) / step + 1e-9) if step > 0 else -1
-            found = [round(low + step * i, 9) for i in range(steps + 1)] if steps < MOST_ALPHAS else []
+            found = sorted({float(f"{low + step * i:.9g}") for i in range(min(steps, MOST_ALPHAS) + 1)})
     except (ValueError, OverflowError):
         found = []
     if not 0 < len(found) <= MOST_ALPHAS or not all(map(math.isfinite, found)):
@@ -265,9 +273,9 @@ def parse_candidates(text: str) -> tuple[int, ...]:
     :raises InputError: not whole numbers above 0.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 0 < int(part) <= MOST_CANDIDATES for part in parts):
+    if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
         raise InputError(
-            f"expected whole numbers from 1 to {MOST_CANDIDATES:,}, with commas, found {text!r}",
+            f"expected whole numbers from 1 to 999,999,999, with commas, found {text!r}",
             remedy="--candidates 100, or --candidates 20,50,100 to have the best chosen",
         )
     return tuple(int(part) for part in parts)

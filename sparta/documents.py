@@ -178,11 +178,11 @@ class DocumentEncoder:
         n, longest, width = pooled.shape
         flat = pooled.reshape(n * longest, width)
         best = torch.empty(n, self._terms.shape[0], device=self.device)
-        finite = flat.device.type == "cpu" and bool(flat.isfinite().all())
+        by_bits = flat.dtype == torch.bfloat16 and flat.device.type == "cpu" and bool(flat.isfinite().all())
         for start in range(0, self._terms.shape[0], TERM_CHUNK):
             chunk = self._terms[start : start + TERM_CHUNK]
             logits = self._product(flat, chunk).view(n, longest, -1)
-            best[:, start : start + TERM_CHUNK] = greatest(logits, finite=finite)
+            best[:, start : start + TERM_CHUNK] = greatest(logits, by_bits=by_bits)
         weights = torch.relu(best * self._scale + self._bias)
         for _ in range(self.model.config.log_count):
             weights = torch.log1p(weights)
@@ -216,14 +216,14 @@ class DocumentEncoder:
         return SparseRows(indptr, column.cpu().numpy().astype(np.int32), values)
 
 
-def greatest(logits: torch.Tensor, *, finite: bool) -> torch.Tensor:
+def greatest(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
     """`(n, positions, terms)` to `(n, terms)`: the maximum over the positions.
 
-    On a CPU 16 bits are compared as the integers that they also are, ten times as fast: those of positive
-    numbers are in order, those of negative ones in reverse and below them. NaN has no place in that order:
-    `finite` says that the states which the products are made of are on a CPU and have none.
+    With `by_bits`, which is twice as fast for bf16 on a CPU, 16 bits are compared as the integers that they
+    also are: those of positive numbers are in order, those of negative ones in reverse and below them. NaN
+    has no place in that order.
     """
-    if not finite or logits.dtype not in (torch.bfloat16, torch.float16):
+    if not by_bits:
         return logits.amax(dim=1)
     bits = logits.view(torch.int16)
     highest = bits.amax(dim=1)

@@ -34,7 +34,7 @@ from sparta.packed import (
 
 _SURELY_ROOM = 2**20
 _MOST = 2**31 - 1
-"""Java's largest int: more passages than an index can hold, and more threads than there are questions."""
+"""Java's largest int: no index holds more passages, and no search has use for more threads."""
 
 
 class ImpactWriter(Closing):

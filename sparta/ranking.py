@@ -40,6 +40,7 @@ ALWAYS_DONE = {
     "context_share": 0.0,
     "pruned_to": None,
     "pruned_share": 0.3,
+    "only_terms": (),
 }
 
 

@@ -38,6 +38,8 @@ CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
 PRUNED_SAMPLE = 4096
+BEGUN_WITH, BEGUN_ON = 0.4, 6
+"""What a term that begins anew weighs in the middle one of the texts of so many batches."""
 EDGE = 0.1
 """Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
 
@@ -53,7 +55,7 @@ class TrainConfig(RankingConfig):
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
     `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `pruned_to`,
     `pruned_share` of the ranking loss is that of the scores which only so many strongest terms of each
-    candidate give.
+    candidate give. With `only_terms`, ids of terms, nothing but their embeddings is trained, anew.
     """
 
     term_rate: float = 5.0
@@ -65,6 +67,7 @@ class TrainConfig(RankingConfig):
     pruned_to: int | None = None
     pruned_share: float = 0.3
     sampled_terms: int = 700
+    only_terms: tuple[int, ...] = ()
     int8: bool = True
 
     def __post_init__(self) -> None:
@@ -98,6 +101,7 @@ def train_model(
     segments: bool = False,
     terms: int | None = None,
     pruned_to: int | None = None,
+    only_terms: Sequence[str] = (),
     mined: bool = True,
     mine_every: int = 0,
     teachers: Sequence[str] = (),
@@ -113,6 +117,8 @@ def train_model(
     `output/best`. A SPARTA model may itself stay the best. With `terms`, its penalty begins a hundred times
     smaller, and follows the number of terms from there: terms that a penalty kills do not come back. With
     `pruned_to`, the model learns to rank by so many strongest terms of each text alone, too (decision 0015).
+    With `only_terms`, a SPARTA model stays as it is, with its quantizer, but for the embeddings of these
+    wordpieces, which begin anew: all other weights of a text are the same afterwards (decision 0017).
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -138,6 +144,9 @@ def train_model(
             remedy="leave out one of them",
         )
     model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
+    only = _known_terms(only_terms, model, encoder, further=further)
+    if not only:
+        model.config = replace(model.config, quantizer=None)
     if context_share is None and not further and layout.share_context:
         context_share = CONTEXT_SHARE
     if context_share is not None:
@@ -165,6 +174,7 @@ def train_model(
         pressure=pressure,
         terms=terms,
         pruned_to=pruned_to,
+        only_terms=only,
         mined=mined,
         mine_every=mine_every,
         int8=not full_precision,
@@ -193,8 +203,31 @@ def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
             where=name,
             remedy="repeat --tied, --alone, --segments and --max-length as when the model was trained",
         )
-    model.config = replace(model.config, quantizer=None)
     return model, True
+
+
+def _known_terms(terms: Sequence[str], model: SpartaModel, name: str, *, further: bool) -> tuple[int, ...]:
+    """Return the ids of the terms that alone are trained.
+
+    :raises InputError: a word that is no wordpiece of the model, or a model without embeddings to keep.
+    """
+    if not terms:
+        return ()
+    if not further or model.config.tied:
+        raise InputError(
+            "expected a SPARTA model with term embeddings of its own for only some terms, found "
+            + ("one that shares them with its encoder" if further else "an encoder"),
+            where=name,
+            remedy="name a model of sparta train, or leave --only-terms out",
+        )
+    known, excluded = model.tokenizer.get_vocab(), model.excluded_terms()
+    if unknown := [term for term in terms if term not in known or excluded[known[term]]]:
+        raise InputError(
+            f"expected wordpieces of the model as terms to train, found {', '.join(map(repr, unknown))}",
+            where=name,
+            remedy="--only-terms who,when: a word as sparta terms shows it",
+        )
+    return tuple(sorted({known[term] for term in terms}))
 
 
 def _form(config: SpartaConfig) -> dict[str, Any]:
@@ -251,6 +284,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
+        if config.only_terms:
+            self._keep_the_rest()
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
@@ -271,6 +306,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoder, what each term has (unless it is the encoder's), scale and bias."""
+        if self.config.only_terms:
+            return [{"params": [self.model.term_embeddings], "factor": self.config.term_rate}]
         terms = [p for n, p in self.model.named_parameters() if n in ("term_embeddings", "gains")]
         scalars = [self.model.scale, self.model.bias]
         known = {id(p) for p in [*terms, *scalars]}
@@ -281,8 +318,37 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         ]
 
     def save_best(self) -> None:
-        """Write the model in full precision; its quantizer comes at the end."""
-        self.model.save_pretrained(self.folder / "best")
+        """Write the model, in full precision while it has no quantizer: that comes at the end."""
+        int8 = self.config.int8 and self.model.config.quantizer is not None
+        self.model.save_pretrained(self.folder / "best", int8=int8)
+
+    def _keep_the_rest(self) -> None:
+        """Let no gradient reach anything but the embeddings of `only_terms`."""
+        trained = torch.zeros(len(self.model.term_matrix()), 1, device=self.device)
+        trained[list(self.config.only_terms)] = 1
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(parameter is self.model.term_embeddings)
+        self.model.term_matrix().register_hook(lambda gradient: gradient * trained)
+
+    @torch.no_grad()
+    def _begin_terms(self) -> None:
+        """Give `only_terms` one common start: the mean state of texts, as long as `BEGUN_WITH` asks.
+
+        A term whose products are below the bias in all texts has no gradient, and would stay so.
+        """
+        reads = [self._read(self._whole(step)) for step in range(BEGUN_ON)]
+        states = torch.cat([read.hidden[read.positions.unique()].float() for read in reads])
+        mean = states.mean(0)
+        products = [(read.hidden.float() @ mean)[:, None] for read in reads]
+        best = [
+            functional.embedding(read.positions, p).amax(1) for read, p in zip(reads, products, strict=True)
+        ]
+        middle = torch.cat(best).median()
+        length = (math.expm1(BEGUN_WITH) - self.model.bias) / self.model.scale / middle
+        self.model.term_matrix()[list(self.config.only_terms)] = length * mean
+
+    def _whole(self, step: int) -> list[Passage]:
+        return [paragraph.whole() for paragraph in self._draw(step)[0]]
 
     def _penalty_weights(self) -> torch.Tensor:
         """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
@@ -306,14 +372,16 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
         Dot products get unit spread, half a spread below zero.
         """
-        paragraphs, _ = self._draw(0)
-        hidden = self._read([p.whole() for p in paragraphs]).hidden
+        hidden = self._read(self._whole(0)).hidden
         products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
+        if self.config.only_terms and not self.memory.get("begun"):
+            self._begin_terms()
+            self.memory["begun"] = 1.0
         batch = self.batch(step)
         asked = self.ask(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)

@@ -337,6 +337,10 @@ WRONG = {
         ["train", "--encoder", "e", "--output", "o"],
         ["--pairs, --articles or --passages"],
     ),
+    "no term among those to train": (
+        ["train", "--encoder", "e", "--output", "o", "--pairs", "p", "--only-terms", "who,"],
+        ["expected wordpieces with commas between them as --only-terms, found 'who,'"],
+    ),
     "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
     "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),
     "no index to list": (["terms", "y"], ["sparta-index: there is no index here"]),

@@ -209,19 +209,41 @@ def test_padding_in_16_bits_stays_within_the_longest_input(make_tiny_model: Make
     assert [DocumentEncoder(model, dtype="fp32")._padded(n) for n in (1, 17)] == [1, 17]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_the_greatest_by_the_bits(dtype: torch.dtype) -> None:
-    """Of any numbers that 16 bits can say, two infinities and two zeros among them, as the floats are."""
-    every = torch.arange(-(2**15), 2**15).to(torch.int16)
-    numbers = every.view(torch.float16 if dtype == torch.float16 else torch.bfloat16).to(dtype)
-    numbers = numbers[~numbers.isnan()]
+def test_the_greatest_by_the_bits() -> None:
+    """Of any numbers that 16 bits can say, as the floats are; infinities and zeros are met."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16)
+    numbers = every[~every.isnan()]
     generator = torch.Generator().manual_seed(1)
     for pool in (numbers, numbers[numbers <= 0]):
         logits = pool[torch.randint(len(pool), (7, 3, 5000), generator=generator)]
-        found = greatest(logits, finite=True)
-        assert found.dtype == dtype
+        found = greatest(logits, by_bits=True)
+        assert found.dtype == torch.bfloat16
         assert torch.equal(found, logits.amax(dim=1))
-        assert torch.equal(greatest(logits, finite=False), found)
+    inf = float("inf")
+    columns = [
+        [inf, -inf, 1.0],
+        [-inf, -inf, -inf],
+        [-0.0, 0.0, -1.0],
+        [-0.0, -0.0, -2.0],
+        [-inf, -3.0, -4.0],
+    ]
+    logits = torch.tensor(columns).bfloat16().T[None]
+    assert greatest(logits, by_bits=True).tolist() == [[inf, -inf, 0.0, 0.0, -3.0]]
+
+
+@pytest.mark.parametrize(("dtype", "by_bits"), [("bf16", True), ("fp32", False)])
+def test_which_numbers_are_compared_by_their_bits(
+    tiny_model: SpartaModel, dtype: str, by_bits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def watched(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
+        asked.append(by_bits)
+        return greatest(logits, by_bits=by_bits)
+
+    monkeypatch.setattr("sparta.documents.greatest", watched)
+    DocumentEncoder(tiny_model, dtype=dtype).encode(passages(TEXTS[:1]))
+    assert set(asked) == {by_bits}
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

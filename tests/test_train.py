@@ -821,6 +821,86 @@ def test_a_sparta_model_is_trained_further(train, tmp_path):
     assert sparta_folder(tmp_path / "none") is None
 
 
+def test_only_some_terms_are_trained(train, tmp_path):
+    """They begin anew, a killed training goes on to the same, and all else stays, bit for bit."""
+    import torch
+
+    from sparta.model import SpartaModel
+
+    first = train("first")
+    begun = SpartaModel.load(first.folder)
+    usual = {"encoder": str(first.folder), "only_terms": ["moon", "city", "moon"], "learning_rate": 0.05}
+    second = train("second", steps=8, validate_every=4, **usual)
+    state = torch.load(tmp_path / "second" / "state.pt", weights_only=True)["model"]
+    ids = sorted(begun.tokenizer.get_vocab()[word] for word in ("moon", "city"))
+    for name, tensor in begun.state_dict().items():
+        if name == "term_embeddings":
+            changed = (state[name] != tensor).any(dim=1).nonzero().squeeze(1)
+            assert changed.tolist() == ids
+        else:
+            assert torch.equal(state[name], tensor), name
+    assert second.step in (0, 4, 8)
+    ended = SpartaModel.load(second.folder)
+    assert ended.config == begun.config, "the quantizer too"
+    assert begun.config.quantizer
+    others = [i for i in range(len(begun.term_matrix())) if i not in ids]
+    before, after = dense(begun, train.texts), dense(ended, train.texts)
+    np.testing.assert_allclose(after[:, others], before[:, others], atol=1e-6)
+
+    answers = iter([0.0, 0.0, 0.0])
+
+    def stopping(*_: Any) -> float:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.train.SpartaTraining.validate", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train("third", steps=8, validate_every=2, **usual)
+    train("third", steps=8, validate_every=2, resume=True, **usual)
+    resumed = torch.load(tmp_path / "third" / "state.pt", weights_only=True)["model"]
+    assert torch.equal(resumed["term_embeddings"], state["term_embeddings"])
+
+
+def test_a_dead_term_begins_where_it_is_seen(training):
+    """With the same weight, half of the texts above it, half below."""
+    import torch
+
+    from sparta.train import BEGUN_ON, BEGUN_WITH
+
+    known = training("known").model.tokenizer.get_vocab()
+    ids = sorted((known["moon"], known["city"]))
+    made = training(only_terms=tuple(ids))
+    with torch.no_grad():
+        made.model.term_embeddings[ids] = 0.0
+    made.model.eval()
+    made._begin_terms()
+    texts = [text for step in range(BEGUN_ON) for text in made._whole(step)]
+    weights = dense(made.model, texts)[:, ids]
+    np.testing.assert_allclose(weights[:, 0], weights[:, 1], atol=1e-6)
+    middle = np.sort(weights[:, 0])[(len(texts) - 1) // 2]
+    assert middle == pytest.approx(BEGUN_WITH, abs=1e-5)
+    assert weights[:, 0].std() > 0
+
+
+def test_terms_that_cannot_be_trained_alone(train, tmp_path):
+    train("first")
+    for terms, change, words in (
+        (["nosuchword"], {}, "expected wordpieces of the model as terms to train, found 'nosuchword'"),
+        (["moon", "[CLS]"], {}, "found '\\[CLS\\]'"),
+        (["moon"], {"encoder": None}, "for only some terms, found an encoder"),
+    ):
+        encoder = {"encoder": str(tmp_path / "first")}
+        given = {k: v for k, v in {**encoder, **change}.items() if v}
+        with pytest.raises(InputError, match=words):
+            train("wrong", only_terms=terms, **given)
+    train("tied", tied=True)
+    with pytest.raises(InputError, match="found one that shares them with its encoder"):
+        train("wrong", encoder=str(tmp_path / "tied"), tied=True, only_terms=["moon"])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.4])
 def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     """Scores are those of an index, the gains learn, and a training adds them unless it is told not to."""

@@ -198,11 +198,13 @@ def test_as_deep_as_is_measured() -> None:
             depths.append(k)
             return super().batch_search(texts, k, threads)
 
+    asked, runs = made_up(4, 20, answers=True)
+    made = Measured(runs, names=("dense", "bm25"))
     for measure in ("answer_recall@200", "R@50", "RR"):
-        asked, runs = made_up(4, 20, answers=True)
-        made = Measured(runs, names=("dense", "bm25"))
         tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0), measure)
     assert depths == [200, 100, 100]
+    tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0), "RR", candidates=[300, 20])
+    assert depths[3:] == [300]
 
 
 def test_two_weights_each_with_each() -> None:
@@ -272,10 +274,29 @@ def test_weights_to_try_as_text() -> None:
         with pytest.raises(InputError, match="expected 1 to 1,000 weights"):
             parse_alphas(text)
     assert parse_candidates("20, 100") == (20, 100)
-    for text in ("", "0", "-1", "1.5", "10,", "ten", "²", str(2**31)):
+    for text in ("", "0", "-1", "1.5", "10,", "ten", "²", "9" * 10, "9" * 5000):
         with pytest.raises(InputError, match="expected whole numbers from 1 to"):
             parse_candidates(text)
-    assert str(tune_table(Tuned(["bm25"], "RR", ["x"], {Setting((0.25,), 100): [0.5]})).rows[0][0]) == "0.25"
+    assert parse_alphas("0:0.003:0.001") == (0.0, 0.001, 0.002, 0.003)
+    assert parse_alphas("1e-10:3e-10:1e-10") == (1e-10, 2e-10, 3e-10)
+    means = {Setting((weight,), 100): [0.5] for weight in (0.25, 1.0, 0.1234567, 1e300)}
+    rows = tune_table(Tuned(["bm25"], "RR", ["x"], means)).rows
+    assert [row[0] for row in rows] == ["0.25", "1.0", "0.1234567", "1e+300"]
+
+
+def test_of_equal_settings_the_smallest_is_best() -> None:
+    means = {Setting((w,), k): [0.5] for w in (1.0, 0.5) for k in (100, 20)}
+    assert Tuned(["bm25"], "RR", ["x"], means).best == ((0.5,), 20)
+
+
+def test_more_settings_than_can_be_measured() -> None:
+    asked, runs = made_up(1, 3)
+    made = Made(runs, names=("dense", "bm25", "sparta"))
+    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "sparta": 1.0})
+    alphas = parse_alphas("0:1:0.01")
+    with pytest.raises(InputError, match="expected at most 20,000 settings to measure, found 20,402"):
+        tune(made.channels(), [asked], fusion, "RR", ["bm25", "sparta"], alphas, candidates=[5, 10])
+    assert made.calls == 0
 
 
 def test_what_is_tuned_for() -> None:
