@@ -151,7 +151,7 @@ def train_model(
         context_share = CONTEXT_SHARE
     if context_share is not None:
         model.config = replace(model.config, context_share=context_share)
-    if lexical and model.config.lexical is None:
+    if lexical and model.config.lexical is None and not only:
         _add_lexical(model, sets)
     elif not lexical and model.config.lexical is not None:
         raise InputError(

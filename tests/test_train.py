@@ -886,6 +886,8 @@ def test_a_dead_term_begins_where_it_is_seen(training):
 
 
 def test_terms_that_cannot_be_trained_alone(train, tmp_path):
+    from sparta.model import SpartaModel
+
     train("first")
     for terms, change, words in (
         (["nosuchword"], {}, "expected wordpieces of the model as terms to train, found 'nosuchword'"),
@@ -896,6 +898,9 @@ def test_terms_that_cannot_be_trained_alone(train, tmp_path):
         given = {k: v for k, v in {**encoder, **change}.items() if v}
         with pytest.raises(InputError, match=words):
             train("wrong", only_terms=terms, **given)
+    train("plain", lexical=False)
+    plain = train("still plain", encoder=str(tmp_path / "plain"), only_terms=["moon"])
+    assert SpartaModel.load(plain.folder).config.lexical is None, "nothing is added to the others"
     train("tied", tied=True)
     with pytest.raises(InputError, match="found one that shares them with its encoder"):
         train("wrong", encoder=str(tmp_path / "tied"), tied=True, only_terms=["moon"])
