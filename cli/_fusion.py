@@ -208,7 +208,7 @@ def tune(**given: Any) -> None:
     index = folder_of(given)
     weights, tuned = _to_tune(given)
     alphas, candidates = parse_alphas(given["alphas"]), parse_candidates(given["candidates"])
-    fusion = fusion_of(weights, given, max(candidates))
+    fusion = fusion_of(weights, {**given, "candidates": max(candidates)})
     asked = asked_of(given, index)
     measure = _measure(given["measure"]) if given["measure"] else measure_for(asked)
     with Channels(index, list(weights)) as channels:

@@ -99,10 +99,8 @@ def weights_option(shown: str = _IN_PLACE) -> Decorator:
     return click.option("--weights", metavar="NAME=NUMBER,…", help=shown)
 
 
-def fusion_of(
-    weights: Mapping[str, float], given: Mapping[str, Any], candidates: int | None = None
-) -> Fusion:
-    """How to fuse these channels, as the options say; `candidates` in place of the option."""
+def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
+    """How to fuse these channels, as the options say."""
     from hybrid.fusion import Fusion
 
     if given["method"] == "rrf" and typed("normalization"):
@@ -114,7 +112,7 @@ def fusion_of(
         weights,
         method=given["method"],
         normalization=given["normalization"],
-        candidates=candidates or given["candidates"],
+        candidates=given["candidates"],
     )
 
 

@@ -37,9 +37,9 @@ GENTLER = 100
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
-PRUNED_SAMPLE = 4096
 BEGUN_WITH, BEGUN_ON = 0.4, 6
 """What a term that begins anew weighs in the middle one of the texts of so many batches."""
+PRUNED_SAMPLE = 4096
 EDGE = 0.1
 """Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
 
@@ -268,6 +268,12 @@ class Read(NamedTuple):
     any_at_all: torch.Tensor
 
 
+def _greatest_products(read: Read, vectors: torch.Tensor) -> torch.Tensor:
+    """`(n_vectors, width)` to `(n_inputs, n_vectors)`: eq. 4, before scale and bias, with gradients."""
+    products = read.hidden @ vectors.T.to(read.hidden.dtype)
+    return functional.embedding(read.positions, products).amax(dim=1).float()
+
+
 class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
@@ -339,11 +345,7 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         reads = [self._read(self._whole(step)) for step in range(BEGUN_ON)]
         states = torch.cat([read.hidden[read.positions.unique()].float() for read in reads])
         mean = states.mean(0)
-        products = [(read.hidden.float() @ mean)[:, None] for read in reads]
-        best = [
-            functional.embedding(read.positions, p).amax(1) for read, p in zip(reads, products, strict=True)
-        ]
-        middle = torch.cat(best).median()
+        middle = torch.cat([_greatest_products(read, mean[None]) for read in reads]).median()
         length = (math.expm1(BEGUN_WITH) - self.model.bias) / self.model.scale / middle
         self.model.term_matrix()[list(self.config.only_terms)] = length * mean
 
@@ -496,8 +498,7 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
     def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
         """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        products = read.hidden @ self.model.term_matrix()[columns].T.to(read.hidden.dtype)
-        pooled = functional.embedding(read.positions, products).amax(dim=1).float()
+        pooled = _greatest_products(read, self.model.term_matrix()[columns])
         weights = torch.log1p(torch.relu(pooled * self.model.scale + self.model.bias))
         return self._mixed(read, weights * read.any_at_all[:, None])
 
