@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
+from sparta.batches import Batch
 from sparta.config import Lexical, SpartaConfig
 from sparta.documents import fit_quantizer
 from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
@@ -39,6 +40,8 @@ LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
 BEGUN_WITH, BEGUN_ON = 0.4, 6
 """What a term that begins anew weighs in the middle one of the texts of so many batches."""
+MUTED, SHARPNESS = 0.3, 2.0
+"""Of terms trained alone: what the others count at first, and softplus(2x) / 2 for ReLU(x)."""
 PRUNED_SAMPLE = 4096
 EDGE = 0.1
 """Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
@@ -392,6 +395,9 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         ]
         columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
         read = self._read(batch.candidates)
+        if self.config.only_terms:
+            loss = self._loss_of_terms(asked, read, batch, step / max(1, self.config.trainer.batches))
+            return loss, {"ranking": float(loss.detach())}
         weights = self._weights(read, columns)
         known = weights[:, : len(asked.terms)] + self._lexical(read, asked.terms)
         taught = self.taught(batch)
@@ -413,6 +419,20 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         loss = ranking + ramp * self._pressure() * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
+
+    def _loss_of_terms(self, asked: AskedTerms, read: Read, batch: Batch, done: float) -> torch.Tensor:
+        """Eq. 7 for `only_terms`: at first with all others muted, so that these must tell by themselves.
+
+        `done` is the share of the training that is over, and of the loss in which all terms count as they do.
+        For them softplus stands in place of ReLU: it is never quite 0, and they can come back to a text.
+        """
+        columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
+        trained = torch.isin(columns, torch.tensor(self.config.only_terms, device=self.device))
+        weights = self._weights(read, columns, soft=trained) + self._lexical(read, asked.terms)
+        muted = weights * torch.where(trained, 1.0, MUTED)
+        taught = self.taught(batch)
+        whole, alone = (self.ranking(self._sums(asked, own), batch, taught) for own in (weights, muted))
+        return done * whole + (1 - done) * alone
 
     def ask(self, questions: Sequence[str]) -> AskedTerms:
         """Return the terms that the questions ask for, and how often."""
@@ -496,10 +516,14 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         n = read.n_candidates
         return mixed(values[:n], values[n:], read.context_of, self.model.config.context_share)
 
-    def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
-        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
+    def _weights(self, read: Read, columns: torch.Tensor, soft: torch.Tensor | None = None) -> torch.Tensor:
+        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients; softplus where `soft`."""
         pooled = _greatest_products(read, self.model.term_matrix()[columns])
-        weights = torch.log1p(torch.relu(pooled * self.model.scale + self.model.bias))
+        products = pooled * self.model.scale + self.model.bias
+        above = torch.relu(products)
+        if soft is not None:
+            above = torch.where(soft, functional.softplus(products, SHARPNESS), above)
+        weights = torch.log1p(above)
         return self._mixed(read, weights * read.any_at_all[:, None])
 
     def _lexical(self, read: Read, terms: Sequence[int]) -> torch.Tensor:

@@ -885,6 +885,49 @@ def test_a_dead_term_begins_where_it_is_seen(training):
     assert weights[:, 0].std() > 0
 
 
+def test_terms_trained_alone_must_tell_by_themselves(training):
+    """At first the others have 0.3 of their weights, less and less; their own are of softplus(2x) / 2."""
+    import torch
+
+    from sparta.train import _greatest_products
+
+    made = training(data=hand_made(), held_out=0, only_terms=(1,))
+    term = made.ask(made.batch(0).questions).terms[0]
+    made = training("asked", data=hand_made(), held_out=0, only_terms=(term,))
+    with torch.no_grad():
+        made.model.term_embeddings[term] *= 5
+    batch = made.batch(0)
+    asked, read = made.ask(batch.questions), made._read(batch.candidates)
+    columns = torch.tensor(asked.terms)
+    place = asked.terms.index(term)
+    weights = made._weights(read, columns).detach()
+    products = _greatest_products(read, made.model.term_matrix()[[term]])[:, 0].double().detach()
+    above = torch.log1p(torch.exp(2 * (products * made.model.scale + made.model.bias))) / 2
+    soft = torch.log1p(above)[: len(batch.candidates)].float()
+    assert (soft >= weights[:, place]).all()
+    assert (soft > weights[:, place] + 1e-3).any()
+    lexical = made._lexical(read, asked.terms).detach()
+    losses = []
+    for share in (1.0, 0.3):
+        own = share * (weights + lexical)
+        own[:, place] = soft + lexical[:, place]  # the one that is trained
+        losses.append(float(made.ranking(asked.counts @ own.T, batch, None)))
+    made.memory["begun"] = 1.0
+    loss, logs = made.loss(0)
+    assert logs["ranking"] == float(loss.detach()) == pytest.approx(losses[1], rel=1e-5)
+    third = made._loss_of_terms(asked, read, batch, 1 / 3)
+    assert float(third.detach()) == pytest.approx((losses[0] + 2 * losses[1]) / 3, rel=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3
+    with torch.no_grad():
+        made.model.term_embeddings[term] = 0
+        made.model.bias.fill_(-1.0)
+    assert not made._weights(made._read(batch.candidates), columns)[:, place].any(), "in no text"
+    made.loss(0)[0].backward()
+    gradient = made.model.term_embeddings.grad
+    assert gradient[term].abs().sum() > 0, "and it can come back"
+    assert gradient.abs().sum(dim=1).nonzero().squeeze(1).tolist() == [term]
+
+
 def test_terms_that_cannot_be_trained_alone(train, tmp_path):
     from sparta.model import SpartaModel
 
