@@ -60,18 +60,24 @@ def command(program: str, *arguments: object) -> None:
 class Rankings:
     """The best passages of one channel for each question, over the parts of the corpus that are done.
 
-    `facts` are what all parts must have in common; a file of other facts is refused.
+    `facts` are what all parts must have in common; a file of other facts is refused, but for one that is
+    complete and of another model, `former`: it is measured as it is, and the table says so.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path, self.facts = path, dict(facts)
         self.parts: dict[str, dict[str, Any]] = {}
         self.found: dict[str, Ranking] = {}
+        self.former = ""
         if path.exists():
             stored = json.loads(gzip.decompress(path.read_bytes()))
-            differing = [f"{k} {stored['facts'].get(k)}" for k in facts if stored["facts"].get(k) != facts[k]]
-            if differing:
-                raise SystemExit(f"{path}: expected {self.facts}, found {', '.join(differing)}: remove it")
+            known = {k: stored["facts"].get(k) for k in facts}
+            differing = {k: v for k, v in known.items() if v != facts[k]}
+            if list(differing) == ["model"] and len(stored["parts"]) == facts.get("parts"):
+                self.former = differing["model"]
+            elif differing:
+                found = ", ".join(f"{k} {v}" for k, v in differing.items())
+                raise SystemExit(f"{path}: expected {self.facts}, found {found}: remove it")
             self.parts = stored["parts"]
             self.found = {q: list(zip(*own, strict=True)) for q, own in stored["found"].items()}
 
@@ -108,6 +114,10 @@ class Ranked(Closing):
         for name, own in self.rankings.items():
             found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]
         return found
+
+    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """The most that a passage can score for each question by BM25."""
+        return [{"bm25": bound} for bound in self.bm25.bounds(queries) or ()]
 
     def _known(self, ranking: Ranking) -> Found:
         ids = [docid for docid, _ in ranking]
@@ -206,6 +216,11 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
         table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
         print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
+    for name, own in rankings.items():
+        if own.former:
+            print(
+                f"{name}: by another model than today's ({own.former}); without {own.path} it is encoded anew"
+            )
     print(f"\n{table.write('markdown')}\n\n{rates(rankings).write('markdown')}")
 
 

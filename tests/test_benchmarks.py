@@ -61,6 +61,21 @@ def test_rankings_of_parts_are_those_of_the_whole(open_domain, tmp_path: Path) -
         open_domain.Rankings(path, {"model": "other"})
 
 
+def test_complete_rankings_of_another_model_are_measured_as_they_are(open_domain, tmp_path: Path) -> None:
+    """They are hours of work; those that are not complete would be mixed with today's model's."""
+    path, facts = tmp_path / "sparta.json.gz", {"model": "m", "parts": 2}
+    for number in range(2):
+        assert open_domain.Rankings(path, facts).former == ""
+        if number:
+            with pytest.raises(SystemExit, match="found model m"):
+                open_domain.Rankings(path, {**facts, "model": "new"})
+        open_domain.Rankings(path, facts).add(number, finding({"q": {f"p{number}": 1.0}}), {"k": "q"}, 1.0)
+    known = open_domain.Rankings(path, {**facts, "model": "new"})
+    assert (known.former, known.found) == ("m", {"k": [("p0", 1.0), ("p1", 1.0)]})
+    with pytest.raises(SystemExit, match="found model m, parts 2"):
+        open_domain.Rankings(path, {"model": "new", "parts": 1})
+
+
 FACTS = {
     "Google": "Google was founded by Larry Page and Sergey Brin in 1998.",
     "Yellowstone": "Yellowstone National Park lies in Wyoming, Montana and Idaho.",
