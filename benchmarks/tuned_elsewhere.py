@@ -1,7 +1,7 @@
 """What a hybrid is worth on other sets than the one on which its α was chosen.
 
     python benchmarks/tuned_elsewhere.py [--base dense] [--alphas 0.1:2:0.1] [--candidates 10,20,50,100,200]
-                                         INDEX=SET [INDEX=SET …]
+                                         [--normalization minmax] INDEX=SET [INDEX=SET …]
 
 SET is what `hybrid eval --dataset` takes, INDEX what `sparta index` and `dense index` made of its corpus. On
 each set alone α, and how many candidates each channel gives, are chosen as `hybrid tune` chooses them; the
@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hybrid.channels import Channels
-from hybrid.fusion import Fusion
+from hybrid.fusion import NORMALIZATIONS, Fusion
 from hybrid.measures import against_best
 from hybrid.questions import QuestionSet, questions_of
 from hybrid.searched import depth_of, search_all
@@ -36,8 +36,7 @@ def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion], same: Co
         searched = search_all(opened, asked, max(depth_of(one, MEASURE) for one in fusions.values()))
     alone = [searched.measured(name, searched.runs[name], [MEASURE]) for name in channels]
     fused = {
-        name: searched.measured(name, fusion.fuse_runs(searched.runs), [MEASURE])
-        for name, fusion in fusions.items()
+        name: searched.measured(name, searched.fused(fusion), [MEASURE]) for name, fusion in fusions.items()
     }
     elsewhere = [one for name, one in fused.items() if name not in same]
     best = max(alone, key=lambda one: one.mean(MEASURE))
@@ -73,10 +72,11 @@ def main() -> None:
     parser.add_argument("--base", choices=["dense", "sparta"], default="dense")
     parser.add_argument("--alphas", default="0.1:2:0.1")
     parser.add_argument("--candidates", default="10,20,50,100,200")
+    parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax")
     given = parser.parse_args()
     alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
     sets = sets_of(given.pairs)
-    start = Fusion.with_alpha(given.base, 1.0)
+    start = Fusion.with_alpha(given.base, 1.0, normalization=given.normalization)
     fusions: dict[str, Fusion] = {}
     validated: dict[str, float] = {}
     for name, (index, asked) in sets.items():

@@ -29,10 +29,11 @@ _adding_options = options(
     ),
     click.option(
         "--normalization",
-        type=click.Choice(["minmax", "zscore", "none"]),
+        type=click.Choice(["minmax", "zscore", "none", "coverage"]),
         default="minmax",
         show_default=True,
-        help="Of scores, for each question and channel.",
+        help="Of scores, for each question and channel; coverage is minmax, bm25's times the share of the"
+        " question's words, by idf, that its best passage has.",
     ),
 )
 method_options = options(

@@ -28,6 +28,10 @@ class Searchable(Protocol):
         """The k best passages of each channel for each question."""
         ...
 
+    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """The most that a passage can score for each question in each channel that knows it."""
+        ...
+
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:
     """Open one of `CHANNELS`; torch is imported for `dense` only.
@@ -125,6 +129,11 @@ class Channels(Closing):
 
         self._side_by_side(chosen, ask_dense, ask_lucene)
         return {name: found[name] for name in chosen}
+
+    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """The most that a passage can score for each question in each channel that knows it."""
+        known = {name: searcher.bounds(queries) for name, searcher in self.searchers.items()}
+        return [{name: own[i] for name, own in known.items() if own} for i in range(len(queries))]
 
     def _side_by_side(
         self, names: Sequence[str], dense: Callable[[], None], lucene: Callable[[Sequence[str]], None]

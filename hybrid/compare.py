@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from hybrid.channels import Channels, Searchable
 from hybrid.evaluate import chance, read_judged_run
-from hybrid.fusion import Fusion
+from hybrid.fusion import NO_BOUNDS, Fusion
 from hybrid.measures import Evaluation, against_best, evaluate
 from hybrid.questions import QuestionSet
 from hybrid.search import fused_hits
@@ -62,7 +62,7 @@ def compare(
     searched = search_all(channels, asked, depth, threads)
     warn_of_strangers(searched)
     fused = {
-        fusion.label: fusion.fuse_runs(searched.runs, depth)
+        fusion.label: searched.fused(fusion, depth)
         for fusion in fusions
         if fusion.label not in searched.runs  # one channel as it is
     }
@@ -119,7 +119,8 @@ def waits(
 
 def _ask(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, channels.searchers, k)
+    bounds = channels.bounds([question])[0] if fusion.covering else NO_BOUNDS
+    return fused_hits(fusion, found, channels.searchers, k, bounds)
 
 
 def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:
@@ -159,7 +160,15 @@ def _word(name: str) -> str:
 
 
 def compare_runs(paths: Mapping[str, Path], qrels: Path, fusion: Fusion) -> tuple[Compared, Run]:
-    """Fuse TREC runs that are there, by name, and measure all of them; the fused run comes with it."""
+    """Fuse TREC runs that are there, by name, and measure all of them; the fused run comes with it.
+
+    :raises InputError: among others, coverage is wanted: a run does not tell how high its scores can be.
+    """
+    if fusion.covering:
+        raise InputError(
+            "expected a normalization that needs the scores alone, found coverage, which needs the index",
+            remedy="give --normalization minmax, or search an index in place of --runs",
+        )
     judged = read_qrels(qrels)
     runs: dict[str, Run] = {name: read_judged_run(path, judged, qrels) for name, path in paths.items()}
     depth = max(len(found) for run in runs.values() for found in run.values())

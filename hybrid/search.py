@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.channels import Channels
-from hybrid.fusion import Fusion
+from hybrid.fusion import NO_BOUNDS, Bounds, Fusion
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.layout import default_index
@@ -61,7 +61,8 @@ class HybridSearcher(Closing):
 
     def search(self, q: str, k: int = 10) -> list[HybridHit]:
         """The k best passages for a question."""
-        return self._fused(self.channels.search(q, self.fusion.candidates), k)
+        found = self.channels.search(q, self.fusion.candidates)
+        return self._fused(found, self._bounds([q])[0], k)
 
     def batch_search(
         self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
@@ -72,8 +73,8 @@ class HybridSearcher(Closing):
         found = self.channels.batch_search(queries, self.fusion.candidates, threads)
         each = zip(*found.values(), strict=True)
         return {
-            qid: self._fused(dict(zip(found, own, strict=True)), k)
-            for qid, own in zip(qids, each, strict=True)
+            qid: self._fused(dict(zip(found, own, strict=True)), bounds, k)
+            for qid, own, bounds in zip(qids, each, self._bounds(queries), strict=True)
         }
 
     def doc(self, lucene_docid: int) -> dict[str, Any]:
@@ -92,20 +93,30 @@ class HybridSearcher(Closing):
         """Let go of the index."""
         self.channels.close()
 
-    def _fused(self, found: Mapping[str, Found], k: int) -> list[HybridHit]:
-        return fused_hits(self.fusion, found, self.channels.searchers, k)
+    def _bounds(self, queries: Sequence[str]) -> Sequence[Bounds]:
+        return self.channels.bounds(queries) if self.fusion.covering else [NO_BOUNDS] * len(queries)
+
+    def _fused(self, found: Mapping[str, Found], bounds: Bounds, k: int) -> list[HybridHit]:
+        return fused_hits(self.fusion, found, self.channels.searchers, k, bounds)
 
 
 def fused_hits(
-    fusion: Fusion, found: Mapping[str, Found], searchers: Mapping[str, Records], k: int
+    fusion: Fusion,
+    found: Mapping[str, Found],
+    searchers: Mapping[str, Records],
+    k: int,
+    bounds: Bounds = NO_BOUNDS,
 ) -> list[HybridHit]:
-    """Fuse what the channels found for one question; a hit leads to the first channel that found it."""
+    """Fuse what the channels found for one question; a hit leads to the first channel that found it.
+
+    :param bounds: for the normalization `coverage`, the most that a passage can score, by channel
+    """
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
     columns = {name: (found[name].passage_ids, found[name].scores) for name in fusion.weights}
     places = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
     hits = []
-    for docid, score in fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k):
+    for docid, score in fusion.gather_columns(columns, bounds).ranked(list(fusion.weights.values()), k):
         ranks = {name: own[docid] for name, own in places.items() if docid in own}
         first = next(iter(ranks))
         number = found[first].lucene_docids[ranks[first] - 1]

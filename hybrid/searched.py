@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hybrid.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.channels import Searchable
-from hybrid.fusion import Fusion
+from hybrid.fusion import Fusion, RunBounds
 from hybrid.measures import Evaluation, evaluate
 from hybrid.questions import QuestionSet
 from sparta.base.records import Run, ScoredPassage
@@ -24,11 +24,19 @@ _CUTOFF = re.compile(r"@(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What each channel found for each question, and which of it holds an answer."""
+    """What each channel found for each question, and which of it holds an answer.
+
+    `bounds` is the most that a passage can score for a question, by query id and channel.
+    """
 
     asked: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
+    bounds: RunBounds
+
+    def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
+        """Fuse what was found, to this depth."""
+        return fusion.fuse_runs(self.runs, depth, self.bounds)
 
     def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
         """Measure one run by answers (`answer_recall@K`) and by judged passages (the other measures)."""
@@ -67,9 +75,12 @@ def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: in
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
+    bounds: dict[str, Mapping[str, float]] = {}
     for start in range(0, len(asked.queries), _AT_ONCE):
         some = asked.queries[start : start + _AT_ONCE]
-        for name, rankings in channels.batch_search([q.text for q in some], depth, threads).items():
+        texts = [q.text for q in some]
+        bounds.update(zip([q.query_id for q in some], channels.bounds(texts), strict=True))
+        for name, rankings in channels.batch_search(texts, depth, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 known = [
                     shown.setdefault(docid, Shown(docid, name, number))
@@ -84,7 +95,7 @@ def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: in
         one = shown[passage_id]
         return text_of(channels.searchers[one.channel].doc(one.lucene_docid))
 
-    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
+    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match), bounds)
 
 
 def warn_of_strangers(searched: Searched) -> None:

@@ -151,7 +151,7 @@ def _values(
     searched: Searched, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
 ) -> dict[Setting, Mapping[str, float]]:
     """Return the measure of each question with each weights of the grid, by setting."""
-    candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion, measure)
+    candidates, depth = fusion.gather_runs(searched.runs, searched.bounds), depth_of(fusion, measure)
     found: dict[Setting, Mapping[str, float]] = {}
     for given in grid:
         weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())

@@ -80,6 +80,10 @@ class ChannelSearcher(Closing):
         """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
         raise NotImplementedError
 
+    def bounds(self, queries: Sequence[str]) -> list[float] | None:
+        """The most that a passage can score for each question; None where the channel knows no such bound."""
+        return None
+
     def search(self, q: str, k: int = 10) -> list[Hit]:
         """The k best passages for a question; by words or terms, none for one whose words are unknown."""
         return hits_of(next(self.found([q], k)), self)
@@ -190,6 +194,13 @@ class Searcher(ChannelSearcher):
     def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
         """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
         return self._columns(self.score_batch(queries, k, threads))
+
+    def bounds(self, queries: Sequence[str]) -> list[float] | None:
+        """The most that a passage can score for each question: for bm25, the sum of its words' idf."""
+        if self.channel != "bm25":
+            return None
+        bounds: list[float] = self.lucene.text_bounds(queries).tolist()
+        return bounds
 
     def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
         """What the channels sparta and bm25 find for each question, searched side by side in Java."""

@@ -17,6 +17,7 @@ from hybrid.channels import open_channel
 from hybrid.fusion import Fusion, formula
 from sparta.base.records import ScoredPassage
 from sparta.base.trec import read_run, write_run
+from sparta.search import Searcher
 
 pytestmark = pytest.mark.jvm
 
@@ -80,6 +81,11 @@ def rankings(folder: Path, question: str, names: Sequence[str] = ("sparta", "bm2
         found[channel] = [ScoredPassage(h.docid, h.score) for h in searcher.search(question, 100)]
         searcher.close()
     return found
+
+
+def bounds(folder: Path, question: str) -> dict[str, float]:
+    with Searcher(folder / "index", channel="bm25") as searcher:
+        return {"bm25": searcher.bounds([question])[0]}  # type: ignore[index]
 
 
 RIGHT = {"1": "google", "2": "moon", "3": "house"}
@@ -313,6 +319,7 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--no-dense"],
         ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
         ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--normalization", "coverage"],
     ):
         result = run("eval", *wrong)
         assert (result.exit_code, "→" in result.stderr) == (2, True)
@@ -326,11 +333,15 @@ def test_search(with_dense: Path) -> None:
         (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
         (["--weights", "dense=1,sparta=2,bm25=0.3"], Fusion({"dense": 1, "sparta": 2, "bm25": 0.3})),
         (["--weights", "dense=1"], Fusion({"dense": 1.0})),
+        (
+            ["--base", "dense", "--normalization", "coverage"],
+            Fusion.with_alpha("dense", 1.0, normalization="coverage"),
+        ),
     ):
         result = run(*given, *options, "--json")
         assert result.exit_code == 0, result.output
         rows = [json.loads(line) for line in result.stdout.splitlines()]
-        fused = fusion.fuse(found, 2)
+        fused = fusion.fuse(found, 2, bounds(with_dense, "who founded google"))
         assert [(r["id"], r["score"]) for r in rows] == [
             (p.passage_id, pytest.approx(p.score)) for p in fused
         ]

@@ -58,6 +58,32 @@ def test_the_only_hit_of_a_channel_counts() -> None:
         assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0)], "the upper end here, the lower there"
 
 
+def test_coverage_by_hand() -> None:
+    """bm25 has 9 of the 12 that a passage could score: its 0.5 to -0.5 become 0.375 to -0.375, times 2."""
+    found = {"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)}
+    fusion = Fusion.with_alpha("sparta", 2.0, normalization="coverage")
+    assert pairs(fusion.fuse(found, bounds={"bm25": 12.0})) == [
+        ("b", 0.75),
+        ("a", -0.25),
+        ("c", -1.25),
+        ("d", -1.25),
+    ]
+    whole = Fusion.with_alpha("sparta", 2.0).fuse(found)
+    assert fusion.fuse(found) == whole, "no bound: all is covered"
+    assert fusion.fuse(found, bounds={"bm25": 9.0}) == whole
+    assert fusion.fuse(found, bounds={"bm25": 8.999}) == whole, "rounded above its bound"
+    runs = {name: {"1": own, "2": own} for name, own in found.items()}
+    fused = fusion.fuse_runs(runs, None, {"1": {"bm25": 12.0}})
+    assert fused["1"] == fusion.fuse(found, bounds={"bm25": 12.0})
+    assert fused["2"] == whole
+    assert formula(fusion) == (
+        "score = sparta + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        " bm25's times its best score / the idf of all words of the question,"
+        " a passage that a channel lacks counts as its least"
+    )
+    assert "idf" not in Fusion({"sparta": 1.0, "dense": 1.0}, normalization="coverage").rule
+
+
 def test_rrf_by_hand() -> None:
     fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
     found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})
@@ -84,14 +110,17 @@ def test_any_rankings(method: str, normalization: str) -> None:
         found = random_rankings(rng)
         weights = {name: rng.choice([0.0, 0.5, 1.0, -1.0]) for name in found}
         fusion = Fusion(weights, method, normalization, candidates=rng.choice([1, 5, 100]))
-        fused = fusion.fuse(found)
+        bounds = {n: r[0].score * rng.uniform(1, 9) for n, r in found.items() if r and rng.random() < 0.5}
+        fused = fusion.fuse(found, bounds=bounds)
         cut = {n: r[: fusion.candidates] for n, r in found.items()}
         assert sorted(p.passage_id for p in fused) == sorted({p.passage_id for r in cut.values() for p in r})
         assert all(math.isfinite(p.score) for p in fused)
         scores = [p.score for p in fused]
         assert scores == sorted(scores, reverse=True)
-        assert fusion.fuse(found) == fused
-        assert fusion.fuse(found, k=3) == fused[:3]
+        assert fusion.fuse(found, bounds=bounds) == fused
+        assert fusion.fuse(found, 3, bounds) == fused[:3]
+        if normalization != "coverage" or method == "rrf":
+            assert fusion.fuse(found) == fused, "bounds matter to coverage only"
         own, least = {}, {}
         for name, r in cut.items():
             values = np.array([p.score for p in r])
@@ -100,9 +129,11 @@ def test_any_rankings(method: str, normalization: str) -> None:
                 least[name] = 0.0
             elif r:
                 span = values.max() - values.min()
+                minmax = (values - values.min()) / span - 0.5 if span else values * 0 + 0.5
                 normal = {
                     "none": values,
-                    "minmax": (values - values.min()) / span - 0.5 if span else values * 0 + 0.5,
+                    "minmax": minmax,
+                    "coverage": minmax * (values[0] / bounds[name] if name in bounds else 1),
                     "zscore": (values - values.mean()) / values.std() if span else values * 0 + 1,
                 }[normalization]
                 own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}
@@ -157,7 +188,7 @@ def test_three_channels_of_which_some_say_little(method: str, normalization: str
     assert fusion.fuse({}) == []
     assert fusion.fuse({"x": [], "y": [], "z": []}) == []
     one = fusion.fuse({"x": [], "y": ranking(a=7), "z": []})
-    least = {"minmax": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
+    least = {"minmax": 0.5, "coverage": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
     assert one == [ScoredPassage("a", 1 / 61 if method == "rrf" else least)], "an empty channel adds nothing"
     equal = {"x": ranking(b=1, a=1), "y": ranking(c=1, a=1), "z": ranking(a=1, d=1)}
     order = [p.passage_id for p in fusion.fuse({n: sorted(r) for n, r in equal.items()})]

@@ -247,6 +247,11 @@ def test_weighted_questions(index_of, tiny_tokenizer):
 PLAIN = ["moon", "earth", "sun", "river", "road", "town", "queen", "brain", "park"]  # their own stems
 
 
+def idf(texts: list[str], word: str) -> float:
+    df = sum(word in text.split() for text in texts)
+    return math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+
+
 def bm25(texts: list[str], question: list[str]) -> np.ndarray:
     """Robertson's formula as Lucene has it, k1 0.9, b 0.4."""
     bags = [Counter(text.split()) for text in texts]
@@ -254,9 +259,7 @@ def bm25(texts: list[str], question: list[str]) -> np.ndarray:
     scores = np.zeros(len(texts))
     for word in question:
         tf = np.array([bag[word] for bag in bags])
-        df = (tf > 0).sum()
-        idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-        scores += idf * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * lengths / lengths.mean()))
+        scores += idf(texts, word) * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * lengths / lengths.mean()))
     return scores
 
 
@@ -289,6 +292,11 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
             )
             order = [(-h.score, int(h.docid[1:])) for h in hits]
             assert order == sorted(order)
+            asked = [" ".join([*distinct, distinct[0]]), "zzz", ""]
+            idfs = [idf(texts, word) for word in [*distinct, distinct[0], "zzz"]]
+            assert searcher.bounds(asked) == pytest.approx([sum(idfs[:-1]), idfs[-1], 0.0], rel=1e-6)
+            assert all(h.score < searcher.bounds([" ".join(distinct)])[0] for h in hits[:1])
+        assert searcher.beside("sparta").bounds(["moon"]) is None
 
 
 @pytest.mark.slow

@@ -122,6 +122,25 @@ public final class ImpactSearcher implements Closeable {
   }
 
   /**
+   * The most that BM25 can give a passage for each text: the sum of its words' inverse document frequencies, each as
+   * often as the text has the word.
+   *
+   * @param queries a string table of n texts
+   * @return float32[n]; 0 for a text without words
+   */
+  public byte[] textBounds(byte[] queries) throws IOException {
+    StringTable texts = StringTable.unpack(queries, "queries");
+    return open(
+        () -> {
+          float[] bounds = new float[texts.size()];
+          for (int i = 0; i < bounds.length; i++) {
+            bounds[i] = ImpactSimilarity.bound(Queries.words(texts.string(i), analyzer), reader);
+          }
+          return Packed.bytes(bounds);
+        });
+  }
+
+  /**
    * Searches impacts and texts side by side: of one query each, the wait is that for the slower.
    *
    * @param queries packed as for {@link #searchImpacts}

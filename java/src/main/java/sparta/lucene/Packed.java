@@ -68,6 +68,13 @@ final class Packed {
     return out.array();
   }
 
+  /** {@code values} as packed float32. */
+  static byte[] bytes(float[] values) {
+    ByteBuffer out = writer((long) values.length * Float.BYTES);
+    out.asFloatBuffer().put(values);
+    return out.array();
+  }
+
   /** Checks that {@code offsets} starts at 0, never falls and ends at {@code end}. */
   static void checkOffsets(int[] offsets, long end, String name) {
     if (offsets.length == 0 || offsets[0] != 0) {

@@ -46,8 +46,19 @@ final class Queries {
     return queries;
   }
 
-  /** The words of a text, each weighted by how often it occurs. */
+  /** A search for the words of a text, each weighted by how often it occurs. */
   static Query text(String text, Analyzer analyzer) throws IOException {
+    BooleanQuery.Builder query = new BooleanQuery.Builder();
+    words(text, analyzer)
+        .forEach(
+            (word, count) ->
+                query.add(
+                    new BoostQuery(new TermQuery(new Term(Fields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
+    return query.build();
+  }
+
+  /** The words of a text with how often each occurs, in the order of their first places. */
+  static Map<BytesRef, Float> words(String text, Analyzer analyzer) throws IOException {
     Map<BytesRef, Float> bag = new LinkedHashMap<>();
     try (TokenStream tokens = analyzer.tokenStream(Fields.TEXT, text)) {
       TermToBytesRefAttribute word = tokens.getAttribute(TermToBytesRefAttribute.class);
@@ -57,7 +68,7 @@ final class Queries {
       }
       tokens.end();
     }
-    return words(bag);
+    return bag;
   }
 
   private static void addWeight(Map<BytesRef, Float> bag, BytesRef term, float weight) {
@@ -68,13 +79,5 @@ final class Queries {
     if (weight > 0) {
       bag.merge(term, weight, Float::sum);
     }
-  }
-
-  private static Query words(Map<BytesRef, Float> bag) {
-    BooleanQuery.Builder query = new BooleanQuery.Builder();
-    bag.forEach(
-        (word, count) ->
-            query.add(new BoostQuery(new TermQuery(new Term(Fields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
-    return query.build();
   }
 }

@@ -271,6 +271,26 @@ class ImpactSearcherTest {
   }
 
   @Test
+  void noPassageScoresMoreThanTheBoundOfItsText() throws IOException {
+    Corpus corpus = Corpus.random(new Random(5), 300, 5, 9);
+    write(corpus);
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+      byte[] queries = StringTable.of("P17, passages and passages", "the of", "", "unheard", "words");
+      ByteBuffer packed = Packed.reader(searcher.textBounds(queries));
+      float[] bounds = Packed.floats(packed, 5, "bounds");
+      double one = Math.log(1 + 299.5 / 1.5);
+      double all = Math.log(1 + 0.5 / 300.5);
+      assertEquals((float) (one + 2 * all), bounds[0]);
+      assertEquals(0, bounds[1]);
+      assertEquals(0, bounds[2]);
+      assertEquals((float) Math.log(1 + 300.5 / 0.5), bounds[3]);
+      List<List<Corpus.Hit>> found = Corpus.unpack(searcher, searcher.searchText(queries, 1, 1));
+      assertTrue(found.get(0).get(0).score() < bounds[0]);
+      assertTrue(found.get(4).get(0).score() < bounds[4]);
+    }
+  }
+
+  @Test
   void bothAtOnceFindWhatEachFinds() throws IOException {
     Corpus corpus = Corpus.random(new Random(6), 300, 5, 9);
     write(corpus);
