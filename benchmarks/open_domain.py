@@ -2,6 +2,7 @@
 
     python benchmarks/open_domain.py --corpus passages.jsonl.gz --tune nq.dev.tsv \
         --test trivia.dev.tsv wq.test.tsv --regex curated.test.tsv --work DIR [--rankings DIR2] [--minutes M]
+        [--normalization minmax]
 
 The corpus is taken in parts. The commands that a user would type encode and index each (`sparta encode`,
 `sparta index --vectors`; `dense index --kind flat`), and the 100 best passages for each question are merged
@@ -34,7 +35,7 @@ from typing import Any
 from dense.locate import identify
 from dense.search import DenseSearcher
 from hybrid.compare import compare, compare_table
-from hybrid.fusion import Fusion
+from hybrid.fusion import NORMALIZATIONS, Fusion
 from hybrid.questions import QuestionSet, questions_of
 from hybrid.tables import Table
 from hybrid.tune import chosen, tune
@@ -207,11 +208,11 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
     with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
         fusions = []
         for name in [name for name in ("dense", "sparta") if name in rankings]:
-            fusion = Fusion.with_alpha(name, 1.0)
+            fusion = Fusion.with_alpha(name, 1.0, normalization=given.normalization)
             fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE)))
         if len(rankings) == 2:
             fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}))
-            three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0})
+            three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0}, normalization=given.normalization)
             fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE)))
         table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
@@ -251,6 +252,7 @@ def main() -> None:
     parser.add_argument("--channels", nargs="+", choices=NEURAL, default=NEURAL, help="what to encode")
     parser.add_argument("--sample", type=int, default=1000, help="questions of each set")
     parser.add_argument("--parts", type=int, default=12, help="parts of the corpus")
+    parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax", help="with BM25")
     parser.add_argument("--minutes", type=float, help="begin no part after so many")
     given = parser.parse_args()
 

@@ -78,11 +78,12 @@ def main() -> None:
     sets = sets_of(given.pairs)
     start = Fusion.with_alpha(given.base, 1.0, normalization=given.normalization)
     fusions: dict[str, Fusion] = {}
-    validated: dict[str, float] = {}
+    validated: dict[str, str] = {}
     for name, (index, asked) in sets.items():
         with Channels(index, list(start.weights)) as channels:
             tuned = tune(channels, [asked], start, MEASURE, alphas=alphas, candidates=candidates)
-        fusions[name], validated[name] = chosen(start, tuned), tuned.cross_validated
+        fusions[name] = chosen(start, tuned)
+        validated[name] = f"{100 * tuned.cross_validated:.2f}" if tuned.folds else ""
     questions = {name: {q.text for q in asked.queries} for name, (_, asked) in sets.items()}
     columns = [
         column(index, asked, fusions, [other for other in sets if questions[name] & questions[other]])
@@ -92,7 +93,7 @@ def main() -> None:
     settings += [
         [f"tuned on {name}", f"{own.weights['bm25']:g}", own.candidates] for name, own in fusions.items()
     ]
-    last: list[Cell] = [*[None] * len(start.weights), *(f"{100 * mean:.2f}" for mean in validated.values())]
+    last: list[Cell] = [*[None] * len(start.weights), *validated.values()]
     rows = [
         [*setting, *cells, own]
         for setting, cells, own in zip(settings, zip(*columns, strict=True), last, strict=True)

@@ -16,14 +16,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def open_domain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("open_domain", ROOT / "benchmarks" / "open_domain.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def open_domain() -> ModuleType:
+    return script("open_domain")
 
 
 def finding(scores: dict[str, dict[str, float]]) -> Any:
@@ -136,3 +140,83 @@ def test_open_domain_questions_in_parts(tmp_path: Path) -> None:
     for channel in ("bm25", "sparta", "dense", "sparta + "):
         assert any(channel in " ".join(row) for row in rows), (channel, both.stdout)
     assert "tune: 3 questions" in both.stdout
+
+
+class Ranked:
+    """Channels of an index whose rankings are known, in place of those that are opened."""
+
+    def __init__(self, index: Path, names: list[str]) -> None:
+        self.found = {name: RANKED[index.name][name] for name in names}
+        self.searchers = dict.fromkeys(names)
+
+    def batch_search(self, queries: list[str], k: int, threads: int = 1) -> Any:
+        from sparta.search import Found
+
+        best = {name: [list(own[q].items())[:k] for q in queries] for name, own in self.found.items()}
+        return {
+            name: [Found([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in found]
+            for name, found in best.items()
+        }
+
+    def bounds(self, queries: list[str]) -> list[dict[str, float]]:
+        return [{"bm25": 20.0}] * len(queries)
+
+    def __enter__(self) -> Ranked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+RANKED = {
+    "i1": {
+        "bm25": {"one": {"a": 10.0, "b": 9.0, "c": 1.0}, "two": {"d": 5.0, "e": 1.0}},
+        "dense": {"one": {"b": 1.0, "a": 0.5, "c": 0.0}, "two": {"e": 1.0, "d": 0.1}},
+    },
+    "i2": {
+        "bm25": {"three": {"a": 10.0, "b": 1.0}, "one": {"a": 10.0, "b": 9.0}},
+        "dense": {"three": {"b": 1.0, "a": 0.9}, "one": {"b": 1.0, "a": 0.0}},
+    },
+    "i3": {"bm25": {"four": {"x": 10.0, "y": 1.0}}, "dense": {"four": {"y": 1.0, "x": 0.9, "z": 0.0}}},
+}
+
+
+def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatch, capsys) -> None:
+    """Where questions are shared no p is told. bm25 is right on s1, dense on s2, and bm25 on s3."""
+    module = script("tuned_elsewhere")
+    monkeypatch.setattr(module, "Channels", Ranked)
+    right = {"s1": {"one": "a", "two": "d"}, "s2": {"three": "b", "one": "b"}, "s3": {"four": "x"}}
+    pairs = []
+    for number, (name, judged) in enumerate(right.items(), 1):
+        (tmp_path / name / "qrels").mkdir(parents=True)
+        questions = [json.dumps({"_id": q, "text": q}) for q in judged]
+        (tmp_path / name / "queries.jsonl").write_text("\n".join(questions))
+        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{p}\t1" for q, p in judged.items())]
+        (tmp_path / name / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+        pairs.append(f"i{number}={tmp_path / name}")
+
+    def table(*options: str) -> list[list[str]]:
+        monkeypatch.setattr(sys, "argv", ["tuned_elsewhere.py", *pairs, *options])
+        module.main()
+        rows = capsys.readouterr().out.splitlines()
+        return [[cell.strip() for cell in row.split("|")[1:-1]] for row in (rows[0], *rows[2:])]
+
+    header, *rows = table("--alphas", "0.05,2", "--candidates", "2,100")
+    assert header == ["", "α", "candidates", "s1", "s2", "s3", "cross-validated"]
+    assert rows[:2] == [
+        ["dense alone", "", "", "50.00", "100.00", "50.00", ""],
+        ["bm25 alone", "", "", "100.00", "50.00", "100.00", ""],
+    ]
+    by_set = {row[0].removeprefix("tuned on "): row[1:] for row in rows[2:]}
+    assert by_set["s1"][:4] == ["2", "2", "[100.00]", "[50.00]"], "they share a question"
+    assert by_set["s2"][:4] == ["0.05", "2", "[50.00]", "[100.00]"]
+    assert by_set["s3"][0] == "2"
+    assert by_set["s3"][2].startswith("100.00 (")
+    assert by_set["s3"][3].startswith("50.00 (")
+    assert by_set["s3"][4] == "[100.00]"
+    for normalization, wanted in (("minmax", "100.00 ("), ("coverage", "50.00 (")):
+        own = table("--alphas", "0.19,2", "--candidates", "100", "--normalization", normalization)
+        assert own[4][:2] == ["tuned on s2", "0.19"]
+        assert own[4][5].startswith(wanted), "bm25's best has half of the question: 0.19 counts as 0.095"
+    with pytest.raises(Exception, match="expected INDEX=SET, each set once"):
+        module.sets_of([pairs[0], pairs[0]])
