@@ -2,7 +2,7 @@
 
     python benchmarks/open_domain.py --corpus passages.jsonl.gz --tune nq.dev.tsv \
         --test trivia.dev.tsv wq.test.tsv --regex curated.test.tsv --work DIR [--rankings DIR2] [--minutes M]
-        [--normalization minmax]
+        [--alphas 0.5:2:0.1] [--normalization minmax]
 
 The corpus is taken in parts. The commands that a user would type encode and index each (`sparta encode`,
 `sparta index --vectors`; `dense index --kind flat`), and the 100 best passages for each question are merged
@@ -11,9 +11,9 @@ result is that of one index. BM25, whose do, searches the whole.
 
 The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 to 4 MB) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
-many. When all is there, α is tuned on the first set only (0.5 to 2.0, step 0.1, answer_recall@20; TASER,
-§4.3), for the dense base, the sparta base and both, and all channels and hybrids are measured on all sets.
-With the rankings of another machine, the table takes minutes and no encoding.
+many. When all is there, α is tuned on the first set only (--alphas, answer_recall@20; TASER, §4.3), for the
+dense base, the sparta base and both, and all channels and hybrids are measured on all sets. With the rankings
+of another machine, the table takes minutes and no encoding.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from typing import Any
 from dense.locate import identify
 from dense.search import DenseSearcher
 from hybrid.compare import compare, compare_table
-from hybrid.fusion import NORMALIZATIONS, Fusion
+from hybrid.fusion import NORMALIZATIONS, Fusion, formula
 from hybrid.questions import QuestionSet, questions_of
 from hybrid.tables import Table
-from hybrid.tune import chosen, tune
+from hybrid.tune import chosen, parse_alphas, tune
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_maybe_gzip, sha256_file
 from sparta.locate import default_model_folder, hash_folder
@@ -62,7 +62,7 @@ class Rankings:
     """The best passages of one channel for each question, over the parts of the corpus that are done.
 
     `facts` are what all parts must have in common; a file of other facts is refused, but for one that is
-    complete and of another model, `former`: it is measured as it is, and the table says so.
+    complete and of another model, `former`: it is measured as it is, which is said above the table.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Rankings:
             known = {k: stored["facts"].get(k) for k in facts}
             differing = {k: v for k, v in known.items() if v != facts[k]}
             if list(differing) == ["model"] and len(stored["parts"]) == facts.get("parts"):
-                self.former = differing["model"]
+                self.former, self.facts = str(differing["model"]), stored["facts"]
             elif differing:
                 found = ", ".join(f"{k} {v}" for k, v in differing.items())
                 raise SystemExit(f"{path}: expected {self.facts}, found {found}: remove it")
@@ -116,9 +116,9 @@ class Ranked(Closing):
             found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]
         return found
 
-    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
         """The most that a passage can score for each question by BM25."""
-        return [{"bm25": bound} for bound in self.bm25.bounds(queries) or ()]
+        return [{"bm25": bound} for bound in self.bm25.upper_bounds(queries) or ()]
 
     def _known(self, ranking: Ranking) -> Found:
         ids = [docid for docid, _ in ranking]
@@ -205,15 +205,16 @@ def search_parts(
 def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: Sequence[QuestionSet]) -> None:
     """Tune on the first set, measure on all, print the tables."""
     records = [record for part in parts_of(given.corpus, 1) for record in part]
+    alphas = parse_alphas(given.alphas)
     with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
         fusions = []
         for name in [name for name in ("dense", "sparta") if name in rankings]:
             fusion = Fusion.with_alpha(name, 1.0, normalization=given.normalization)
-            fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE)))
+            fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
         if len(rankings) == 2:
-            fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}))
+            fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}, normalization=given.normalization))
             three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0}, normalization=given.normalization)
-            fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE)))
+            fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
         table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
         print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
@@ -222,7 +223,7 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
             print(
                 f"{name}: by another model than today's ({own.former}); without {own.path} it is encoded anew"
             )
-    print(f"\n{table.write('markdown')}\n\n{rates(rankings).write('markdown')}")
+    print(f"\n{table.write('markdown')}\n\n{formula(*fusions)}\n\n{rates(rankings).write('markdown')}")
 
 
 def rates(rankings: Mapping[str, Rankings]) -> Table:
@@ -231,7 +232,8 @@ def rates(rankings: Mapping[str, Rankings]) -> Table:
     for name, own in rankings.items():
         passages = sum(part["passages"] for part in own.parts.values())
         seconds = sum(part["seconds"] for part in own.parts.values())
-        rows.append([name, passages, seconds / 3600, passages / seconds])
+        label = f"{name}, another model" if own.former else name
+        rows.append([label, passages, seconds / 3600, passages / seconds])
     return Table(["encoded", "passages", "hours", "passages a second"], rows, digits=2)
 
 
@@ -252,7 +254,8 @@ def main() -> None:
     parser.add_argument("--channels", nargs="+", choices=NEURAL, default=NEURAL, help="what to encode")
     parser.add_argument("--sample", type=int, default=1000, help="questions of each set")
     parser.add_argument("--parts", type=int, default=12, help="parts of the corpus")
-    parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax", help="with BM25")
+    parser.add_argument("--alphas", default="0.5:2:0.1", help="weights of BM25 to try")
+    parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax")
     parser.add_argument("--minutes", type=float, help="begin no part after so many")
     given = parser.parse_args()
 

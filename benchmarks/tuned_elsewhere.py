@@ -8,7 +8,8 @@ each set alone α, and how many candidates each channel gives, are chosen as `hy
 hybrid is then measured on all. p is that of a paired t-test of RR against the better of the two channels of
 the set, Holm over the hybrids that were tuned elsewhere; ↑ and ↓ say which way a difference below 0.05 goes.
 A hybrid that was tuned on the set, or on one with the same questions, stands in square brackets, without p.
-The last column is `hybrid tune`'s cross-validated RR of the set that was tuned on.
+The last column is `hybrid tune`'s cross-validated RR of the set that was tuned on; it is empty where all its
+questions are in one fold.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion], same: Co
     """RR of the channels, then that of the hybrid which each set chose; with p unless it is one of `same`."""
     channels = list(next(iter(fusions.values())).weights)
     with Channels(index, channels) as opened:
-        searched = search_all(opened, asked, max(depth_of(one, MEASURE) for one in fusions.values()))
+        depth = max(depth_of(one, MEASURE) for one in fusions.values())
+        searched = search_all(opened, asked, depth, covering=any(one.covering for one in fusions.values()))
     alone = [searched.measured(name, searched.runs[name], [MEASURE]) for name in channels]
     fused = {
         name: searched.measured(name, searched.fused(fusion), [MEASURE]) for name, fusion in fusions.items()
@@ -99,6 +101,8 @@ def main() -> None:
         for setting, cells, own in zip(settings, zip(*columns, strict=True), last, strict=True)
     ]
     print(Table(["", "α", "candidates", *sets, "cross-validated"], rows).write("markdown"))
+    rule = start.rule.replace(f"{start.candidates} best", "best candidates")
+    print(f"\nscore = {given.base} + α·bm25, α of {given.alphas}; {rule}")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ _adding_options = options(
         type=click.Choice(["minmax", "zscore", "none", "coverage"]),
         default="minmax",
         show_default=True,
-        help="Of scores, for each question and channel; coverage is minmax, bm25's times the share of the"
-        " question's words, by idf, that its best passage has.",
+        help="Of scores, for each question and channel; coverage is minmax, and multiplies bm25's by its best"
+        " score / Σ idf of the question's words (α counts about half as much then: try --alphas 0.2:4:0.2).",
     ),
 )
 method_options = options(

@@ -92,6 +92,11 @@ def train(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
     given["only_terms"] = _terms(given["only_terms"])
+    if given["only_terms"] and (others := typed("pressure", "terms", "pruned_to")):
+        raise InputError(
+            f"expected --only-terms without {' and '.join(others)}, found both",
+            remedy="terms that are trained alone have no penalty: leave one of them out",
+        )
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.teacher import open_bi_encoder
     from sparta.train import train_model

@@ -28,8 +28,8 @@ class Searchable(Protocol):
         """The k best passages of each channel for each question."""
         ...
 
-    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """The most that a passage can score for each question in each channel that knows it."""
+    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """What no passage scores more than, for each question, in each channel that knows it."""
         ...
 
 
@@ -68,6 +68,10 @@ def channels_of(index: Path) -> list[str]:
     from dense.index import has_dense
 
     return [name for name in CHANNELS if name != DENSE or has_dense(index)]
+
+
+def _are_closed() -> IndexStateError:
+    return IndexStateError("the channels are closed", remedy="open the index again")
 
 
 class Channels(Closing):
@@ -113,7 +117,7 @@ class Channels(Closing):
     ) -> dict[str, list[Found]]:
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
-            raise IndexStateError("the channels are closed", remedy="open the index again")
+            raise _are_closed()
         chosen = list(self.searchers if names is None else names)
         found: dict[str, list[Found]] = {}
 
@@ -130,9 +134,11 @@ class Channels(Closing):
         self._side_by_side(chosen, ask_dense, ask_lucene)
         return {name: found[name] for name in chosen}
 
-    def bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """The most that a passage can score for each question in each channel that knows it."""
-        known = {name: searcher.bounds(queries) for name, searcher in self.searchers.items()}
+    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """What no passage scores more than, for each question, in each channel that knows it."""
+        if self._closed:
+            raise _are_closed()
+        known = {name: searcher.upper_bounds(queries) for name, searcher in self.searchers.items()}
         return [{name: own[i] for name, own in known.items() if own} for i in range(len(queries))]
 
     def _side_by_side(

@@ -59,7 +59,8 @@ def compare(
     depth = max(map(depth_of, fusions))
     if runs:
         make_folder(runs)  # before hours of searching
-    searched = search_all(channels, asked, depth, threads)
+    covering = any(fusion.covering for fusion in fusions)
+    searched = search_all(channels, asked, depth, threads, covering=covering)
     warn_of_strangers(searched)
     fused = {
         fusion.label: searched.fused(fusion, depth)
@@ -119,7 +120,7 @@ def waits(
 
 def _ask(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    bounds = channels.bounds([question])[0] if fusion.covering else NO_BOUNDS
+    bounds = channels.upper_bounds([question])[0] if fusion.covering else NO_BOUNDS
     return fused_hits(fusion, found, channels.searchers, k, bounds)
 
 
@@ -164,7 +165,7 @@ def compare_runs(paths: Mapping[str, Path], qrels: Path, fusion: Fusion) -> tupl
 
     :raises InputError: among others, coverage is wanted: a run does not tell how high its scores can be.
     """
-    if fusion.covering:
+    if fusion.normalization == "coverage":
         raise InputError(
             "expected a normalization that needs the scores alone, found coverage, which needs the index",
             remedy="give --normalization minmax, or search an index in place of --runs",

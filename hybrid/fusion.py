@@ -16,13 +16,13 @@ from sparta.base.records import Ranking, Run, ScoredPassage
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
 Bounds = Mapping[str, float]
-"""The most that a passage can score for a question, by channel, of those that know it."""
+"""What no passage scores more than for a question, by channel, of those that know it."""
 RunBounds = Mapping[str, Bounds]
 """The same by query id."""
 CANDIDATES = 100
 RRF_K = 60
 NO_BOUNDS: Bounds = {}
-_NO_RUNS: RunBounds = {}
+_NO_RUN_BOUNDS: RunBounds = {}
 
 
 def centred(scores: Scores) -> Scores:
@@ -54,7 +54,7 @@ LEAST_OF_EQUALS = {"minmax": -0.5, "zscore": -1.0, "coverage": -0.5}
 """What a passage counts that a channel lacks, where all that it has score the same."""
 _CENTRED = "min-max centred (Ma et al., 2021)"
 _SAID = {"minmax": _CENTRED, "zscore": "standardized", "none": "as they are", "coverage": _CENTRED}
-_COVERED = " bm25's times its best score / the idf of all words of the question,"
+_COVERED = " bm25's multiplied by its best score / Σ idf of the question's words,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,11 @@ class Fusion:
     sum of its scores in the channels, normalized for each question over the `candidates` best of the channel;
     a passage that a channel does not rank gets the least score there (TASER, eq. 7). Where all that a channel
     ranks score the same, or it ranks one only, these stand at the upper end and the others at the lower.
-    With the normalization `coverage` they are centred as with `minmax`, then multiplied, where the channel
-    knows the most that a passage can score for the question, by the share of it that the best one has: BM25
-    counts as much as a passage has of the question's words, by their idf.
+    The normalization `coverage` is `minmax`, and multiplies BM25's column by its best score / the most
+    that BM25 could give: Σ idf of the question's words. A passage that has them all once has about half.
+
     With `rrf` it is the weighted sum of 1 / (rrf_k + rank), ranks from 1; a passage that a channel does not
-    rank gets nothing there
-    (Cormack et al., 2009).
+    rank gets nothing there (Cormack et al., 2009).
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"sparta": 1.0, "bm25": 1.0})
@@ -118,14 +117,14 @@ class Fusion:
             return f"each channel's {self.candidates} best"
         return (
             f"scores {_SAID[self.normalization]} over each channel's {self.candidates} best,"
-            f"{_COVERED if self.covering and 'bm25' in self.weights else ''}"
+            f"{_COVERED if self.covering else ''}"
             " a passage that a channel lacks counts as its least"
         )
 
     @property
     def covering(self) -> bool:
-        """Whether it asks for the most that a passage can score: `bounds`."""
-        return self.method == "linear" and self.normalization == "coverage"
+        """Whether it needs BM25's upper bounds."""
+        return self.method == "linear" and self.normalization == "coverage" and "bm25" in self.weights
 
     def fuse(
         self, rankings: Mapping[str, Ranking], k: int | None = None, bounds: Bounds = NO_BOUNDS
@@ -135,7 +134,8 @@ class Fusion:
         A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
         channel comes first, then in the next.
 
-        :param bounds: the most that a passage can score in each channel that knows it, for `coverage`
+        :param bounds: for `coverage`, bm25's upper bound
+        :raises InputError: it is missing, or no number above 0.
         """
         return self.gather(rankings, bounds).ranked(list(self.weights.values()), k)
 
@@ -160,8 +160,8 @@ class Fusion:
                 values = self._channel(scores)
                 column[:] = self._least(values)
                 column[[row[passage_id] for passage_id in own]] = values
-                if self.covering and name in bounds:
-                    column *= min(scores[0] / bounds[name], 1)
+                if self.covering and name == "bm25":
+                    column *= _share(scores[0], bounds.get(name))
         return Candidates(ids, added)
 
     def _least(self, own: Scores) -> float:
@@ -178,7 +178,7 @@ class Fusion:
         return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
     def fuse_runs(
-        self, runs: Mapping[str, Run], k: int | None = None, bounds: RunBounds = _NO_RUNS
+        self, runs: Mapping[str, Run], k: int | None = None, bounds: RunBounds = _NO_RUN_BOUNDS
     ) -> dict[str, list[ScoredPassage]]:
         """Fuse whole runs, by channel; a question that one run lacks is fused from the others.
 
@@ -187,7 +187,9 @@ class Fusion:
         weights = list(self.weights.values())
         return {q: found.ranked(weights, k) for q, found in self.gather_runs(runs, bounds).items()}
 
-    def gather_runs(self, runs: Mapping[str, Run], bounds: RunBounds = _NO_RUNS) -> dict[str, Candidates]:
+    def gather_runs(
+        self, runs: Mapping[str, Run], bounds: RunBounds = _NO_RUN_BOUNDS
+    ) -> dict[str, Candidates]:
         """Return the candidates of every question, to be ranked by several weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
@@ -197,6 +199,16 @@ class Fusion:
             q: self.gather({name: runs[name].get(q, ()) for name in self.weights}, bounds.get(q, NO_BOUNDS))
             for q in questions
         }
+
+
+def _share(best: float, bound: float | None) -> float:
+    """Return how much of what BM25 could give its best passage has, at most 1: bounds are rounded."""
+    if bound is None or not 0 < bound < math.inf:
+        raise InputError(
+            f"expected the most that BM25 can give, a number above 0, for coverage, found {bound}",
+            remedy="search an index, which knows it, or take another normalization: minmax",
+        )
+    return min(best / bound, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class HybridSearcher(Closing):
         self.channels.close()
 
     def _bounds(self, queries: Sequence[str]) -> Sequence[Bounds]:
-        return self.channels.bounds(queries) if self.fusion.covering else [NO_BOUNDS] * len(queries)
+        return self.channels.upper_bounds(queries) if self.fusion.covering else [NO_BOUNDS] * len(queries)
 
     def _fused(self, found: Mapping[str, Found], bounds: Bounds, k: int) -> list[HybridHit]:
         return fused_hits(self.fusion, found, self.channels.searchers, k, bounds)
@@ -109,7 +109,7 @@ def fused_hits(
 ) -> list[HybridHit]:
     """Fuse what the channels found for one question; a hit leads to the first channel that found it.
 
-    :param bounds: for the normalization `coverage`, the most that a passage can score, by channel
+    :param bounds: for the normalization `coverage`, as `Fusion.fuse` takes them
     """
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")

@@ -26,7 +26,7 @@ _CUTOFF = re.compile(r"@(\d+)$")
 class Searched:
     """What each channel found for each question, and which of it holds an answer.
 
-    `bounds` is the most that a passage can score for a question, by query id and channel.
+    `bounds` is what covering fusions take, by query id.
     """
 
     asked: QuestionSet
@@ -71,15 +71,18 @@ class Shown(NamedTuple):
     lucene_docid: int
 
 
-def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2) -> Searched:
-    """Search all channels side by side, each once."""
+def search_all(
+    channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2, *, covering: bool = False
+) -> Searched:
+    """Search all channels side by side, each once; `covering` fusions need upper bounds too."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     bounds: dict[str, Mapping[str, float]] = {}
     for start in range(0, len(asked.queries), _AT_ONCE):
         some = asked.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        bounds.update(zip([q.query_id for q in some], channels.bounds(texts), strict=True))
+        if covering:
+            bounds.update(zip([q.query_id for q in some], channels.upper_bounds(texts), strict=True))
         for name, rankings in channels.batch_search(texts, depth, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 known = [

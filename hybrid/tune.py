@@ -131,7 +131,8 @@ def tune(
     values: list[Values] = []
     alone: dict[str, list[float]] = {}
     for asked in sets:
-        searched = search_all(channels, asked, depth_of(fusions[-1], measure), threads)
+        depth = depth_of(fusions[-1], measure)
+        searched = search_all(channels, asked, depth, threads, covering=fusion.covering)
         measured: dict[Setting, Mapping[str, float]] = {}
         for one in fusions:
             measured |= _values(searched, one, measure, tuned, grid)

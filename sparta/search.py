@@ -80,8 +80,8 @@ class ChannelSearcher(Closing):
         """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
         raise NotImplementedError
 
-    def bounds(self, queries: Sequence[str]) -> list[float] | None:
-        """The most that a passage can score for each question; None where the channel knows no such bound."""
+    def upper_bounds(self, queries: Sequence[str]) -> list[float] | None:
+        """What no passage scores more than, for each question; None where the channel knows no such bound."""
         return None
 
     def search(self, q: str, k: int = 10) -> list[Hit]:
@@ -195,11 +195,11 @@ class Searcher(ChannelSearcher):
         """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
         return self._columns(self.score_batch(queries, k, threads))
 
-    def bounds(self, queries: Sequence[str]) -> list[float] | None:
-        """The most that a passage can score for each question: for bm25, the sum of its words' idf."""
+    def upper_bounds(self, queries: Sequence[str]) -> list[float] | None:
+        """What no passage scores more than, for each question: for bm25, the sum of its words' idf."""
         if self.channel != "bm25":
             return None
-        bounds: list[float] = self.lucene.text_bounds(queries).tolist()
+        bounds: list[float] = self.lucene.text_upper_bounds(queries).tolist()
         return bounds
 
     def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:

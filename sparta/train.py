@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
-from sparta.batches import Batch
 from sparta.config import Lexical, SpartaConfig
 from sparta.documents import fit_quantizer
 from sparta.inputs import ANSWER, CONTEXT, EncoderInput, InputLayout
@@ -41,7 +40,7 @@ LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 BEGUN_WITH, BEGUN_ON = 0.4, 6
 """What a term that begins anew weighs in the middle one of the texts of so many batches."""
 MUTED, SHARPNESS = 0.3, 2.0
-"""Of terms trained alone: what the others count at first, and softplus(2x) / 2 for ReLU(x)."""
+"""While terms are trained alone: what the others count at first, and softplus(2x) / 2 for ReLU(x)."""
 PRUNED_SAMPLE = 4096
 EDGE = 0.1
 """Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
@@ -58,7 +57,8 @@ class TrainConfig(RankingConfig):
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
     `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `pruned_to`,
     `pruned_share` of the ranking loss is that of the scores which only so many strongest terms of each
-    candidate give. With `only_terms`, ids of terms, nothing but their embeddings is trained, anew.
+    candidate give. With `only_terms`, ids of terms, nothing but their embeddings is trained, anew, and
+    without a penalty: `pressure`, `terms` and `pruned_to` do nothing.
     """
 
     term_rate: float = 5.0
@@ -148,6 +148,11 @@ def train_model(
         )
     model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
     only = _known_terms(only_terms, model, encoder, further=further)
+    if only and (terms or pruned_to):
+        raise InputError(
+            "expected terms and pruned_to only where the whole model is trained, found them with only_terms",
+            remedy="leave out either: --only-terms, or --terms and --pruned-to",
+        )
     if not only:
         model.config = replace(model.config, quantizer=None)
     if context_share is None and not further and layout.share_context:
@@ -384,9 +389,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
-        if self.config.only_terms and not self.memory.get("begun"):
-            self._begin_terms()
-            self.memory["begun"] = 1.0
+        if self.config.only_terms:
+            return self._loss_of_terms(step)
         batch = self.batch(step)
         asked = self.ask(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
@@ -395,9 +399,6 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         ]
         columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
         read = self._read(batch.candidates)
-        if self.config.only_terms:
-            loss = self._loss_of_terms(asked, read, batch, step / max(1, self.config.trainer.batches))
-            return loss, {"ranking": float(loss.detach())}
         weights = self._weights(read, columns)
         known = weights[:, : len(asked.terms)] + self._lexical(read, asked.terms)
         taught = self.taught(batch)
@@ -409,30 +410,44 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
-        together = self.config.trainer.accumulate * process_group()[1]
-        first, part = step - step % together, step % together // process_group()[1]
-        ramp = min(1.0, first / max(1, self.config.trainer.batches / 3)) ** 2
+        ramp = min(1.0, 3 * self._done(step)) ** 2
         if self.further and self.config.terms:
             ramp = 1.0
-        if self.config.terms and part == 0:
+        if self.config.terms and step % self._together() < process_group()[1]:
             self._move_pressure(mean_of_all(logs["paragraph_terms"], self.device), ramp)
         loss = ranking + ramp * self._pressure() * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
-    def _loss_of_terms(self, asked: AskedTerms, read: Read, batch: Batch, done: float) -> torch.Tensor:
-        """Eq. 7 for `only_terms`: at first with all others muted, so that these must tell by themselves.
+    def _together(self) -> int:
+        """How many batches make one step of all processes."""
+        return self.config.trainer.accumulate * process_group()[1]
 
-        `done` is the share of the training that is over, and of the loss in which all terms count as they do.
-        For them softplus stands in place of ReLU: it is never quite 0, and they can come back to a text.
+    def _done(self, batch: int) -> float:
+        """Return the share of the training that was over before the step that a batch belongs to."""
+        return (batch - batch % self._together()) / max(1, self.config.trainer.batches)
+
+    def _loss_of_terms(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Eq. 7 for `only_terms`, without a penalty: at first all other terms count `MUTED` as much.
+
+        So these must tell by themselves which text is right. Up to the middle of the training, that becomes
+        less of the loss, and the ranking as it will be more, then all. While the others are muted, softplus
+        stands in place of these terms' ReLU: it is never quite 0, so that they can come back to a text.
         """
+        if not self.memory.get("begun"):
+            self._begin_terms()
+            self.memory["begun"] = 1.0
+        batch = self.batch(step)
+        asked, read = self.ask(batch.questions), self._read(batch.candidates)
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
         trained = torch.isin(columns, torch.tensor(self.config.only_terms, device=self.device))
-        weights = self._weights(read, columns, soft=trained) + self._lexical(read, asked.terms)
-        muted = weights * torch.where(trained, 1.0, MUTED)
-        taught = self.taught(batch)
-        whole, alone = (self.ranking(self._sums(asked, own), batch, taught) for own in (weights, muted))
-        return done * whole + (1 - done) * alone
+        lexical, taught = self._lexical(read, asked.terms), self.taught(batch)
+        known = self._weights(read, columns) + lexical
+        muted = (self._weights(read, columns, soft=trained) + lexical) * torch.where(trained, 1.0, MUTED)
+        whole, alone = (self.ranking(self._sums(asked, own), batch, taught) for own in (known, muted))
+        share = min(1.0, 2 * self._done(step))
+        loss = share * whole + (1 - share) * alone
+        return loss, {"ranking": float(whole.detach())}
 
     def ask(self, questions: Sequence[str]) -> AskedTerms:
         """Return the terms that the questions ask for, and how often."""
@@ -457,8 +472,9 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
             return asked.counts @ weights.float().T
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model."""
-        return {"model": known_before(self.model.config.as_dict())}
+        """Layout and form of the model; how terms are trained alone."""
+        alone = {"muted": MUTED, "sharpness": SHARPNESS} if self.config.only_terms else {}
+        return {"model": known_before(self.model.config.as_dict()), **alone}
 
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from sparta.base.errors import InputError
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -76,6 +78,8 @@ def test_complete_rankings_of_another_model_are_measured_as_they_are(open_domain
         open_domain.Rankings(path, facts).add(number, finding({"q": {f"p{number}": 1.0}}), {"k": "q"}, 1.0)
     known = open_domain.Rankings(path, {**facts, "model": "new"})
     assert (known.former, known.found) == ("m", {"k": [("p0", 1.0), ("p1", 1.0)]})
+    assert known.facts == facts
+    assert [row[0] for row in open_domain.rates({"sparta": known}).rows] == ["sparta, another model"]
     with pytest.raises(SystemExit, match="found model m, parts 2"):
         open_domain.Rankings(path, {"model": "new", "parts": 1})
 
@@ -158,7 +162,7 @@ class Ranked:
             for name, found in best.items()
         }
 
-    def bounds(self, queries: list[str]) -> list[dict[str, float]]:
+    def upper_bounds(self, queries: list[str]) -> list[dict[str, float]]:
         return [{"bm25": 20.0}] * len(queries)
 
     def __enter__(self) -> Ranked:
@@ -198,7 +202,10 @@ def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatc
     def table(*options: str) -> list[list[str]]:
         monkeypatch.setattr(sys, "argv", ["tuned_elsewhere.py", *pairs, *options])
         module.main()
-        rows = capsys.readouterr().out.splitlines()
+        *rows, _, formula = capsys.readouterr().out.splitlines()
+        assert formula.startswith("score = dense + α·bm25, α of 0.")
+        assert "over each channel's best candidates" in formula
+        assert ("Σ idf" in formula) == ("coverage" in options)
         return [[cell.strip() for cell in row.split("|")[1:-1]] for row in (rows[0], *rows[2:])]
 
     header, *rows = table("--alphas", "0.05,2", "--candidates", "2,100")
@@ -218,5 +225,5 @@ def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatc
         own = table("--alphas", "0.19,2", "--candidates", "100", "--normalization", normalization)
         assert own[4][:2] == ["tuned on s2", "0.19"]
         assert own[4][5].startswith(wanted), "bm25's best has half of the question: 0.19 counts as 0.095"
-    with pytest.raises(Exception, match="expected INDEX=SET, each set once"):
+    with pytest.raises(InputError, match="expected INDEX=SET, each set once"):
         module.sets_of([pairs[0], pairs[0]])

@@ -341,6 +341,16 @@ WRONG = {
         ["train", "--encoder", "e", "--output", "o", "--pairs", "p", "--only-terms", "who,"],
         ["expected wordpieces with commas between them as --only-terms, found 'who,'"],
     ),
+    "a penalty on terms that have none": (
+        [
+            *("train", "--encoder", "e", "--output", "o", "--pairs", "p"),
+            "--only-terms",
+            "who",
+            "--terms",
+            "9",
+        ],
+        ["expected --only-terms without --terms, found both"],
+    ),
     "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
     "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),
     "no index to list": (["terms", "y"], ["sparta-index: there is no index here"]),

@@ -85,7 +85,7 @@ def rankings(folder: Path, question: str, names: Sequence[str] = ("sparta", "bm2
 
 def bounds(folder: Path, question: str) -> dict[str, float]:
     with Searcher(folder / "index", channel="bm25") as searcher:
-        return {"bm25": searcher.bounds([question])[0]}  # type: ignore[index]
+        return {"bm25": searcher.upper_bounds([question])[0]}  # type: ignore[index]
 
 
 RIGHT = {"1": "google", "2": "moon", "3": "house"}
@@ -319,10 +319,32 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--no-dense"],
         ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
         ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
-        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--normalization", "coverage"],
     ):
         result = run("eval", *wrong)
         assert (result.exit_code, "→" in result.stderr) == (2, True)
+
+
+def test_runs_do_not_tell_how_high_their_scores_can_be(folder: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write_run(tmp_path / f"{name}.trec", [("1", [ScoredPassage("google", 1.0)])])
+    given = ["--runs", tmp_path / "a.trec", tmp_path / "b.trec", "--qrels", folder / "qrels.tsv"]
+    result = run("eval", *given, "--normalization", "coverage")
+    assert (result.exit_code, "found coverage, which needs the index" in result.stderr) == (2, True)
+
+
+def test_eval_and_tune_by_coverage(folder: Path) -> None:
+    """What BM25 says of a question counts as much as of it is found."""
+    given = ["--index", folder / "index", "--format", "json", "--normalization", "coverage"]
+    [row] = [r for r in json.loads(run("eval", "--no-dense", *given).stdout) if "+" in r["channel"]]
+    for alpha, tuned in ((1.0, row), (3.0, json.loads(run("tune", *given, "--alphas", "3").stdout)[0])):
+        fusion = Fusion.with_alpha("sparta", alpha, normalization="coverage")
+        ranks = []
+        for question in QUESTIONS[:3]:
+            found = rankings(folder, question["text"])
+            order = [p.passage_id for p in fusion.fuse(found, bounds=bounds(folder, question["text"]))]
+            right = RIGHT[question["_id"]]
+            ranks.append(1 / (1 + order.index(right)) if right in order else 0.0)
+        assert tuned["RR"] == pytest.approx(100 * sum(ranks) / 3)
 
 
 def test_search(with_dense: Path) -> None:
@@ -374,6 +396,16 @@ def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
         assert [line[2] for line in own] == [p.passage_id for p in expected]
         assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
     assert {line[5] for line in lines} == {"sparta-dense+bm25"}
+    result = run("search", "--queries", asked, "--output", output, *given, "--normalization", "coverage")
+    assert result.exit_code == 0, result.output
+    assert "Σ idf of the question's words" in result.stdout
+    covering = Fusion.with_alpha("dense", 1.0, candidates=2, normalization="coverage")
+    lines = [line.split() for line in output.read_text().splitlines()]
+    for query, text in (("a", "who founded google"), ("b", "moon")):
+        found = rankings(with_dense, text, ("dense", "bm25"))
+        expected = covering.fuse(found, 3, bounds(with_dense, text))
+        own = [float(line[4]) for line in lines if line[0] == query]
+        assert own == pytest.approx([p.score for p in expected], abs=1e-6)
     nothing = run("search", "☃", "--index", with_dense / "index", "--weights", "bm25=1")
     assert "no passage has a word" in nothing.stdout
     refused = run("search", "moon", "--queries", asked, "--output", output)

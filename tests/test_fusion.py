@@ -69,16 +69,19 @@ def test_coverage_by_hand() -> None:
         ("d", -1.25),
     ]
     whole = Fusion.with_alpha("sparta", 2.0).fuse(found)
-    assert fusion.fuse(found) == whole, "no bound: all is covered"
+    for wrong in ({}, {"bm25": 0.0}, {"bm25": -1.0}, {"bm25": math.nan}, {"bm25": math.inf}, {"sparta": 9.0}):
+        with pytest.raises(InputError, match="expected the most that BM25 can give, a number above 0"):
+            fusion.fuse(found, bounds=wrong)
+    assert fusion.fuse({"sparta": found["sparta"]}), "what found nothing needs no bound"
     assert fusion.fuse(found, bounds={"bm25": 9.0}) == whole
     assert fusion.fuse(found, bounds={"bm25": 8.999}) == whole, "rounded above its bound"
     runs = {name: {"1": own, "2": own} for name, own in found.items()}
-    fused = fusion.fuse_runs(runs, None, {"1": {"bm25": 12.0}})
+    fused = fusion.fuse_runs(runs, None, {"1": {"bm25": 12.0}, "2": {"bm25": 9.0}})
     assert fused["1"] == fusion.fuse(found, bounds={"bm25": 12.0})
     assert fused["2"] == whole
     assert formula(fusion) == (
         "score = sparta + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
-        " bm25's times its best score / the idf of all words of the question,"
+        " bm25's multiplied by its best score / Σ idf of the question's words,"
         " a passage that a channel lacks counts as its least"
     )
     assert "idf" not in Fusion({"sparta": 1.0, "dense": 1.0}, normalization="coverage").rule
@@ -95,7 +98,7 @@ def test_rrf_by_hand() -> None:
 
 def random_rankings(rng: random.Random) -> dict[str, list[ScoredPassage]]:
     made = {}
-    for name in ("x", "y", "z"):
+    for name in ("x", "y", "bm25"):
         ids = rng.sample([f"p{i}" for i in range(30)], rng.choice([0, 1, 2, 10, 25]))
         scores = sorted((rng.choice([1.0, 2.0, rng.uniform(-5, 50)]) for _ in ids), reverse=True)
         made[name] = [ScoredPassage(i, s) for i, s in zip(ids, scores, strict=True)]
@@ -110,7 +113,7 @@ def test_any_rankings(method: str, normalization: str) -> None:
         found = random_rankings(rng)
         weights = {name: rng.choice([0.0, 0.5, 1.0, -1.0]) for name in found}
         fusion = Fusion(weights, method, normalization, candidates=rng.choice([1, 5, 100]))
-        bounds = {n: r[0].score * rng.uniform(1, 9) for n, r in found.items() if r and rng.random() < 0.5}
+        bounds = {n: abs(r[0].score) * rng.uniform(1, 9) for n, r in found.items() if r}
         fused = fusion.fuse(found, bounds=bounds)
         cut = {n: r[: fusion.candidates] for n, r in found.items()}
         assert sorted(p.passage_id for p in fused) == sorted({p.passage_id for r in cut.values() for p in r})
@@ -133,7 +136,7 @@ def test_any_rankings(method: str, normalization: str) -> None:
                 normal = {
                     "none": values,
                     "minmax": minmax,
-                    "coverage": minmax * (values[0] / bounds[name] if name in bounds else 1),
+                    "coverage": minmax * (values[0] / bounds[name] if name == "bm25" else 1),
                     "zscore": (values - values.mean()) / values.std() if span else values * 0 + 1,
                 }[normalization]
                 own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}

@@ -294,9 +294,9 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
             assert order == sorted(order)
             asked = [" ".join([*distinct, distinct[0]]), "zzz", ""]
             idfs = [idf(texts, word) for word in [*distinct, distinct[0], "zzz"]]
-            assert searcher.bounds(asked) == pytest.approx([sum(idfs[:-1]), idfs[-1], 0.0], rel=1e-6)
-            assert all(h.score < searcher.bounds([" ".join(distinct)])[0] for h in hits[:1])
-        assert searcher.beside("sparta").bounds(["moon"]) is None
+            assert searcher.upper_bounds(asked) == pytest.approx([sum(idfs[:-1]), idfs[-1], 0.0], rel=1e-6)
+            assert all(h.score < searcher.upper_bounds([" ".join(distinct)])[0] for h in hits[:1])
+        assert searcher.beside("sparta").upper_bounds(["moon"]) is None
 
 
 @pytest.mark.slow

@@ -893,7 +893,7 @@ def test_terms_trained_alone_must_tell_by_themselves(training):
 
     made = training(data=hand_made(), held_out=0, only_terms=(1,))
     term = made.ask(made.batch(0).questions).terms[0]
-    made = training("asked", data=hand_made(), held_out=0, only_terms=(term,))
+    made = training("asked", data=hand_made(), held_out=0, only_terms=(term,), trainer={"accumulate": 2})
     with torch.no_grad():
         made.model.term_embeddings[term] *= 5
     batch = made.batch(0)
@@ -907,17 +907,20 @@ def test_terms_trained_alone_must_tell_by_themselves(training):
     assert (soft >= weights[:, place]).all()
     assert (soft > weights[:, place] + 1e-3).any()
     lexical = made._lexical(read, asked.terms).detach()
-    losses = []
-    for share in (1.0, 0.3):
-        own = share * (weights + lexical)
-        own[:, place] = soft + lexical[:, place]  # the one that is trained
-        losses.append(float(made.ranking(asked.counts @ own.T, batch, None)))
+    muted = 0.3 * (weights + lexical)
+    muted[:, place] = soft + lexical[:, place]  # the one that is trained
+    whole, alone = (
+        float(made.ranking(asked.counts @ own.T, batch, None)) for own in (weights + lexical, muted)
+    )
     made.memory["begun"] = 1.0
     loss, logs = made.loss(0)
-    assert logs["ranking"] == float(loss.detach()) == pytest.approx(losses[1], rel=1e-5)
-    third = made._loss_of_terms(asked, read, batch, 1 / 3)
-    assert float(third.detach()) == pytest.approx((losses[0] + 2 * losses[1]) / 3, rel=1e-5)
-    assert abs(losses[0] - losses[1]) > 1e-3
+    assert float(loss.detach()) == pytest.approx(alone, rel=1e-5)
+    assert logs == {"ranking": pytest.approx(whole, rel=1e-5)}
+    made.batch = lambda step: batch
+    for step, share in ((1, 0), (8, 8 / 12), (9, 8 / 12), (23, 1)):  # of 12 steps of two batches each
+        expected = share * whole + (1 - share) * alone
+        assert float(made.loss(step)[0].detach()) == pytest.approx(expected, rel=1e-5)
+    assert abs(whole - alone) > 1e-3
     with torch.no_grad():
         made.model.term_embeddings[term] = 0
         made.model.bias.fill_(-1.0)

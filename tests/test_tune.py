@@ -78,8 +78,8 @@ class Made:
         self.calls += 1
         return {n: [self._found(n, text, k) for text in texts] for n in self.runs}
 
-    def bounds(self, texts: Any) -> list[dict[str, float]]:
-        return [{"bm25": self._best(text) * share_of(text)} for text in texts]
+    def upper_bounds(self, texts: Any) -> list[dict[str, float]]:
+        return [{"bm25": self._best(text) * times_best(text)} for text in texts]
 
     def _best(self, text: str) -> float:
         return self.runs["bm25"][text.removeprefix("text of ")][0].score
@@ -94,7 +94,7 @@ class Made:
         return cast(Channels, self)
 
 
-def share_of(text: str) -> float:
+def times_best(text: str) -> float:
     """How many times its best score a question could have."""
     return 1 + zlib.crc32(text.encode()) % 100 / 10
 
@@ -228,7 +228,7 @@ def test_coverage_weighs_bm25_question_by_question() -> None:
     found = tune(made.channels(), [asked], fusion, "RR", alphas=[0.7, 2.0])
     for alpha in (0.7, 2.0):
         each = [
-            slow(asked, runs, {"dense": 1.0, "bm25": alpha / share_of(q.text)})[q.query_id]
+            slow(asked, runs, {"dense": 1.0, "bm25": alpha / times_best(q.text)})[q.query_id]
             for q in asked.queries
         ]
         assert found.means[Setting((alpha,), 100)] == [pytest.approx(fmean(each))]

@@ -122,19 +122,19 @@ public final class ImpactSearcher implements Closeable {
   }
 
   /**
-   * The most that BM25 can give a passage for each text: the sum of its words' inverse document frequencies, each as
-   * often as the text has the word.
+   * What BM25 stays below for each text, whatever the passage: the sum of its words' inverse document frequencies, each
+   * as often as the text has the word.
    *
    * @param queries a string table of n texts
    * @return float32[n]; 0 for a text without words
    */
-  public byte[] textBounds(byte[] queries) throws IOException {
+  public byte[] textUpperBounds(byte[] queries) throws IOException {
     StringTable texts = StringTable.unpack(queries, "queries");
     return open(
         () -> {
           float[] bounds = new float[texts.size()];
           for (int i = 0; i < bounds.length; i++) {
-            bounds[i] = ImpactSimilarity.bound(Queries.words(texts.string(i), analyzer), reader);
+            bounds[i] = Queries.upperBound(texts.string(i), analyzer, reader);
           }
           return Packed.bytes(bounds);
         });

@@ -1,16 +1,11 @@
 package sparta.lucene;
 
-import java.io.IOException;
-import java.util.Map;
 import org.apache.lucene.index.FieldInvertState;
-import org.apache.lucene.index.IndexReader;
-import org.apache.lucene.index.Term;
 import org.apache.lucene.search.CollectionStatistics;
 import org.apache.lucene.search.TermStatistics;
 import org.apache.lucene.search.similarities.BM25Similarity;
 import org.apache.lucene.search.similarities.PerFieldSimilarityWrapper;
 import org.apache.lucene.search.similarities.Similarity;
-import org.apache.lucene.util.BytesRef;
 
 /**
  * Scores a term with its weight in the query times its impact in the passage, and nothing else.
@@ -39,20 +34,6 @@ public final class ImpactSimilarity extends Similarity {
         return field.equals(Fields.CONTENTS) ? impacts : bm25;
       }
     };
-  }
-
-  /**
-   * What BM25 stays below for these words with their counts, as Lucene has it: a word adds count × idf × tf, tf below
-   * 1, idf = ln(1 + (n − df + 0.5) / (df + 0.5)) of df among n passages with text, also for a word that none has.
-   */
-  static float bound(Map<BytesRef, Float> words, IndexReader reader) throws IOException {
-    int n = reader.getDocCount(Fields.TEXT);
-    double sum = 0;
-    for (Map.Entry<BytesRef, Float> word : words.entrySet()) {
-      int df = reader.docFreq(new Term(Fields.TEXT, word.getKey()));
-      sum += word.getValue() * Math.log(1 + (n - df + 0.5) / (df + 0.5));
-    }
-    return (float) sum;
   }
 
   private static final class ImpactScorer extends SimScorer {
