@@ -442,8 +442,11 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
         trained = torch.isin(columns, torch.tensor(self.config.only_terms, device=self.device))
         lexical, taught = self._lexical(read, asked.terms), self.taught(batch)
-        known = self._weights(read, columns) + lexical
-        muted = (self._weights(read, columns, soft=trained) + lexical) * torch.where(trained, 1.0, MUTED)
+        products = self._products(read, columns)
+        hard = torch.relu(products)
+        soft = torch.where(trained, functional.softplus(products, SHARPNESS), hard)
+        known = self._saturated(read, hard) + lexical
+        muted = (self._saturated(read, soft) + lexical) * torch.where(trained, 1.0, MUTED)
         whole, alone = (self.ranking(self._sums(asked, own), batch, taught) for own in (known, muted))
         share = min(1.0, 2 * self._done(step))
         loss = share * whole + (1 - share) * alone
@@ -532,15 +535,18 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         n = read.n_candidates
         return mixed(values[:n], values[n:], read.context_of, self.model.config.context_share)
 
-    def _weights(self, read: Read, columns: torch.Tensor, soft: torch.Tensor | None = None) -> torch.Tensor:
-        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients; softplus where `soft`."""
+    def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
+        """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
+        return self._saturated(read, torch.relu(self._products(read, columns)))
+
+    def _products(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
+        """`(n_inputs, n_columns)`: what the ReLU is applied to, with gradients."""
         pooled = _greatest_products(read, self.model.term_matrix()[columns])
-        products = pooled * self.model.scale + self.model.bias
-        above = torch.relu(products)
-        if soft is not None:
-            above = torch.where(soft, functional.softplus(products, SHARPNESS), above)
-        weights = torch.log1p(above)
-        return self._mixed(read, weights * read.any_at_all[:, None])
+        return pooled * self.model.scale + self.model.bias
+
+    def _saturated(self, read: Read, above: torch.Tensor) -> torch.Tensor:
+        """`(n_inputs, n_columns)`, none below 0, to `(n_candidates, n_columns)`: term weights."""
+        return self._mixed(read, torch.log1p(above) * read.any_at_all[:, None])
 
     def _lexical(self, read: Read, terms: Sequence[int]) -> torch.Tensor:
         """`(n_candidates, n_terms)`: what is added for occurrences of some terms, ascending ones."""
