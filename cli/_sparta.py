@@ -53,6 +53,13 @@ def main() -> None:
     help="Train nothing but the embeddings of these wordpieces, anew; the SPARTA model that --encoder names"
     " stays as it is otherwise, and so do the other weights of every text.",
 )
+@click.option(
+    "--query-weights",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Train nothing but what the N terms that questions ask most count in a question; the SPARTA model"
+    " that --encoder names stays as it is otherwise.",
+)
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
 @click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
@@ -92,11 +99,13 @@ def train(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
     given["only_terms"] = _terms(given["only_terms"])
-    if given["only_terms"] and (others := typed("pressure", "terms", "pruned_to")):
-        raise InputError(
-            f"expected --only-terms without {' and '.join(others)}, found both",
-            remedy="terms that are trained alone have no penalty: leave one of them out",
-        )
+    given["query_weights"] = given["query_weights"] or 0
+    for option, part in (("--only-terms", "terms that are"), ("--query-weights", "weights that are")):
+        if given[option[2:].replace("-", "_")] and (others := typed("pressure", "terms", "pruned_to")):
+            raise InputError(
+                f"expected {option} without {' and '.join(others)}, found both",
+                remedy=f"{part} trained alone have no penalty: leave one of them out",
+            )
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.teacher import open_bi_encoder
     from sparta.train import train_model

@@ -34,7 +34,8 @@ class SpartaConfig:
 
     `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
     log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
-    0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014).
+    0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014);
+    `weighted_queries` that each distinct term of a question counts a weight of its own, once (decision 0019).
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -43,6 +44,7 @@ class SpartaConfig:
     log_count: int = 1
     lexical: Lexical | None = None
     context_share: float = 0.0
+    weighted_queries: bool = False
     quantizer: Quantizer | None = None
     format_version: int = CONFIG_VERSION
 

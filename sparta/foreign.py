@@ -72,8 +72,13 @@ class SpladeDocumentEncoder(SparseEncoder):
         super().__init__(tokenizer, config)
         self.decoder = _take_decoder(language_model)
         self.language_model = language_model
-        self.query_weights = query_weights
+        self._query_weights = query_weights
         self.check_vocabulary()
+
+    @property
+    def query_weights(self) -> npt.NDArray[np.float32]:
+        """Return the weight table of the query side."""
+        return self._query_weights
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return what the decoder would have been given; segments are not used."""

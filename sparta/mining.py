@@ -82,7 +82,7 @@ class Bm25:
 
 def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.csr_matrix:
     """Return how often each wordpiece occurs: `(n_texts, vocabulary) float32`."""
-    bags = [tokenizer.bag(text) for text in texts]
+    bags = [tokenizer.counts(text) for text in texts]
     indptr: npt.NDArray[np.int64] = np.cumsum([0, *(len(bag) for bag in bags)])
     indices = np.fromiter((term for bag in bags for term in bag), dtype=np.int32, count=int(indptr[-1]))
     data = np.fromiter((n for bag in bags for n in bag.values()), dtype=np.float32, count=int(indptr[-1]))

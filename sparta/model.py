@@ -33,15 +33,13 @@ class SparseEncoder(nn.Module):
     """What all document encoders share: hidden states times a term matrix, maximum, ReLU, log.
 
     A subclass says where hidden states, term matrix `(vocabulary, hidden)` and bias (a scalar or one a term)
-    come from. `query_weights (vocabulary,) float32` is None when every query token counts 1, each time it
-    occurs.
+    come from.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: SpartaConfig) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self.config = config
-        self.query_weights: npt.NDArray[np.float32] | None = None
         self.name = ""
         self.identity = ""
 
@@ -56,6 +54,11 @@ class SparseEncoder(nn.Module):
     def term_bias(self) -> torch.Tensor:
         """Return the bias of eq. 5: a scalar, or `(vocabulary,)`."""
         raise NotImplementedError
+
+    @property
+    def query_weights(self) -> npt.NDArray[np.float32] | None:
+        """`(vocabulary,)`: what a query's term counts, once; None: 1, each time that it occurs."""
+        return None
 
     def lexical_gains(self) -> torch.Tensor | None:
         """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
@@ -170,7 +173,7 @@ class SpartaModel(SparseEncoder):
     `scale` multiplies the dot product of eq. 4 before the bias; it could be folded into the term embeddings
     and is kept apart because one number is learnt faster than a table. With `tied` the table is the encoder's
     own. With `lexical`, `gains` has a number for each term, which counts as often as the term occurs in the
-    answer.
+    answer. With `weighted_queries`, `query_term_weights` has what each term counts in a question.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: SpartaConfig) -> None:
@@ -180,6 +183,9 @@ class SpartaModel(SparseEncoder):
         self.bias = nn.Parameter(torch.tensor(0.0))
         self.term_embeddings = None if config.tied else nn.Parameter(_words(encoder).detach().clone())
         self.gains = nn.Parameter(torch.zeros(len(self.term_matrix()))) if config.lexical else None
+        self.query_term_weights: nn.Parameter | None = None
+        if config.weighted_queries:
+            self.add_query_weights()
         self._encoder_config: Any = encoder.config
         self._segments = getattr(encoder.config, "type_vocab_size", 0) >= 2
         self.check_vocabulary()
@@ -200,6 +206,22 @@ class SpartaModel(SparseEncoder):
     def lexical_gains(self) -> torch.Tensor | None:
         """Return the gains, those below 0 as 0."""
         return None if self.gains is None else self.gains.clamp_min(0)
+
+    @property
+    def query_weights(self) -> npt.NDArray[np.float32] | None:
+        """Return the weights, those below 0 as 0."""
+        if self.query_term_weights is None:
+            return None
+        return self.query_term_weights.detach().clamp_min(0).float().cpu().numpy()
+
+    def add_query_weights(self) -> None:
+        """Let each distinct term of a question count a weight of its own, once: 1 to begin with.
+
+        They are no part of what other trainings move.
+        """
+        self.config = replace(self.config, weighted_queries=True)
+        ones = torch.ones(len(self.term_matrix()), device=self.term_matrix().device)
+        self.query_term_weights = nn.Parameter(ones, requires_grad=False)
 
     def add_lexical(self, lexical: Lexical, gains: torch.Tensor) -> None:
         """Let occurrences count: `gains (vocabulary,)` is what one of each term is worth."""

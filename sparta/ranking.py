@@ -41,6 +41,8 @@ ALWAYS_DONE = {
     "pruned_to": None,
     "pruned_share": 0.3,
     "only_terms": (),
+    "query_weights": 0,
+    "weighted_queries": False,
 }
 
 

@@ -59,8 +59,9 @@ def _no_tokenizer(name: str, reason: str) -> ModelError:
 class QueryTokenizer:
     """Questions become bags of terms.
 
-    Without `weights`, each token counts 1 every time it occurs (SPARTA). With `weights (vocabulary,) float32`
-    each distinct token counts its weight once, however often it occurs (as inference-free models define it).
+    Without `weights`, each token counts 1 every time it occurs (SPARTA, eq. 6). With `weights (vocabulary,)
+    float32` each distinct token counts its weight once, however often it occurs (as inference-free models
+    define it; decision 0019).
     """
 
     def __init__(self, tokenizer: Tokenizer, weights: np.ndarray | None = None) -> None:
@@ -74,14 +75,19 @@ class QueryTokenizer:
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         return [i for i in ids if i not in self._special]
 
+    def counts(self, text: str) -> dict[int, float]:
+        """Term id to how often it occurs, whatever it weighs."""
+        counts: dict[int, float] = {}
+        for i in self.tokens(text):
+            counts[i] = counts.get(i, 0.0) + 1.0
+        return counts
+
     def bag(self, text: str) -> dict[int, float]:
         """Term id to weight; terms without weight are left out."""
-        bag: dict[int, float] = {}
-        for i in self.tokens(text):
-            bag[i] = bag.get(i, 0.0) + 1.0
+        counts = self.counts(text)
         if self.weights is None:
-            return bag
-        weighed = {i: float(self.weights[i]) for i in bag if i < len(self.weights)}
+            return counts
+        weighed = {i: float(self.weights[i]) for i in counts if i < len(self.weights)}
         return {i: weight for i, weight in weighed.items() if weight != 0}
 
     def terms(self, text: str) -> dict[str, float]:

@@ -263,8 +263,8 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
     from sparta.config import SpartaConfig
     from sparta.inputs import InputLayout
     from sparta.neural.trainer import TrainerConfig
-    from sparta.train import SpartaTraining, TrainConfig
     from sparta.traindata import open_set
+    from sparta.training import SpartaTraining, TrainConfig
 
     def make(
         name: str = "out",
@@ -275,6 +275,7 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
         data: Any = None,
         layout: str = "pairs",
         teacher: Any = None,
+        kind: Any = SpartaTraining,
         **config: Any,
     ) -> Any:
         one = data or open_set(str(pairs_file), layout, batch)
@@ -292,7 +293,7 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
         )
         shared = InputLayout(answer_segment=0, use_context=True, share_context=True)
         model = make_tiny_model(SpartaConfig(layout=shared), seed=seed)
-        return SpartaTraining(model, [one], chosen, tmp_path / name, teacher)
+        return kind(model, [one], chosen, tmp_path / name, teacher)
 
     return make
 

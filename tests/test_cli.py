@@ -351,6 +351,13 @@ WRONG = {
         ],
         ["expected --only-terms without --terms, found both"],
     ),
+    "a penalty on texts that stay": (
+        [
+            *("train", "--encoder", "e", "--output", "o", "--pairs", "p"),
+            *("--query-weights", "9", "--pressure", "0.1", "--pruned-to", "50"),
+        ],
+        ["expected --query-weights without --pressure and --pruned-to, found both"],
+    ),
     "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
     "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),
     "no index to list": (["terms", "y"], ["sparta-index: there is no index here"]),

@@ -168,7 +168,7 @@ def test_what_is_kept_of_a_text_is_told_by_the_weight_of_its_last_strong_term(tr
 
     import torch
 
-    import sparta.train
+    import sparta.training
 
     made = training(data=hand_made(), held_out=0, pruned_to=20)
     layout = replace(made.model.config.layout, share_context=True)
@@ -182,7 +182,7 @@ def test_what_is_kept_of_a_text_is_told_by_the_weight_of_its_last_strong_term(tr
     assert expected.std() > 0
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparta.train, "PRUNED_SAMPLE", len(made.allowed) // 2)
+        patch.setattr(sparta.training, "PRUNED_SAMPLE", len(made.allowed) // 2)
         half = made._least_kept(read, torch.Generator().manual_seed(0))
     assert not half.equal(found)
     strongest = exact_least(made, batch.candidates, 5), exact_least(made, batch.candidates, 40)
@@ -446,7 +446,7 @@ def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make
 def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, monkeypatch):
     import math
 
-    import sparta.train
+    import sparta.training
 
     asked: list[float] = []
 
@@ -454,7 +454,7 @@ def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, 
         asked.append(figure)
         return 1e9
 
-    monkeypatch.setattr(sparta.train, "mean_of_all", mean_of_all)
+    monkeypatch.setattr(sparta.training, "mean_of_all", mean_of_all)
     steps = {"steps": 5, "accumulate": 3, "validate_every": 5}
     made = training(terms=100, pressure=0.001, trainer=steps, held_out=0)
     made.further = True  # from the first step on
@@ -718,8 +718,8 @@ def test_resuming_another_model_or_other_data_is_refused(train, pairs_file):
 
 def test_sets_are_drawn_by_their_weights(make_tiny_model, tmp_path, words):
     from sparta.neural.trainer import TrainerConfig
-    from sparta.train import SpartaTraining, TrainConfig
     from sparta.traindata import Paragraph, ParagraphSet
+    from sparta.training import SpartaTraining, TrainConfig
 
     sets = [
         ParagraphSet(
@@ -856,7 +856,7 @@ def test_only_some_terms_are_trained(train, tmp_path):
             raise KeyboardInterrupt from None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.train.SpartaTraining.validate", stopping)
+        patch.setattr("sparta.training.SpartaTraining.validate", stopping)
         with pytest.raises(KeyboardInterrupt):
             train("third", steps=8, validate_every=2, **usual)
     train("third", steps=8, validate_every=2, resume=True, **usual)
@@ -868,7 +868,7 @@ def test_a_dead_term_begins_where_it_is_seen(training):
     """With the same weight, half of the texts above it, half below."""
     import torch
 
-    from sparta.train import BEGUN_ON, BEGUN_WITH
+    from sparta.training import BEGUN_ON, BEGUN_WITH
 
     known = training("known").model.tokenizer.get_vocab()
     ids = sorted((known["moon"], known["city"]))
@@ -889,7 +889,7 @@ def test_terms_trained_alone_must_tell_by_themselves(training):
     """At first the others have 0.3 of their weights, less and less; their own are of softplus(2x) / 2."""
     import torch
 
-    from sparta.train import _greatest_products
+    from sparta.training import _greatest_products
 
     made = training(data=hand_made(), held_out=0, only_terms=(1,))
     term = made.ask(made.batch(0).questions).terms[0]

@@ -1,0 +1,184 @@
+"""What the terms of a question count: learned for a model that stays as it is (decision 0019)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from sparta.base.files import atomic_path
+from sparta.batches import Batch, make_batch
+from sparta.model import SpartaModel
+from sparta.teachers import Teacher
+from sparta.traindata import Paragraph, ParagraphSet
+from sparta.training import AskedTerms, SpartaTraining, TrainConfig
+
+logger = logging.getLogger(__name__)
+
+POOL = 700
+"""Paragraphs of a set that a question's answer is looked for among."""
+ASKED_AT_ONCE = 48
+SHARPER = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+SHARPENED_ON = 16
+"""Factors to choose from for all scores; how many steps' questions choose it."""
+HELD_BACK = 1e-3
+"""What it costs that a weight is 0 or 2 and not 1."""
+READ_AT_ONCE = 32
+
+
+class Pool(NamedTuple):
+    """Paragraphs of a set, their sentences and questions, and the weights of the terms that questions ask.
+
+    `columns (n_candidates, vocabulary) float32` holds these terms only, and is stored by columns.
+    """
+
+    batch: Batch
+    columns: scipy.sparse.csc_matrix
+
+
+class WeightTraining(SpartaTraining):
+    """Trains what each of the `query_weights` terms that questions ask most counts in a question.
+
+    The texts' weights stay, so texts are read once: of each set a pool, among all of whose sentences, and
+    all of whose paragraphs, each question's answer is ranked by eq. 7.
+    """
+
+    def __init__(
+        self,
+        model: SpartaModel,
+        sets: Sequence[ParagraphSet],
+        config: TrainConfig,
+        folder: Path,
+        teacher: Teacher | None = None,
+    ) -> None:
+        if model.query_term_weights is None:
+            model.add_query_weights()
+        super().__init__(model, sets, config, folder, teacher)
+        for parameter in model.parameters():
+            parameter.requires_grad_(parameter is model.query_term_weights)
+        shares = self.asked_shares()
+        most = shares.sort(descending=True, stable=True).indices[: config.query_weights]
+        self.weighed = torch.zeros(len(shares), device=self.device)
+        self.weighed[most[shares[most] > 0].to(self.device)] = 1
+        self.counted.register_hook(lambda gradient: gradient * self.weighed)
+        self._pools: dict[str, Pool] = {}
+
+    @property
+    def counted(self) -> torch.Tensor:
+        """`(vocabulary,)`: what each term counts in a question."""
+        weights = self.model.query_term_weights
+        assert weights is not None
+        return weights
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the weights alone."""
+        return [{"params": [self.counted], "factor": self.config.scale_rate}]
+
+    def ask(self, questions: Sequence[str]) -> AskedTerms:
+        """Return the terms that the questions ask for, 1 for each that a question has."""
+        asked = super().ask(questions)
+        return AskedTerms(asked.terms, (asked.counts > 0).float())
+
+    def _occurring(self, question: str) -> dict[int, float]:
+        """Those without weight too: they may get one."""
+        return self.tokenizer.counts(question)
+
+    def _sums(self, asked: AskedTerms, weights: torch.Tensor) -> torch.Tensor:
+        """Let each term count its weight."""
+        counted = self.counted.clamp_min(0)[torch.tensor(asked.terms, device=self.device)]
+        return super()._sums(AskedTerms(asked.terms, asked.counts * counted), weights)
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Eq. 7 among all sentences of a pool, and among all its paragraphs; and what weights cost."""
+        if "sharper" not in self.memory:
+            self.memory["sharper"] = self._sharpest()
+        ranking = self._ranked(step, self.memory["sharper"])
+        held = HELD_BACK * ((self.counted - 1).square() * self.weighed).sum()
+        return ranking + held, {"ranking": float(ranking.detach())}
+
+    def _ranked(self, step: int, sharper: float) -> torch.Tensor:
+        rng = random.Random(self.seed * 7_919 + step)
+        pool = self._pool(rng.choices(self.sets, [s.weight for s in self.sets])[0])
+        whole = pool.batch
+        chosen = rng.sample(range(len(whole.questions)), min(ASKED_AT_ONCE, len(whole.questions)))
+        batch = whole._replace(
+            questions=[whole.questions[i] for i in chosen],
+            gold_sentence=[whole.gold_sentence[i] for i in chosen],
+            gold_paragraph=[whole.gold_paragraph[i] for i in chosen],
+            right=[whole.right[i] for i in chosen],
+        )
+        asked = self.ask(batch.questions)
+        weights = torch.from_numpy(pool.columns[:, asked.terms].toarray()).to(self.device)
+        return self.ranking(sharper * self._sums(asked, weights), batch, None)
+
+    @torch.no_grad()
+    def _sharpest(self) -> float:
+        """Return the factor with the least loss before the first step.
+
+        What texts weigh fits the candidates that the model was trained with. Among others all scores may be
+        too close or too far, which no question's weight should have to mend.
+        """
+        losses = [
+            float(np.mean([float(self._ranked(step, factor)) for step in range(SHARPENED_ON)]))
+            for factor in SHARPER
+        ]
+        return SHARPER[int(np.argmin(losses))]
+
+    def _pool(self, one: ParagraphSet) -> Pool:
+        """Return the pool of a set; its texts are read when it is first asked for."""
+        if one.name not in self._pools:
+            batch = make_batch(self._chosen(one), random.Random(self.seed), 1_000_000)
+            terms = sorted({t for question in batch.questions for t in self._occurring(question)})
+            path = self.folder / f"pool-{self._of(one, batch)}.npz"
+            if not path.exists():
+                logger.info("%s: reading %s sentences and paragraphs", one.name, f"{len(batch.candidates):,}")
+                with atomic_path(path) as temporary, temporary.open("wb") as file:
+                    scipy.sparse.save_npz(file, self._columns(batch, terms))
+            self._pools[one.name] = Pool(batch, scipy.sparse.load_npz(path).tocsc())
+        return self._pools[one.name]
+
+    def _chosen(self, one: ParagraphSet) -> list[Paragraph]:
+        """Paragraphs as batches draw them, neighbours and mined negatives together, each once."""
+        rng = random.Random(self.seed)
+        found: dict[int, Paragraph] = {}
+        size = min(POOL, len(one.paragraphs))
+        for _ in range(20 * size):
+            if len(found) >= size:
+                break
+            found.update((id(paragraph), paragraph) for paragraph in one.draw(rng))
+        return list(found.values())[:size]
+
+    def _columns(self, batch: Batch, terms: Sequence[int]) -> scipy.sparse.csr_matrix:
+        """`(n_candidates, vocabulary)`: eq. 4 to 6 for the terms that are asked."""
+        kept = np.zeros(len(self.model.term_matrix()), dtype=np.float32)
+        kept[list(terms)] = 1
+        only = scipy.sparse.diags(kept, format="csr")
+        candidates = batch.candidates
+        order = sorted(range(len(candidates)), key=lambda i: candidates[i].context or candidates[i].text)
+        parts = []
+        for first in range(0, len(order), READ_AT_ONCE * 8):
+            texts = [candidates[i] for i in order[first : first + READ_AT_ONCE * 8]]
+            part = self.model.encode_document(texts) @ only
+            part.eliminate_zeros()
+            parts.append(part)
+        rows = scipy.sparse.vstack(parts, format="csr")
+        return rows[np.argsort(order)].astype(np.float32)
+
+    def _of(self, one: ParagraphSet, batch: Batch) -> str:
+        """Name what a pool is made of."""
+        digest = hashlib.sha256(f"{one.fingerprint()} {self.seed} {len(batch.candidates)}".encode())
+        for name, tensor in self.model.state_dict().items():
+            if name != "query_term_weights":
+                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def facts(self) -> dict[str, Any]:
+        """And how large the pools are, and what weights cost."""
+        return {**super().facts(), "pool": POOL, "held_back": HELD_BACK}

@@ -1,0 +1,238 @@
+"""What the terms of a question count: learned, kept, searched with."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from sparta.base.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def once(model: Any, questions: list[str]) -> np.ndarray:
+    """Which distinct terms each question has, without what they weigh."""
+    has = np.zeros((len(questions), len(model.term_matrix())))
+    for row, question in enumerate(questions):
+        has[row, list(model.query_tokenizer().counts(question))] = 1
+    return has
+
+
+def weighing(training: Any, name: str = "out", **config: Any) -> Any:
+    from sparta.weighing import WeightTraining
+
+    made = training(name, kind=WeightTraining, **{"query_weights": 20, "dropout": 0.0, **config})
+    made.folder.mkdir(exist_ok=True)
+    return made
+
+
+def test_the_loss_is_eq_7_among_all_texts_of_a_pool(training, monkeypatch):
+    """In plain NumPy; a term counts once, its weight, and a weight costs what it differs from 1."""
+    import torch
+
+    monkeypatch.setattr("sparta.weighing.SHARPER", (1.5,))
+    made = weighing(training)
+    counted = made.weighed.nonzero().squeeze(1)
+    assert len(counted) == 20
+    with torch.no_grad():
+        made.counted[counted] = torch.linspace(-0.5, 2.5, 20)
+    loss, logs = made.loss(0)
+    pool = made._pool(made.sets[0]).batch
+    rows = made.model.encode_document(pool.candidates).toarray().astype(np.float64)
+    weights = made.counted.detach().clamp_min(0).numpy().astype(np.float64)
+    scores = 1.5 * (once(made.model, pool.questions) * weights) @ rows.T
+    assert pool.n_sentences + len(made.sets[0].paragraphs) == len(pool.candidates), "every text is one"
+
+    import random
+
+    rng = random.Random(made.seed * 7_919)
+    rng.choices(made.sets)
+    chosen = rng.sample(range(len(pool.questions)), 48)
+    means = []
+    n = pool.n_sentences
+    for gold, part in (
+        (pool.gold_sentence, range(n)),
+        (pool.gold_paragraph, range(n, len(pool.candidates))),
+    ):
+        losses = []
+        for i in chosen:
+            others = [j for j in part if j == gold[i] or j not in pool.right[i]]
+            losses.append(np.log(np.exp(scores[i, others]).sum()) - scores[i, gold[i]])
+        means.append(np.mean(losses))
+    assert logs["ranking"] == pytest.approx(np.mean(means), rel=1e-3)
+    held = 1e-3 * ((torch.linspace(-0.5, 2.5, 20) - 1) ** 2).sum()
+    assert loss.item() - logs["ranking"] == pytest.approx(float(held), rel=1e-3)
+    loss.backward()
+    moved = made.counted.grad.nonzero().squeeze(1).tolist()
+    assert moved
+    assert set(moved) <= set(counted.tolist())
+
+
+def test_the_terms_that_questions_ask_most_are_weighed(training, records):
+    made = weighing(training, held_out=0, query_weights=3)
+    asked: dict[str, int] = {}
+    for record in records:
+        for word in set(record["question"].split()):
+            asked[word] = asked.get(word, 0) + 1
+    names = [made.model.tokenizer.id_to_token(i) for i in made.weighed.nonzero().squeeze(1).tolist()]
+    most = sorted(asked.values(), reverse=True)[:3]
+    assert sorted((asked[name] for name in names), reverse=True) == most
+    everything = weighing(training, "everything", held_out=0, query_weights=10_000)
+    assert int(everything.weighed.sum()) == len(asked), "what nobody asks for stays 1"
+
+
+def test_scores_are_made_sharp_enough_before_the_first_step(training):
+    """Too flat scores are what all weights together could mend, which is not what they are for."""
+    import torch
+
+    made = weighing(training)
+    with torch.no_grad():
+        made.counted.mul_(0.5)
+    half = made._sharpest()
+    with torch.no_grad():
+        made.counted.mul_(2)
+    whole = made._sharpest()
+    assert half == min(4.0, 2 * whole)
+    assert made.memory.get("sharper") is None
+    made.loss(0)
+    assert made.memory["sharper"] == whole
+
+
+def test_nothing_but_the_weights_is_trained_and_it_resumes(train, tmp_path):
+    """Bit for bit; a training that is killed goes on to the same, without reading the texts again."""
+    import torch
+
+    from sparta.load import load_model
+    from sparta.model import SpartaModel
+
+    first = train("first")
+    begun = SpartaModel.load(first.folder)
+    usual = {"encoder": str(first.folder), "query_weights": 12, "learning_rate": 1e-3, "steps": 8}
+    second = train("second", validate_every=4, **usual)
+    state = torch.load(tmp_path / "second" / "state.pt", weights_only=True)["model"]
+    for name, tensor in begun.state_dict().items():
+        assert torch.equal(state[name], tensor), name
+    weights = state["query_term_weights"]
+    assert 0 < int((weights != 1).sum()) <= 12
+    ended = load_model(second.folder)
+    assert ended.config.quantizer == begun.config.quantizer
+    assert ended.config.weighted_queries
+    assert not begun.config.weighted_queries
+    same = (ended.encode_document(train.texts) != load_model(first.folder).encode_document(train.texts)).nnz
+    assert same == 0, "texts have the weights that they had"
+
+    answers = iter([0.0, 0.0, 0.0])
+
+    def stopping(*_: Any) -> float:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.weighing.WeightTraining.validate", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train("third", validate_every=2, **usual)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.weighing.WeightTraining._columns", None)  # what was read is kept
+        train("third", validate_every=2, resume=True, **usual)
+    resumed = torch.load(tmp_path / "third" / "state.pt", weights_only=True)["model"]
+    assert torch.equal(resumed["query_term_weights"], weights)
+
+
+def weighted(model: Any, folder: Path) -> Any:
+    """Save a model whose "moon" counts 0.5 and "city" nothing; open it again."""
+    import torch
+
+    from sparta.load import load_model
+
+    known = model.tokenizer.get_vocab()
+    model.add_query_weights()
+    with torch.no_grad():
+        model.query_term_weights[known["moon"]] = 0.5
+        model.query_term_weights[known["city"]] = -1.0
+    model.save_pretrained(folder)
+    return load_model(folder)
+
+
+def test_a_model_keeps_its_weights(tiny_model, tmp_path):
+    """A distinct term counts once; what weighs 0 or less is not asked for."""
+    plain = tiny_model.query_tokenizer().terms("moon moon city house")
+    assert plain == {"moon": 2.0, "city": 1.0, "house": 1.0}
+    model = weighted(tiny_model, tmp_path / "weighted")
+    assert model.query_tokenizer().terms("moon moon city house") == {"moon": 0.5, "house": 1.0}
+    assert model.query_side().identity()["weighted_queries"]
+    row = model.encode_query("moon city")
+    assert row.nnz == 1
+    assert row.sum() == 0.5
+
+
+def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, write_jsonl):
+    """Scores are sums of weight times impact, of the weights that travel with the index."""
+    from cli._sparta import main
+    from sparta.search import Searcher
+
+    weighted(tiny_model, tmp_path / "weighted")
+    corpus = write_jsonl(
+        tmp_path / "corpus.jsonl",
+        [{"id": "a", "text": "the moon of the earth"}, {"id": "b", "text": "a house in the city"}],
+    )
+    scores = {}
+    for model in (tiny_model_folder, tmp_path / "weighted"):
+        index = tmp_path / f"index of {model.name}"
+        done = CliRunner().invoke(
+            main, ["index", "--corpus", str(corpus), "--model", str(model), "--index", str(index)]
+        )
+        assert done.exit_code == 0, done.output
+        with Searcher(index) as searcher:
+            for asked in ("moon", "house", "moon moon house city"):
+                hits = searcher.search(asked, k=2)
+                scores[model.name, asked] = {hit.docid: hit.score for hit in hits}
+    plain, own = scores["tiny", "moon"], scores["weighted", "moon"]
+    assert plain["a"] > 0
+    assert own == {passage: pytest.approx(0.5 * score) for passage, score in plain.items()}
+    house = scores["weighted", "house"]
+    assert house == scores["tiny", "house"]
+    expected = {passage: house.get(passage, 0) + own.get(passage, 0) for passage in {*house, *own}}
+    assert scores["weighted", "moon moon house city"] == pytest.approx(expected)
+
+
+def test_trained_further_a_model_scores_with_its_weights_and_keeps_them(train, tmp_path):
+    from sparta.model import SpartaModel
+
+    first = train("first")
+    begun = weighted(SpartaModel.load(first.folder), tmp_path / "weighted")
+    further = train("further", encoder=str(tmp_path / "weighted"), learning_rate=1e-2, steps=3)
+    ended = SpartaModel.load(further.folder)
+    np.testing.assert_array_equal(ended.query_weights, begun.query_weights)
+    assert ended.query_weights is not None
+
+
+def test_negatives_are_found_by_how_often_words_occur(tiny_model, tmp_path):
+    """BM25 has its own weights."""
+    from sparta.mining import bag_matrix
+
+    texts = ["moon moon city", "house"]
+    plain = bag_matrix(texts, tiny_model.query_tokenizer())
+    model = weighted(tiny_model, tmp_path / "weighted")
+    assert (bag_matrix(texts, model.query_tokenizer()) != plain).nnz == 0
+    assert plain.max() == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"only_terms": ["moon"]}, "expected only_terms or query_weights, found both"),
+        ({"terms": 100}, "found them with query_weights"),
+        ({"pruned_to": 100}, "found them with query_weights"),
+        ({"teachers": ["bm25"]}, "expected no teacher for query_weights, found bm25"),
+        ({"encoder": None}, "expected a SPARTA model for query_weights, found an encoder"),
+    ],
+)
+def test_what_weights_cannot_be_trained_with(train, tmp_path, change, wrong):
+    train("first", steps=1)
+    given = {k: v for k, v in {"encoder": str(tmp_path / "first"), **change}.items() if v}
+    with pytest.raises(InputError, match=wrong):
+        train("wrong", query_weights=5, **given)
