@@ -7,11 +7,17 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
 from sparta.base.errors import InputError, ModelError
 from sparta.quantize import Quantizer
 from sparta.tokenize import QuerySide, load_tokenizer
 
 DEFAULT_MODEL = "sparta-bge-small-en"
+QUERY_WEIGHTS = "query_term_weights"
+"""The tensor of a SPARTA model that says what a question's terms count."""
 _WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
@@ -103,9 +109,17 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
         if (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
             return None
         tokenizer = load_tokenizer(folder)
-    except (OSError, ValueError, KeyError, TypeError, InputError, ModelError):
+        weights = _query_weights(folder) if config["sparta"].get("weighted_queries") else None
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, InputError, ModelError):
         return None
-    return QuerySide(tokenizer, None, str(name or DEFAULT_MODEL), hash_folder(folder), chosen)
+    return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen)
+
+
+def _query_weights(folder: Path) -> npt.NDArray[np.float32]:
+    """Return what a SPARTA model's terms count in a question, without reading its other weights."""
+    with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
+        weights: npt.NDArray[np.float32] = stored.get_tensor(QUERY_WEIGHTS)
+    return np.maximum(weights, 0)
 
 
 def hash_folder(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,12 @@ def train_model(
         )
     model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
     only = _known_terms(only_terms, model, encoder, further=further)
-    _check_parts(encoder, only, query_weights, terms, pruned_to, teachers, further=further)
-    part = bool(only or query_weights)
+    part = "only_terms" if only else "query_weights" if query_weights else ""
+    if part:
+        others = {"terms": terms, "pruned_to": pruned_to, "context_share": context_share is not None}
+        _check_part(part, {**others, "mine_every": query_weights and mine_every})
+    if query_weights:
+        _check_weighed(encoder, only, teachers, further=further)
     if not part:
         model.config = replace(model.config, quantizer=None)
     if context_share is None and not further and layout.share_context:
@@ -165,37 +169,38 @@ def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
     return model, True
 
 
-def _check_parts(
-    name: str,
-    only: Sequence[int],
-    query_weights: int,
-    terms: int | None,
-    pruned_to: int | None,
-    teachers: Sequence[str],
-    *,
-    further: bool,
-) -> None:
+def _check_part(part: str, others: Mapping[str, object]) -> None:
     """Refuse what means nothing where only a part of a model is trained.
 
     :raises InputError: it is asked for.
     """
-    if (only or query_weights) and (terms or pruned_to):
+    if given := [name for name, value in others.items() if value]:
         raise InputError(
-            "expected terms and pruned_to only where the whole model is trained, found them with "
-            + ("only_terms" if only else "query_weights"),
-            remedy="leave out either: --only-terms and --query-weights, or --terms and --pruned-to",
+            f"expected {' and '.join(given)} only where the whole model is trained, found them with {part}",
+            remedy="leave out either: " + " or ".join(_option(name) for name in (part, *given)),
         )
-    if query_weights and only:
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_weighed(name: str, only: Sequence[int], teachers: Sequence[str], *, further: bool) -> None:
+    """Refuse a training of query weights that cannot be.
+
+    :raises InputError: other terms or teachers too, or no model to weigh questions for.
+    """
+    if only:
         raise InputError(
             "expected only_terms or query_weights, found both",
             remedy="train the terms first, then the weights of the model that came of it",
         )
-    if query_weights and teachers:
+    if teachers:
         raise InputError(
             f"expected no teacher for query_weights, found {', '.join(teachers)}",
             remedy="leave --teacher out: a question's weights learn from which text answers it",
         )
-    if query_weights and not further:
+    if not further:
         raise InputError(
             "expected a SPARTA model for query_weights, found an encoder",
             where=name,

@@ -15,6 +15,7 @@ import torch
 
 from sparta.base.files import atomic_path
 from sparta.batches import Batch, make_batch
+from sparta.locate import QUERY_WEIGHTS
 from sparta.model import SpartaModel
 from sparta.teachers import Teacher
 from sparta.traindata import Paragraph, ParagraphSet
@@ -136,7 +137,7 @@ class WeightTraining(SpartaTraining):
         if one.name not in self._pools:
             batch = make_batch(self._chosen(one), random.Random(self.seed), 1_000_000)
             terms = sorted({t for question in batch.questions for t in self._occurring(question)})
-            path = self.folder / f"pool-{self._of(one, batch)}.npz"
+            path = self.folder / f"pool-{self._of(batch, terms)}.npz"
             if not path.exists():
                 logger.info("%s: reading %s sentences and paragraphs", one.name, f"{len(batch.candidates):,}")
                 with atomic_path(path) as temporary, temporary.open("wb") as file:
@@ -171,11 +172,11 @@ class WeightTraining(SpartaTraining):
         rows = scipy.sparse.vstack(parts, format="csr")
         return rows[np.argsort(order)].astype(np.float32)
 
-    def _of(self, one: ParagraphSet, batch: Batch) -> str:
-        """Name what a pool is made of."""
-        digest = hashlib.sha256(f"{one.fingerprint()} {self.seed} {len(batch.candidates)}".encode())
+    def _of(self, batch: Batch, terms: Sequence[int]) -> str:
+        """Name what columns are made of: texts, terms and the model that reads them."""
+        digest = hashlib.sha256(repr((batch.candidates, terms, self.model.config)).encode())
         for name, tensor in self.model.state_dict().items():
-            if name != "query_term_weights":
+            if name != QUERY_WEIGHTS:
                 digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 

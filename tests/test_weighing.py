@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparta.base.errors import InputError
+from sparta.locate import known_query_side
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -163,7 +164,10 @@ def test_a_model_keeps_its_weights(tiny_model, tmp_path):
     assert plain == {"moon": 2.0, "city": 1.0, "house": 1.0}
     model = weighted(tiny_model, tmp_path / "weighted")
     assert model.query_tokenizer().terms("moon moon city house") == {"moon": 0.5, "house": 1.0}
-    assert model.query_side().identity()["weighted_queries"]
+    side = known_query_side(tmp_path / "weighted", None)
+    assert side is not None
+    assert side.identity() == model.query_side().identity(), "known without loading the model, too"
+    np.testing.assert_array_equal(side.weights, model.query_weights)
     row = model.encode_query("moon city")
     assert row.nnz == 1
     assert row.sum() == 0.5
@@ -226,13 +230,15 @@ def test_negatives_are_found_by_how_often_words_occur(tiny_model, tmp_path):
     [
         ({"only_terms": ["moon"]}, "expected only_terms or query_weights, found both"),
         ({"terms": 100}, "found them with query_weights"),
-        ({"pruned_to": 100}, "found them with query_weights"),
+        ({"pruned_to": 100, "mine_every": 3}, "pruned_to and mine_every only .* with query_weights"),
+        ({"context_share": 0.0}, "expected context_share only where the whole model is trained"),
+        ({"context_share": 0.1, "only_terms": ["moon"], "query_weights": 0}, "found them with only_terms"),
         ({"teachers": ["bm25"]}, "expected no teacher for query_weights, found bm25"),
         ({"encoder": None}, "expected a SPARTA model for query_weights, found an encoder"),
     ],
 )
 def test_what_weights_cannot_be_trained_with(train, tmp_path, change, wrong):
     train("first", steps=1)
-    given = {k: v for k, v in {"encoder": str(tmp_path / "first"), **change}.items() if v}
+    given = {k: v for k, v in {"encoder": str(tmp_path / "first"), **change}.items() if v is not None}
     with pytest.raises(InputError, match=wrong):
-        train("wrong", query_weights=5, **given)
+        train("wrong", **{"query_weights": 5, **given})
