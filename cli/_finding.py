@@ -47,6 +47,11 @@ def _nothing(searcher: Any, query: str) -> str:
     return "no passage has a term of this question"
 
 
+def _points(score: float) -> str:
+    """Of a score in units of impact, the first decimal: question weights have seven, whole impacts none."""
+    return f"{round(score, 1):.10g}"
+
+
 def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool) -> None:
     from sparta.explain import term_shares
 
@@ -57,10 +62,10 @@ def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool)
         {"term": s.term, "count": s.count, "impact": s.impact, "weight": round(s.weight, 4)} for s in shares
     ]
     more = {"terms": terms} if by_impact else {}
-    score = f"{hit.score:g}" if by_impact else f"{hit.score:.4g}"
+    score = _points(hit.score) if by_impact else f"{hit.score:.4g}"
     show_hit(searcher, rank, hit, matched, score, more if as_json else None)
     if by_impact and not as_json:
-        click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
+        click.echo("     " + " + ".join(f"{s.term} {_points(s.share)}" for s in shares))
 
 
 @click.command()
@@ -85,10 +90,10 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
         ]
         click.echo(dumps({"id": why.passage_id, "rank": why.rank, "score": why.score, "terms": terms}))
         return
-    rows = [[s.term, f"{s.count:g}", str(s.impact), f"{s.weight:.3f}", f"{s.share:g}"] for s in why.terms]
-    click.echo(table(["term", "count", "impact", "weight", "count × impact"], rows))
+    rows = [[s.term, f"{s.count:.3g}", str(s.impact), f"{s.weight:.3f}", _points(s.share)] for s in why.terms]
+    click.echo(table(["term", "in the question", "impact", "weight", "share of the score"], rows))
     rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the passages found"
-    click.echo(f"score {why.score:g}: {rank}")
+    click.echo(f"score {_points(why.score)}: {rank}")
 
 
 @click.command()

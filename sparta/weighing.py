@@ -17,6 +17,7 @@ from sparta.base.files import atomic_path
 from sparta.batches import Batch, make_batch
 from sparta.locate import QUERY_WEIGHTS
 from sparta.model import SpartaModel
+from sparta.neural.trainer import TrainerState, process_group
 from sparta.teachers import Teacher
 from sparta.traindata import Paragraph, ParagraphSet
 from sparta.training import AskedTerms, SpartaTraining, TrainConfig
@@ -77,6 +78,14 @@ class WeightTraining(SpartaTraining):
         weights = self.model.query_term_weights
         assert weights is not None
         return weights
+
+    def run(self, *, resume: bool = False) -> TrainerState:
+        """Train, and leave no pool behind: those are for a training that is resumed."""
+        state = super().run(resume=resume)
+        if not process_group()[0]:  # the last step has averaged gradients: all processes have what they need
+            for left in self.folder.glob("pool-*.npz"):
+                left.unlink()
+        return state
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return the weights alone."""

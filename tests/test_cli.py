@@ -913,7 +913,7 @@ def test_explain(built):
         assert why.rank == 1
         assert why.score == searcher.search(QUESTION, 1)[0].score
         step = searcher.quantizer.step
-    assert header == ["term", "count", "impact", "weight", "count × impact"]
+    assert header == ["term", "in the question", "impact", "weight", "share of the score"]
     assert rows == [
         [s.term, f"{s.count:g}", str(s.impact), f"{s.impact * step:.3f}", f"{s.share:g}"] for s in why.terms
     ]
@@ -921,6 +921,18 @@ def test_explain(built):
     found = json.loads(done(sparta("explain", QUESTION, "google", "--index", built, "--json")).stdout)
     assert (found["id"], found["rank"], found["score"]) == ("google", 1, why.score)
     assert [(t["term"], t["impact"]) for t in found["terms"]] == [(s.term, s.impact) for s in why.terms]
+
+
+def test_question_weights_are_shown_in_few_digits(built, monkeypatch):
+    from sparta.search import Searcher as Searched
+
+    monkeypatch.setattr(Searched, "terms", lambda _, q: dict.fromkeys(q.split(), 0.7318461))
+    rows = done(sparta("explain", "google founded", "google", "--index", built)).stdout.splitlines()
+    cells = [re.split(r"  +", row.strip()) for row in rows[1:-1]]
+    assert {row[1] for row in cells} == {"0.732"}
+    assert all(float(row[4]) == pytest.approx(0.7318461 * int(row[2]), abs=0.05) for row in cells)
+    assert all(len(row[4].partition(".")[2]) <= 1 for row in cells)
+    assert len(cells) == 2
 
 
 def test_explain_where_nothing_matches(built):

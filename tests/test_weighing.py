@@ -136,11 +136,13 @@ def test_nothing_but_the_weights_is_trained_and_it_resumes(train, tmp_path):
         patch.setattr("sparta.weighing.WeightTraining.validate", stopping)
         with pytest.raises(KeyboardInterrupt):
             train("third", validate_every=2, **usual)
+    assert list((tmp_path / "third").glob("pool-*.npz"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparta.weighing.WeightTraining._columns", None)  # what was read is kept
         train("third", validate_every=2, resume=True, **usual)
     resumed = torch.load(tmp_path / "third" / "state.pt", weights_only=True)["model"]
     assert torch.equal(resumed["query_term_weights"], weights)
+    assert not list(tmp_path.rglob("pool-*.npz")), "a training that has ended leaves none"
 
 
 def weighted(model: Any, folder: Path) -> Any:
