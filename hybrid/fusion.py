@@ -97,15 +97,21 @@ class Fusion:
 
     @property
     def label(self) -> str:
-        """What is fused, in short: `sparta + 1.2·bm25`."""
-        terms = " + ".join(name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items())
-        return f"RRF {terms}" if self.method == "rrf" else terms
+        """What is fused, in short: `sparta + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF sparta + bm25`."""
+        if self.method == "rrf":
+            return f"RRF {self._terms}"
+        named = self.normalization != "minmax" and len(self.weights) > 1
+        return f"{self._terms} ({self.normalization})" if named else self._terms
+
+    @property
+    def _terms(self) -> str:
+        return " + ".join(name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items())
 
     @property
     def total(self) -> str:
         """What is summed: `sparta + 1.2·bm25`, `1/(60+rank sparta) + 1/(60+rank bm25)`."""
         if self.method == "linear":
-            return self.label
+            return self._terms
         return " + ".join(
             f"{'' if w == 1 else f'{w:g}·'}1/({self.rrf_k}+rank {name})" for name, w in self.weights.items()
         )

@@ -8,8 +8,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LONG = 1000
 FORMATS = ("text", "markdown", "csv", "json")
 Cell = str | float | int | None
+
+
+class Exact(float):
+    """A number that people, too, see in full: what was given, not what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +50,6 @@ class Table:
     def _shown(self, cell: Cell) -> str:
         if cell is None:
             return ""
+        if isinstance(cell, Exact):
+            return f"{cell:.1f}" if cell == round(cell, 1) and abs(cell) < LONG else repr(float(cell))
         return f"{cell:.{self.digits}f}" if isinstance(cell, float) else str(cell)

@@ -14,7 +14,7 @@ from hybrid.channels import Searchable
 from hybrid.fusion import Fusion
 from hybrid.questions import QuestionSet
 from hybrid.searched import Searched, depth_of, search_all
-from hybrid.tables import Cell, Table
+from hybrid.tables import Cell, Exact, Table
 from sparta.base.errors import InputError
 from sparta.base.records import Run
 
@@ -194,7 +194,7 @@ def tune_table(tuned: Tuned) -> Table:
     header = [*settings, *named, *(["mean"] if several else []), "note"]
 
     def shown(setting: Setting) -> list[Cell]:
-        return [*map(_shown, setting.weights), *([setting.candidates] if by_candidates else [])]
+        return [*map(Exact, setting.weights), *([setting.candidates] if by_candidates else [])]
 
     best = tuned.best
     rows: list[list[Cell]] = []
@@ -208,14 +208,14 @@ def tune_table(tuned: Tuned) -> Table:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
         rows.append([*shown(fold.setting), 100 * fold.mean, note])
     if tuned.folds:
-        rows.append([*[""] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
+        rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
     for name, own in tuned.alone.items():
         means = [100 * mean for mean in own]
         means += [100 * fmean(own)] if several else []
         note = f"{name} alone"
         if fmean(own) > fmean(tuned.means[best]):
             note += ": better than the best fusion"
-        rows.append([*[""] * len(settings), *means, note])
+        rows.append([*[None] * len(settings), *means, note])
     return Table(header, rows, digits=2)
 
 
@@ -233,10 +233,6 @@ def _remark(tuned: Tuned) -> str:
 
 def _flat(setting: Setting) -> tuple[float, ...]:
     return (*setting.weights, setting.candidates)
-
-
-def _shown(weight: float) -> str:
-    return f"{weight:.1f}" if abs(weight) < MOST_ALPHAS and weight == round(weight, 1) else repr(weight)
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:

@@ -347,6 +347,23 @@ def test_eval_and_tune_by_coverage(folder: Path) -> None:
         assert tuned["RR"] == pytest.approx(100 * sum(ranks) / 3)
 
 
+def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:
+    for name in ("minmax", "coverage"):
+        given = [
+            "--no-dense",
+            "--index",
+            folder / "index",
+            "--normalization",
+            name,
+            "--output-runs",
+            tmp_path,
+        ]
+        assert run("eval", *given).exit_code == 0
+    fused = {path.name for path in tmp_path.glob("*sparta+bm25*.trec")}
+    assert len(fused) == 2
+    assert sum("coverage" in name for name in fused) == 1
+
+
 def test_search(with_dense: Path) -> None:
     given = ["search", "who founded google", "--index", with_dense / "index", "-k", "2"]
     found = rankings(with_dense, "who founded google", ("sparta", "bm25", "dense"))
@@ -416,15 +433,14 @@ def test_tune(folder: Path) -> None:
     result = run("tune", "--index", folder / "index", "--format", "json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
-    alphas = [f"{0.5 + 0.1 * i:.1f}" for i in range(16)]
-    assert [row["weight of bm25"] for row in rows[:16]] == alphas
+    assert [row["weight of bm25"] for row in rows[:16]] == [round(0.5 + 0.1 * i, 1) for i in range(16)]
     for row in rows[:16]:
-        alpha = float(row["weight of bm25"])
+        alpha = row["weight of bm25"]
         assert row["RR"] == pytest.approx(mean_rank(folder, Fusion.with_alpha("sparta", alpha)))
     best = [row for row in rows if row["note"].startswith("best")]
     assert len(best) == 1
     assert best[0]["RR"] == max(row["RR"] for row in rows[:16])
-    assert f"score = sparta + {float(best[0]['weight of bm25']):g}·bm25" in result.stderr.replace(
+    assert f"score = sparta + {best[0]['weight of bm25']:g}·bm25" in result.stderr.replace(
         "+ bm25", "+ 1·bm25"
     )
     both = run(
@@ -432,7 +448,7 @@ def test_tune(folder: Path) -> None:
         *("--alphas", "0.2,1", "--candidates", "1,100"),
     )
     for row in json.loads(both.stdout)[:2]:
-        fusion = Fusion.with_alpha("sparta", float(row["weight of bm25"]), candidates=row["candidates"])
+        fusion = Fusion.with_alpha("sparta", row["weight of bm25"], candidates=row["candidates"])
         assert row["RR"] == pytest.approx(mean_rank(folder, fusion))
     [chosen] = [row for row in json.loads(both.stdout) if row["note"].startswith("best")]
     assert f"over each channel's {chosen['candidates']} best" in both.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import Mapping
@@ -126,7 +127,7 @@ def test_the_mean_over_the_sets_decides() -> None:
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
     assert [row[3] for row in table.rows[:16]] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
-    assert [row[0] for row in table.rows if row[-1].startswith("best")] == [f"{best:.1f}"]
+    assert [row[0] for row in table.rows if row[-1].startswith("best")] == [best]
     alone = {name: [] for name in ("sparta", "bm25")}
     for asked, own in ((one, runs), (two, others)):
         for name in alone:
@@ -249,7 +250,7 @@ def test_two_weights_each_with_each() -> None:
         )
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "weight of sparta", "RR", "note"]
-    assert [row[0] for row in table.rows[:3]] == ["0.5", "1.0", "2.0"]
+    assert [row[0] for row in table.rows[:3]] == [0.5, 1.0, 2.0]
     for row, a in zip(table.rows[:3], (0.5, 1.0, 2.0), strict=True):
         assert row[2] == pytest.approx(100 * max(m for ((w, _), _), [m] in found.means.items() if w == a))
 
@@ -275,7 +276,7 @@ def test_candidates_are_tuned_with_the_weights() -> None:
     assert list(table.header) == ["weight of bm25", "candidates", "RR", "note"]
     for row, alpha in zip(table.rows[:2], (0.5, 1.0), strict=True):
         expected_row = max((m, k) for ((a,), k), [m] in found.means.items() if a == alpha)
-        assert (row[0], row[1]) == (f"{alpha:.1f}", expected_row[1])
+        assert (row[0], row[1]) == (alpha, expected_row[1])
         assert row[2] == pytest.approx(100 * expected_row[0])
     [note] = [str(row[-1]) for row in table.rows if str(row[-1]).startswith("best")]
     end = "least" if best.candidates == 3 else "largest"
@@ -310,8 +311,14 @@ def test_weights_to_try_as_text() -> None:
     assert parse_alphas("0:0.003:0.001") == (0.0, 0.001, 0.002, 0.003)
     assert parse_alphas("1e-10:3e-10:1e-10") == (1e-10, 2e-10, 3e-10)
     means = {Setting((weight,), 100): [0.5] for weight in (0.25, 1.0, 0.1234567, 1e300)}
-    rows = tune_table(Tuned(["bm25"], "RR", ["x"], means)).rows
-    assert [row[0] for row in rows] == ["0.25", "1.0", "0.1234567", "1e+300"]
+    table = tune_table(Tuned(["bm25"], "RR", ["x"], means))
+    assert [line.split()[0] for line in table.write("text").splitlines()[1:]] == [
+        *("0.25", "1.0", "0.1234567", "1e+300")
+    ]
+    assert [row["weight of bm25"] for row in json.loads(table.write("json"))] == [0.25, 1.0, 0.1234567, 1e300]
+    assert [line.split(",")[0] for line in table.write("csv").splitlines()[1:]] == [
+        *("0.25", "1.0", "0.1234567", "1e+300")
+    ]
 
 
 def test_of_equal_settings_the_smallest_is_best() -> None:
