@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from sparta.locate import model_folder
+from sparta.locate import QUERY_WEIGHTS, model_folder
 from sparta.model import SpartaModel
 
 
@@ -33,6 +33,11 @@ def main() -> None:
         other = torch.load(given.further, map_location="cpu", weights_only=True)["model"]
     else:
         other = SpartaModel.load(given.further).state_dict()
+    if (weighted := model.config.weighted_queries) != (QUERY_WEIGHTS in other):
+        parser.error(
+            "expected two models that both weigh the words of questions, or neither, found that only"
+            f" {given.model if weighted else given.further} does"
+        )
     own = {name: value.clone() for name, value in model.state_dict().items()}
     kept = [model.tokenizer.token_to_id(term) for term in given.keep]
     if None in kept:

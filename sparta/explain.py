@@ -26,7 +26,10 @@ class HasTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TermShare:
-    """One query term's part in a score: `count · impact`; `weight` is what the impact stands for."""
+    """One query term's part in a score: `count · impact`; `weight` is what the impact stands for.
+
+    `count` is what the term counts in the question: how often it occurs, or the model's weight for it.
+    """
 
     term: str
     count: float

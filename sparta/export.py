@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sparta import ciff
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path
+from sparta.base.files import atomic_path, atomic_write
 from sparta.lucene import ImpactSearcher
 from sparta.packed import TermPostings
 from sparta.search import Searcher
@@ -57,6 +57,30 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
                 # The disk that takes the output has room for its postings; beside a pipe there is none.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
     return len(contents.docids), int(contents.sizes.sum())
+
+
+def export_query_weights(searcher: Searcher, output: Path) -> int:
+    """Write what each term of the vocabulary counts in a question, once, and return how many terms there are.
+
+    One JSON object, `{term: weight}`, without terms that count nothing: the questions' side of an index whose
+    model weighs them, which no format for postings holds.
+
+    :raises InputError: in this index every term counts as often as a question has it.
+    :raises StorageError: the output may not be written.
+    """
+    side = searcher.tokenizer
+    if side.weights is None:
+        raise InputError(
+            "expected a model that weighs the terms of questions, found one in which each counts as often as"
+            " it occurs",
+            where=str(searcher.folder.path),
+            remedy="leave --query-weights out",
+        )
+    known = {
+        side.tokenizer.id_to_token(i): weight for i, weight in enumerate(side.weights.tolist()) if weight
+    }
+    atomic_write(output, json.dumps(known, ensure_ascii=False, indent=0).encode() + b"\n")
+    return len(known)
 
 
 @contextmanager

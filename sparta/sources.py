@@ -14,7 +14,7 @@ from sparta.base.corpus import CorpusReader, source_fingerprint
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
 from sparta.jobs import Source, cut_in_another_way, skip_passages
-from sparta.locate import default_model_folder
+from sparta.locate import default_model_folder, known_query_side
 from sparta.quantize import Quantizer
 from sparta.shards import ShardFolder, last_passage_id, read_shard, shard_series
 from sparta.tokenize import QuerySide, load_tokenizer
@@ -190,11 +190,13 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
             where=str(path),
             remedy="check the path given to --vectors",
         )
+    known = known_query_side(tokenizer, None) if tokenizer else None
+    weighed = known is not None and known.weights is not None
     side = QuerySide(
-        load_tokenizer(tokenizer or default_model_folder()),
-        None,
+        known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
+        known.weights if known else None,
         f"JSON vectors of {path.name}",
-        "",
+        known.model_hash if known and weighed else "",
         Quantizer(float(LARGEST_IMPACT), 16),
     )
 

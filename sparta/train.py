@@ -15,6 +15,7 @@ from sparta.inputs import ANSWER, CONTEXT, InputLayout
 from sparta.locate import sparta_folder
 from sparta.mining import Bm25
 from sparta.model import SpartaModel
+from sparta.neural.checkpoint import is_int8
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import TrainerConfig, training_device
 from sparta.ranking import check_length, check_output
@@ -73,7 +74,8 @@ def train_model(
     With `only_terms`, a SPARTA model stays as it is, with its quantizer, but for the embeddings of these
     wordpieces, which begin anew: all other weights of a text are the same afterwards (decision 0017). With
     `query_weights`, it stays as it is altogether, and what is trained is how much that many terms, those
-    which questions ask most, count in a question (decision 0019).
+    which questions ask most, count in a question, each distinct term once (decision 0019). Where only a part
+    is trained, the model is stored in as many bits as it was.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
@@ -139,7 +141,7 @@ def train_model(
         query_weights=query_weights,
         mined=mined,
         mine_every=mine_every,
-        int8=not full_precision,
+        int8=not full_precision and not (part and _in_full_precision(encoder)),
     )
     teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device), openers)
     kind = WeightTraining if query_weights else SpartaTraining
@@ -167,6 +169,12 @@ def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
             remedy="repeat --tied, --alone, --segments and --max-length as when the model was trained",
         )
     return model, True
+
+
+def _in_full_precision(name: str) -> bool:
+    """Whether a SPARTA model is stored so: what of it stays as it is must not be rounded."""
+    folder = sparta_folder(name)
+    return folder is not None and not is_int8(folder / "model.safetensors")
 
 
 def _check_part(part: str, others: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ from sparta.base.files import atomic_path
 from sparta.batches import Batch, make_batch
 from sparta.locate import QUERY_WEIGHTS
 from sparta.model import SpartaModel
-from sparta.neural.trainer import TrainerState, process_group
+from sparta.neural.trainer import TrainerState, process_group, wait_for_all
 from sparta.teachers import Teacher
 from sparta.traindata import Paragraph, ParagraphSet
 from sparta.training import AskedTerms, SpartaTraining, TrainConfig
@@ -32,7 +32,9 @@ SHARPENED_ON = 16
 """Factors to choose from for all scores; how many steps' questions choose it."""
 HELD_BACK = 1e-3
 """What it costs that a weight is 0 or 2 and not 1."""
-READ_AT_ONCE = 32
+READ_AT_ONCE = 256
+STRETCHES, LEFT_OUT = 10, 0.25
+"""How many stretches a set's questions are cut into; which share of all, with most of a term, is left out."""
 
 
 class Pool(NamedTuple):
@@ -60,17 +62,19 @@ class WeightTraining(SpartaTraining):
         folder: Path,
         teacher: Teacher | None = None,
     ) -> None:
-        if model.query_term_weights is None:
+        self.counting = model.query_term_weights is None
+        if self.counting:
             model.add_query_weights()
         super().__init__(model, sets, config, folder, teacher)
         for parameter in model.parameters():
             parameter.requires_grad_(parameter is model.query_term_weights)
-        shares = self.asked_shares()
+        shares = self.commonly_asked()
         most = shares.sort(descending=True, stable=True).indices[: config.query_weights]
         self.weighed = torch.zeros(len(shares), device=self.device)
         self.weighed[most[shares[most] > 0].to(self.device)] = 1
         self.counted.register_hook(lambda gradient: gradient * self.weighed)
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[int, Pool] = {}
+        self._as_it_came = False
 
     @property
     def counted(self) -> torch.Tensor:
@@ -80,12 +84,67 @@ class WeightTraining(SpartaTraining):
         return weights
 
     def run(self, *, resume: bool = False) -> TrainerState:
-        """Train, and leave no pool behind: those are for a training that is resumed."""
+        """Train, and leave no pool behind: those are for a training that is resumed.
+
+        A model whose questions had no weights is measured as it came, too: with them, a word counts once.
+        """
+        if not (resume and (self.folder / "state.pt").exists()):
+            self._read_pools()
+            if self.counting:
+                self._measure_as_it_came()
         state = super().run(resume=resume)
+        if state.best < self.memory.get("as_it_came", 0.0):
+            logger.warning(
+                "validation was %.4f before questions had weights, and is %.4f at best with them: the model"
+                " that this training began with ranks better",
+                *(self.memory["as_it_came"], state.best),
+            )
         if not process_group()[0]:  # the last step has averaged gradients: all processes have what they need
             for left in self.folder.glob("pool-*.npz"):
                 left.unlink()
         return state
+
+    def _read_pools(self) -> None:
+        """Read the texts before the first step: the first process for all that share its folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if process_group()[0]:
+            wait_for_all()
+        for one in self.sets:
+            self._pool(one)
+        if not process_group()[0]:
+            wait_for_all()
+
+    def _measure_as_it_came(self) -> None:
+        self._as_it_came = True
+        self.memory["as_it_came"] = self.validate()
+        self._as_it_came = False
+        logger.info("without weights of questions: validation %.4f", self.memory["as_it_came"])
+
+    @torch.no_grad()
+    def commonly_asked(self) -> torch.Tensor:
+        """`(vocabulary,)`: the share of the questions that has each term, without where it is asked most.
+
+        A set's questions are cut into stretches, as they stand. Of all stretches, by the weights of sets, the
+        quarter that has a term most is left out: "who" is asked everywhere, "chopin" where he is the topic.
+        """
+        shares, weights = [], []
+        for one in self.sets:
+            asked = [question for paragraph in one.paragraphs for question, _ in paragraph.questions]
+            parts = np.array_split(np.array(asked, dtype=object), min(STRETCHES, len(asked)))
+            for part in parts:
+                terms = [term for question in part for term in self.tokenizer.counts(question)]
+                counts = torch.tensor(terms, dtype=torch.long).bincount(minlength=len(self.counted))
+                shares.append(counts / len(part))
+                weights.append(one.weight / len(parts))
+        ordered, order = torch.stack(shares).sort(dim=0, descending=True)
+        each = torch.tensor(weights)[order]
+        total = sum(weights)
+        kept = (each.cumsum(0) - LEFT_OUT * total).clamp_min(0).minimum(each)
+        return (ordered * kept).sum(0) / ((1 - LEFT_OUT) * total)
+
+    def _penalty_weights(self) -> torch.Tensor:
+        """None: there is no penalty."""
+        return torch.ones(len(self.model.term_matrix()))
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return the weights alone."""
@@ -94,6 +153,8 @@ class WeightTraining(SpartaTraining):
     def ask(self, questions: Sequence[str]) -> AskedTerms:
         """Return the terms that the questions ask for, 1 for each that a question has."""
         asked = super().ask(questions)
+        if self._as_it_came:
+            return asked
         return AskedTerms(asked.terms, (asked.counts > 0).float())
 
     def _occurring(self, question: str) -> dict[int, float]:
@@ -102,7 +163,10 @@ class WeightTraining(SpartaTraining):
 
     def _sums(self, asked: AskedTerms, weights: torch.Tensor) -> torch.Tensor:
         """Let each term count its weight."""
-        counted = self.counted.clamp_min(0)[torch.tensor(asked.terms, device=self.device)]
+        if self._as_it_came:
+            return super()._sums(asked, weights)
+        columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
+        counted = self.counted.clamp_min(0)[columns]
         return super()._sums(AskedTerms(asked.terms, asked.counts * counted), weights)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
@@ -143,7 +207,7 @@ class WeightTraining(SpartaTraining):
 
     def _pool(self, one: ParagraphSet) -> Pool:
         """Return the pool of a set; its texts are read when it is first asked for."""
-        if one.name not in self._pools:
+        if id(one) not in self._pools:
             batch = make_batch(self._chosen(one), random.Random(self.seed), 1_000_000)
             terms = sorted({t for question in batch.questions for t in self._occurring(question)})
             path = self.folder / f"pool-{self._of(batch, terms)}.npz"
@@ -151,8 +215,8 @@ class WeightTraining(SpartaTraining):
                 logger.info("%s: reading %s sentences and paragraphs", one.name, f"{len(batch.candidates):,}")
                 with atomic_path(path) as temporary, temporary.open("wb") as file:
                     scipy.sparse.save_npz(file, self._columns(batch, terms))
-            self._pools[one.name] = Pool(batch, scipy.sparse.load_npz(path).tocsc())
-        return self._pools[one.name]
+            self._pools[id(one)] = Pool(batch, scipy.sparse.load_npz(path).tocsc())
+        return self._pools[id(one)]
 
     def _chosen(self, one: ParagraphSet) -> list[Paragraph]:
         """Paragraphs as batches draw them, neighbours and mined negatives together, each once."""
@@ -173,8 +237,8 @@ class WeightTraining(SpartaTraining):
         candidates = batch.candidates
         order = sorted(range(len(candidates)), key=lambda i: candidates[i].context or candidates[i].text)
         parts = []
-        for first in range(0, len(order), READ_AT_ONCE * 8):
-            texts = [candidates[i] for i in order[first : first + READ_AT_ONCE * 8]]
+        for first in range(0, len(order), READ_AT_ONCE):
+            texts = [candidates[i] for i in order[first : first + READ_AT_ONCE]]
             part = self.model.encode_document(texts) @ only
             part.eliminate_zeros()
             parts.append(part)
@@ -190,5 +254,12 @@ class WeightTraining(SpartaTraining):
         return digest.hexdigest()[:16]
 
     def facts(self) -> dict[str, Any]:
-        """And how large the pools are, and what weights cost."""
-        return {**super().facts(), "pool": POOL, "held_back": HELD_BACK}
+        """And how terms are chosen, how large the pools are, what weights cost."""
+        return {
+            **super().facts(),
+            "pool": POOL,
+            "held_back": HELD_BACK,
+            "asked_at_once": ASKED_AT_ONCE,
+            "stretches": [STRETCHES, LEFT_OUT],
+            "sharper": [list(SHARPER), SHARPENED_ON],
+        }

@@ -84,3 +84,10 @@ def test_two_models_are_averaged(make_tiny_model, tmp_path: Path) -> None:
             expected[kept] = one[name][kept]
         torch.testing.assert_close(value.float(), expected, atol=0.03, rtol=0.02)  # stored in 8 bits
     assert made.config == first.config
+    further.add_query_weights()
+    further.save_pretrained(tmp_path / "further")
+    for pair in (("first", "further"), ("further", "first")):
+        mixed = [sys.executable, command[1], *(str(tmp_path / name) for name in (*pair, "mixed"))]
+        refused = subprocess.run([*mixed, "--share", "0.5"], capture_output=True, text=True)
+        assert refused.returncode == 2
+        assert f"found that only {tmp_path / 'further'} does" in refused.stderr

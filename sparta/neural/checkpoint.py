@@ -63,6 +63,12 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
     return state
 
 
+def is_int8(path: Path) -> bool:
+    """Whether `save_state` wrote a file, which `load_state` can read, in 8 bits."""
+    with safe_open(str(path), framework="pt") as stored:
+        return any(name.endswith(ROW_SCALE) for name in stored.keys())  # noqa: SIM118 (not a mapping)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object from a model folder."""
     try:
