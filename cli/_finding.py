@@ -9,6 +9,7 @@ import click
 
 from cli._args import Text, counted, dumps, file_type, index_option, table
 from cli._search import check_search, search_many, search_options, show_hit
+from sparta.base.errors import InputError
 
 
 @click.command()
@@ -91,7 +92,7 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
         click.echo(dumps({"id": why.passage_id, "rank": why.rank, "score": why.score, "terms": terms}))
         return
     rows = [[s.term, f"{s.count:.3g}", str(s.impact), f"{s.weight:.3f}", _points(s.share)] for s in why.terms]
-    click.echo(table(["term", "in the question", "impact", "weight", "share of the score"], rows))
+    click.echo(table(["term", "in the question", "impact", "weight", "adds to the score"], rows))
     rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the passages found"
     click.echo(f"score {_points(why.score)}: {rank}")
 
@@ -136,6 +137,11 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
     As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read. Neither says
     what the terms of a question count: --query-weights does.
     """
+    if query_weights is not None and query_weights.absolute() == output.absolute():
+        raise InputError(
+            f"expected two files, found {output} for the impacts and for the weights of questions",
+            remedy="give --query-weights a name of its own",
+        )
     from sparta.export import export_index, export_query_weights
     from sparta.search import Searcher
 

@@ -58,8 +58,8 @@ def main() -> None:
     type=click.IntRange(1),
     metavar="N",
     help="Train nothing but what the N terms that questions commonly ask count in a question, where each then"
-    " counts once, among up to 700 texts of each set; the SPARTA model that --encoder names stays as it is"
-    " otherwise.",
+    " counts once; the SPARTA model that --encoder names stays as it is otherwise. A step asks 48 questions"
+    " among up to 700 paragraphs of a set and their sentences; those on one topic must stand together.",
 )
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
@@ -107,11 +107,6 @@ def train(
                 f"expected {option} without {' and '.join(others)}, found both",
                 remedy=f"{part} trained alone have no penalty: leave one of them out",
             )
-    if given["query_weights"] and typed("batch_size"):
-        raise InputError(
-            "expected --query-weights without --batch-size, found both",
-            remedy="leave --batch-size out: a step asks 48 questions among 700 texts of a set",
-        )
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.teacher import open_bi_encoder
     from sparta.train import train_model

@@ -48,7 +48,9 @@ _FORM = {"language": "en", "unit": "passage", "top_k": None, "min_weight": 0.0}
 )
 @click.argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
 @click.option(
-    "--tokenizer", metavar="FOLDER|ID", help="With JSON vectors: the model whose wordpieces their terms are."
+    "--tokenizer",
+    metavar="FOLDER|ID",
+    help="With JSON vectors: the model whose wordpieces their terms are, and whose weights questions have.",
 )
 @index_option
 @model_options

@@ -76,9 +76,8 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
             where=str(searcher.folder.path),
             remedy="leave --query-weights out",
         )
-    known = {
-        side.tokenizer.id_to_token(i): weight for i, weight in enumerate(side.weights.tolist()) if weight
-    }
+    named = ((side.tokenizer.id_to_token(i), weight) for i, weight in enumerate(side.weights.tolist()))
+    known = {term: weight for term, weight in named if term is not None and weight}
     atomic_write(output, json.dumps(known, ensure_ascii=False, indent=0).encode() + b"\n")
     return len(known)
 

@@ -15,6 +15,8 @@ from sparta.tokenize import QuerySide
 from sparta.vectors import ImpactBatch
 
 DEFAULT_COMMIT_SECONDS = 30.0
+JSON_VECTORS = "JSON vectors of "
+"""How the model of vectors that no model of ours made is called, before the name of their file."""
 DEFAULT_CODEC = "lucene"
 MODES = ("create", "overwrite", *GROWING)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.jobs import DEFAULT_CODEC, Progress, Source, WriteOptions, begun, input_of, job_id
+from sparta.jobs import DEFAULT_CODEC, JSON_VECTORS, Progress, Source, WriteOptions, begun, input_of, job_id
 from sparta.layout import GROWING, Generation, IndexFolder, IndexState
 from sparta.lucene import ImpactSearcher
 
@@ -155,8 +155,14 @@ def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> Non
             f"expected vectors of the index's own model {old['name']!r}, found those of {new['name']!r}"
             f" (differing: {', '.join(differing)})",
             where=str(index.path),
-            remedy=f"encode with --model {old['name']} and its --bits, or rebuild with --overwrite",
+            remedy=f"{_the_same_again(old['name'])}, or rebuild with --overwrite",
         )
+
+
+def _the_same_again(model: str) -> str:
+    if model.startswith(JSON_VECTORS):
+        return "name the --tokenizer that the index was begun with"
+    return f"encode with --model {model} and its --bits"
 
 
 def _misfits(generation: Generation, source: Source) -> list[str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.corpus import CorpusReader, source_fingerprint
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.jobs import Source, cut_in_another_way, skip_passages
-from sparta.locate import default_model_folder, known_query_side
+from sparta.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
+from sparta.locate import default_model_folder, known_query_side, sparta_folder
 from sparta.quantize import Quantizer
 from sparta.shards import ShardFolder, last_passage_id, read_shard, shard_series
 from sparta.tokenize import QuerySide, load_tokenizer
@@ -191,11 +191,13 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
             remedy="check the path given to --vectors",
         )
     known = known_query_side(tokenizer, None) if tokenizer else None
+    if tokenizer and not known and (folder := sparta_folder(tokenizer)):
+        _must_count(folder)
     weighed = known is not None and known.weights is not None
     side = QuerySide(
         known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
         known.weights if known else None,
-        f"JSON vectors of {path.name}",
+        f"{JSON_VECTORS}{path.name}",
         known.model_hash if known and weighed else "",
         Quantizer(float(LARGEST_IMPACT), 16),
     )
@@ -207,6 +209,17 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
 
     job = {"from": "json", **_json_fingerprint(path)}
     return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
+
+
+def _must_count(folder: Path) -> None:
+    """Refuse a SPARTA model that cannot be read whole, if its questions have weights: they would be lost."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if isinstance(config["sparta"], dict) and config["sparta"].get("weighted_queries"):
+        raise ModelError(
+            "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",
+            where=str(folder),
+            remedy="copy the model folder again, or name another --tokenizer",
+        )
 
 
 def _json_fingerprint(path: Path) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def train_model(
     With `only_terms`, a SPARTA model stays as it is, with its quantizer, but for the embeddings of these
     wordpieces, which begin anew: all other weights of a text are the same afterwards (decision 0017). With
     `query_weights`, it stays as it is altogether, and what is trained is how much that many terms, those
-    which questions ask most, count in a question, each distinct term once (decision 0019). Where only a part
-    is trained, the model is stored in as many bits as it was.
+    which questions commonly ask, count in a question, each distinct term once (decision 0019). Where only a
+    part is trained, the model is stored in as many bits as it was, or in full precision.
 
     An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
     segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in

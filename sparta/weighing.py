@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.batches import Batch, make_batch
 from sparta.locate import QUERY_WEIGHTS
@@ -47,8 +49,18 @@ class Pool(NamedTuple):
     columns: scipy.sparse.csc_matrix
 
 
+def _tell_few(found: int, wanted: int) -> None:
+    if not found:
+        raise InputError(
+            "expected questions that have words in common, found none that is asked in more than a quarter of"
+            " the places",
+            remedy="give more questions, of several topics, or leave --query-weights out",
+        )
+    logger.warning("only %d of %d terms are asked in more than a quarter of the places", found, wanted)
+
+
 class WeightTraining(SpartaTraining):
-    """Trains what each of the `query_weights` terms that questions ask most counts in a question.
+    """Trains what each of the `query_weights` terms that questions commonly ask counts in a question.
 
     The texts' weights stay, so texts are read once: of each set a pool, among all of whose sentences, and
     all of whose paragraphs, each question's answer is ranked by eq. 7.
@@ -72,6 +84,8 @@ class WeightTraining(SpartaTraining):
         most = shares.sort(descending=True, stable=True).indices[: config.query_weights]
         self.weighed = torch.zeros(len(shares), device=self.device)
         self.weighed[most[shares[most] > 0].to(self.device)] = 1
+        if (found := int(self.weighed.sum())) < config.query_weights:
+            _tell_few(found, config.query_weights)
         self.counted.register_hook(lambda gradient: gradient * self.weighed)
         self._pools: dict[int, Pool] = {}
         self._as_it_came = False
@@ -90,29 +104,27 @@ class WeightTraining(SpartaTraining):
         """
         if not (resume and (self.folder / "state.pt").exists()):
             self._read_pools()
-            if self.counting:
+            if self.counting and not process_group()[0]:
                 self._measure_as_it_came()
         state = super().run(resume=resume)
-        if state.best < self.memory.get("as_it_came", 0.0):
-            logger.warning(
-                "validation was %.4f before questions had weights, and is %.4f at best with them: the model"
-                " that this training began with ranks better",
-                *(self.memory["as_it_came"], state.best),
-            )
         if not process_group()[0]:  # the last step has averaged gradients: all processes have what they need
+            if state.best < self.memory.get("as_it_came", -math.inf):
+                logger.warning(
+                    "validation was %.4f before questions had weights, and is %.4f at best with them:"
+                    " the model that this training began with ranks better",
+                    *(self.memory["as_it_came"], state.best),
+                )
             for left in self.folder.glob("pool-*.npz"):
                 left.unlink()
         return state
 
     def _read_pools(self) -> None:
-        """Read the texts before the first step: the first process for all that share its folder."""
+        """Read the texts before the first step, each set in one of the processes that share the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if process_group()[0]:
-            wait_for_all()
-        for one in self.sets:
+        rank, processes = process_group()
+        for one in self.sets[rank::processes]:
             self._pool(one)
-        if not process_group()[0]:
-            wait_for_all()
+        wait_for_all()
 
     def _measure_as_it_came(self) -> None:
         self._as_it_came = True
@@ -126,6 +138,7 @@ class WeightTraining(SpartaTraining):
 
         A set's questions are cut into stretches, as they stand. Of all stretches, by the weights of sets, the
         quarter that has a term most is left out: "who" is asked everywhere, "chopin" where he is the topic.
+        That takes sets in which the questions on one topic stand together.
         """
         shares, weights = [], []
         for one in self.sets:

@@ -913,7 +913,7 @@ def test_explain(built):
         assert why.rank == 1
         assert why.score == searcher.search(QUESTION, 1)[0].score
         step = searcher.quantizer.step
-    assert header == ["term", "in the question", "impact", "weight", "share of the score"]
+    assert header == ["term", "in the question", "impact", "weight", "adds to the score"]
     assert rows == [
         [s.term, f"{s.count:g}", str(s.impact), f"{s.impact * step:.3f}", f"{s.share:g}"] for s in why.terms
     ]

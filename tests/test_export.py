@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sparta import ciff, export
 from sparta.base.errors import InputError, StorageError
-from sparta.export import Blocks, Contents, export_index
+from sparta.export import Blocks, Contents, export_index, export_query_weights
 from sparta.index import delete_passages, write_index
 from sparta.jobs import Source, WriteOptions
 from sparta.layout import IndexFolder
@@ -297,6 +298,20 @@ def test_indexing_the_json_again_gives_the_same_rankings(searcher: Searcher, tmp
     expected = rankings(searcher.folder.path, "sparta", queries)
     assert rankings(indexed_again(searcher, tmp_path), "sparta", queries) == expected
     assert sum(map(len, expected.values())) > 400
+
+
+def test_weights_of_questions_are_those_of_wordpieces(tmp_path: Path) -> None:
+    """A model may have more rows than wordpieces; what counts nothing is left out."""
+    tokenizer = side().tokenizer
+    weights = np.full(tokenizer.get_vocab_size() + 3, 0.25, np.float32)
+    weights[[TERMS.index("term1"), TERMS.index("日本")]] = 0, 1.5
+    asked: Any = SimpleNamespace(tokenizer=SimpleNamespace(tokenizer=tokenizer, weights=weights))
+    written = export_query_weights(asked, tmp_path / "w.json")
+    found = json.loads((tmp_path / "w.json").read_text(encoding="utf-8"))
+    expected = {**dict.fromkeys([*TERMS, "[UNK]"], 0.25), "日本": 1.5}
+    del expected["term1"]
+    assert found == expected
+    assert len(found) == written
 
 
 @pytest.mark.jvm

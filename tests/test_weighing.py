@@ -294,6 +294,15 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     (tmp_path / "plain.json").rename(tmp_path / "plain" / "tokenizer.json")
     run("index", vectors="v.jsonl", tokenizer="plain", index="third")
     assert found("third") != found("first")
+    again = ["index", "--append", "--index", str(tmp_path / "second"), "--vectors", str(tmp_path / "v.jsonl")]
+    other = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "plain")])
+    assert "name the --tokenizer that the index was begun with" in other.stderr
+    (tmp_path / "weighted" / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    broken = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "weighted")])
+    assert "expected a whole model, for it weighs the terms of questions" in broken.stderr
+    same = ["--output", str(tmp_path / "s"), "--query-weights", str(tmp_path / "s")]
+    one = CliRunner().invoke(main, ["export", "--format", "ciff", "--index", str(tmp_path / "first"), *same])
+    assert "expected two files" in one.stderr
     refused = CliRunner().invoke(
         main,
         [
@@ -303,14 +312,6 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     )
     assert "expected a model that weighs the terms of questions" in refused.stderr
     assert not (tmp_path / "x").exists()
-
-
-def test_a_batch_size_means_nothing(tiny_model_folder, pairs_file, tmp_path):
-    from cli._sparta import main
-
-    given = ["train", "--encoder", str(tiny_model_folder), "--pairs", str(pairs_file), "--query-weights", "5"]
-    done = CliRunner().invoke(main, [*given, "--output", str(tmp_path / "o"), "--batch-size", "8"])
-    assert "expected --query-weights without --batch-size" in done.stderr
 
 
 def test_negatives_are_found_by_how_often_words_occur(tiny_model, tmp_path):
@@ -363,6 +364,63 @@ def test_a_model_in_full_precision_stays_so(train, tmp_path):
         train("eight", query_weights=5, **{**given, "encoder": str(train("x").folder)}).folder
         / "model.safetensors"
     )
+
+
+def test_questions_that_have_nothing_in_common(training, tmp_path, write_jsonl, words, caplog):
+    """There is nothing to weigh; fewer terms than were asked for are told."""
+    from sparta.traindata import open_set
+
+    rare = [{"question": word, "positive": f"{word} {i}"} for i, word in enumerate(sorted(set(words))[:40])]
+    one = open_set(str(write_jsonl(tmp_path / "rare.jsonl", rare)), "pairs", 8)
+    with pytest.raises(InputError, match="expected questions that have words in common"):
+        weighing(training, data=one, held_out=0)
+    made = weighing(training, query_weights=1_000)
+    assert f"only {int(made.weighed.sum())} of 1000 terms are asked" in caplog.text
+
+
+def test_texts_are_read_before_the_first_step(training):
+    made = weighing(training)
+    seen = []
+    loss = made.loss
+
+    def first(step: int) -> Any:
+        seen.append(len(list(made.folder.glob("pool-*.npz"))))
+        return loss(step)
+
+    made.loss = first
+    made._columns = count = Counted(made._columns)
+    made.run()
+    assert seen[0] == count.calls == 1
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *given: Any) -> Any:
+        self.calls += 1
+        return self.function(*given)
+
+
+def test_two_processes_end_with_the_same_weights(train, pairs_file, tmp_path):
+    """The first one speaks; of a model that had weights already, too."""
+    import subprocess
+    import sys
+
+    first = train("first")
+    for name, encoder in (("new", first.folder), ("more", tmp_path / "new" / "best")):
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
+            *("--nproc-per-node", "2", "-m", "cli._sparta", "train", "--encoder", encoder, "--device", "cpu"),
+            *("--pairs", pairs_file, "--query-weights", "5", "--steps", "2", "--output", tmp_path / name),
+        ]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "-inf" not in done.stderr
+        assert done.stderr.count("without weights of questions: validation") == (name == "new")
+        assert not list((tmp_path / name).glob("pool-*"))
 
 
 def test_questions_without_known_words_rank_nothing(training, tmp_path, write_jsonl):
