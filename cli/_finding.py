@@ -91,7 +91,7 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
         ]
         click.echo(dumps({"id": why.passage_id, "rank": why.rank, "score": why.score, "terms": terms}))
         return
-    rows = [[s.term, f"{s.count:.3g}", str(s.impact), f"{s.weight:.3f}", _points(s.share)] for s in why.terms]
+    rows = [[s.term, f"{s.count:.4g}", str(s.impact), f"{s.weight:.3f}", _points(s.share)] for s in why.terms]
     click.echo(table(["term", "in the question", "impact", "weight", "adds to the score"], rows))
     rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the passages found"
     click.echo(f"score {_points(why.score)}: {rank}")

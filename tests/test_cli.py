@@ -929,7 +929,7 @@ def test_question_weights_are_shown_in_few_digits(built, monkeypatch):
     monkeypatch.setattr(Searched, "terms", lambda _, q: dict.fromkeys(q.split(), 0.7318461))
     rows = done(sparta("explain", "google founded", "google", "--index", built)).stdout.splitlines()
     cells = [re.split(r"  +", row.strip()) for row in rows[1:-1]]
-    assert {row[1] for row in cells} == {"0.732"}
+    assert {row[1] for row in cells} == {"0.7318"}
     assert all(float(row[4]) == pytest.approx(0.7318461 * int(row[2]), abs=0.05) for row in cells)
     assert all(len(row[4].partition(".")[2]) <= 1 for row in cells)
     assert len(cells) == 2
