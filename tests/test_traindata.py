@@ -137,6 +137,15 @@ def test_squad_json(tmp_path):
     assert whole.questions == (("who founded it?", -1), ("where?", -1))
 
 
+def test_a_list_that_is_not_there_is_told(write_jsonl, tmp_path):
+    from sparta.base.asked import read_mrqa
+
+    for record, found in (({"question": "who"}, "none"), ({"context": "a", "qas": {"id": "1"}}, "dict")):
+        path = write_jsonl(tmp_path / "x.jsonl", [record])
+        with pytest.raises(InputError, match=f"expected a list 'qas', found {found}$|found {found}[^a-zA-Z]"):
+            list(read_mrqa(path))
+
+
 def test_mrqa_jsonl(write_jsonl, tmp_path):
     qas = [{"qid": "1", "question": "where?", "detected_answers": [{"char_spans": [[46, 53], [0, 4]]}]}]
     path = write_jsonl(tmp_path / "m.jsonl", [{"header": {"dataset": "x"}}, {"context": CONTEXT, "qas": qas}])

@@ -97,9 +97,9 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
     found = record.get(key) if isinstance(record, dict) else None
     if not isinstance(found, list):
         raise InputError(
-            f"expected a list {key!r}, found {type(found).__name__}",
+            f"expected a list {key!r}, found {'none' if found is None else type(found).__name__}",
             where=str(where),
-            remedy="give SQuAD JSON (data, paragraphs, qas) or MRQA JSONL (context, qas)",
+            remedy="give SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )
     return found
 
