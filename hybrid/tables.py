@@ -8,8 +8,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LONG = 1000
 FORMATS = ("text", "markdown", "csv", "json")
+LARGE = 1000
+"""From here on a number that was given is shown as it is: one decimal of 1e300 has three hundred digits."""
 Cell = str | float | int | None
 
 
@@ -51,5 +52,5 @@ class Table:
         if cell is None:
             return ""
         if isinstance(cell, Exact):
-            return f"{cell:.1f}" if cell == round(cell, 1) and abs(cell) < LONG else repr(float(cell))
+            return f"{cell:.1f}" if cell == round(cell, 1) and abs(cell) < LARGE else repr(float(cell))
         return f"{cell:.{self.digits}f}" if isinstance(cell, float) else str(cell)

@@ -193,12 +193,12 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     known = known_query_side(tokenizer, None) if tokenizer else None
     if tokenizer and not known and (folder := sparta_folder(tokenizer)):
         _must_count(folder)
-    weighed = known is not None and known.weights is not None
+    weights = known.weights if known else None
     side = QuerySide(
         known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
-        known.weights if known else None,
+        weights,
         f"{JSON_VECTORS}{path.name}",
-        known.model_hash if known and weighed else "",
+        known.model_hash if known and weights is not None else "",
         Quantizer(float(LARGEST_IMPACT), 16),
     )
 

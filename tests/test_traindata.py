@@ -142,7 +142,7 @@ def test_a_list_that_is_not_there_is_told(write_jsonl, tmp_path):
 
     for record, found in (({"question": "who"}, "none"), ({"context": "a", "qas": {"id": "1"}}, "dict")):
         path = write_jsonl(tmp_path / "x.jsonl", [record])
-        with pytest.raises(InputError, match=f"expected a list 'qas', found {found}$|found {found}[^a-zA-Z]"):
+        with pytest.raises(InputError, match=rf"expected a list 'qas', found {found}\b"):
             list(read_mrqa(path))
 
 

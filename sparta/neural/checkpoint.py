@@ -66,7 +66,8 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
 def is_int8(path: Path) -> bool:
     """Whether `save_state` wrote a file, which `load_state` can read, in 8 bits."""
     with safe_open(str(path), framework="pt") as stored:
-        return any(name.endswith(ROW_SCALE) for name in stored.keys())  # noqa: SIM118 (not a mapping)
+        names = stored.keys()
+    return any(name.endswith(ROW_SCALE) for name in names)
 
 
 def read_json(path: Path) -> dict[str, Any]:
