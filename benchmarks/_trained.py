@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dense.encoders import DenseModel
-from hybrid.measures import Evaluation, evaluate
-from hybrid.testsets import open_test_set
-from sparta.base.corpus import CorpusReader
+from dense.models.bi_encoder import DenseModel
+from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.testsets import open_test_set
 from sparta.base.records import ScoredPassage
-from sparta.train import TrainResult
-from sparta.traindata import LAYOUTS, ParagraphSet, open_set
+from sparta.data.corpus import CorpusReader
+from sparta.training.paragraphs import LAYOUTS, ParagraphSet, open_set
+from sparta.training.train import TrainResult
 
 DEPTH = 100
 QUICK_STEPS = 20

@@ -23,14 +23,14 @@ from typing import Any
 
 from _trained import DEPTH, Trained, data_settings, evaluate_dense, open_sets, train_once, training_arguments
 
-from dense.train import Recipe, train_dense
-from hybrid.evaluate import Evaluated, evaluate_set, table_of
-from hybrid.measures import DEFAULT_MEASURES
-from hybrid.tables import Cell, Table
-from sparta.encode import EncodeOptions
-from sparta.load import load_model
-from sparta.train import TrainResult, train_model
-from sparta.traindata import ParagraphSet
+from dense.training.train import Recipe, train_dense
+from hybrid.evaluation.evaluate import Evaluated, evaluate_set, table_of
+from hybrid.evaluation.measures import DEFAULT_MEASURES
+from hybrid.evaluation.tables import Cell, Table
+from sparta.models.load import load_model
+from sparta.shards.encode import EncodeOptions
+from sparta.training.paragraphs import ParagraphSet
+from sparta.training.train import TrainResult, train_model
 
 UNTRAINED = "encoder, untrained"
 DENSE: dict[str, dict[str, Any]] = {

@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hybrid.channels import CHANNELS, Channels
-from hybrid.compare import compare, compare_table, timed
-from hybrid.fusion import Fusion, every_hybrid
-from hybrid.questions import questions_of
+from hybrid.evaluation.compare import compare, compare_table, timed
+from hybrid.evaluation.questions import questions_of
+from hybrid.retrieval.channels import CHANNELS, Channels
+from hybrid.retrieval.fusion import Fusion, every_hybrid
 
 
 def main() -> None:

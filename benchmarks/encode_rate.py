@@ -27,8 +27,8 @@ from sentence_transformers.sentence_transformer.modules import Router, Transform
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, BertModel
 
-from sparta.base.corpus import CorpusReader
-from sparta.load import load_model
+from sparta.data.corpus import CorpusReader
+from sparta.models.load import load_model
 
 CONTESTANTS = ("sentence-transformers fp32", "sentence-transformers bf16", "sparta fp32", "sparta bf16")
 

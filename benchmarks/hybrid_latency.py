@@ -16,10 +16,10 @@ import os
 from pathlib import Path
 from statistics import median, quantiles
 
-from hybrid.channels import Channels, channels_of
-from hybrid.compare import waits
-from hybrid.fusion import Fusion
-from hybrid.questions import questions_of
+from hybrid.evaluation.compare import waits
+from hybrid.evaluation.questions import questions_of
+from hybrid.retrieval.channels import Channels, channels_of
+from hybrid.retrieval.fusion import Fusion
 
 BAR = 1.3
 FUSIONS = (("sparta", "bm25"), ("dense", "bm25"), ("sparta", "bm25", "dense"))

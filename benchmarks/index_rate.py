@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 
-from sparta.jvm import build_archive, find_runtime, jar_paths
+from sparta.lucene.jvm import build_archive, find_runtime, jar_paths
 
 VOCABULARY = 30000
 MEAN_IMPACT = 176

@@ -27,7 +27,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sparta.lucene import ImpactSearcher, ImpactWriter
+from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 CODECS = ("lucene", "sparta")
 DEPTHS = (10, 1000)
@@ -108,9 +108,9 @@ class RealVectors:
     """Shards of `sparta encode`, continued by mixtures."""
 
     def __init__(self, folder: Path, questions: Path | None, top_k: int | None = None) -> None:
-        from sparta.prune import prune
-        from sparta.shards import read_shards
-        from sparta.sources import vectors_source
+        from sparta.index.sources import vectors_source
+        from sparta.models.prune import prune
+        from sparta.shards.store import read_shards
 
         source = vectors_source([folder])
         parts = []

@@ -32,17 +32,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dense.locate import identify
-from dense.search import DenseSearcher
-from hybrid.compare import compare, compare_table
-from hybrid.fusion import NORMALIZATIONS, Fusion, formula
-from hybrid.questions import QuestionSet, questions_of
-from hybrid.tables import Table
-from hybrid.tune import chosen, parse_alphas, tune
+from dense.channel.searcher import DenseSearcher
+from dense.models.resolve import identify
+from hybrid.evaluation.compare import compare, compare_table
+from hybrid.evaluation.questions import QuestionSet, questions_of
+from hybrid.evaluation.tables import Table
+from hybrid.evaluation.tune import chosen, parse_alphas, tune
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_maybe_gzip, sha256_file
-from sparta.locate import default_model_folder, hash_folder
-from sparta.search import ChannelSearcher, Found, Searcher
+from sparta.models.resolve import default_model_folder, hash_folder
+from sparta.search.searcher import ChannelSearcher, Found, Searcher
 
 MEASURE = "answer_recall@20"
 DEPTH = 100
@@ -110,7 +110,7 @@ class Ranked(Closing):
         self.rankings = rankings
 
     def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
-        """What each channel finds, as `hybrid.channels.Channels` gives it."""
+        """What each channel finds, as `hybrid.retrieval.channels.Channels` gives it."""
         found = {"bm25": list(self.bm25.found(queries, k, threads))}
         for name, own in self.rankings.items():
             found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]

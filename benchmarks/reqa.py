@@ -19,7 +19,7 @@ from pathlib import Path
 import ir_measures
 from ir_measures import RR, R, Success, nDCG
 
-from sparta.base.trec import read_qrels
+from sparta.data.trec import read_qrels
 
 MEASURES = [RR, Success @ 1, R @ 20, nDCG @ 10]
 QUICK_QUERIES = 200

@@ -44,7 +44,7 @@ import scipy.sparse
 from index_rate import pyserini_seconds
 from kernel import CHUNK, MadeVectors, RealVectors, Rows, build
 
-from sparta.lucene import ImpactSearcher
+from sparta.lucene.bridge import ImpactSearcher
 
 Question = dict[str, float]
 DEPTHS = (10, 1000)

@@ -35,14 +35,14 @@ from typing import Any
 import numpy as np
 from _trained import data_settings, evaluate_dense, open_sets, train_once, training_arguments
 
-from dense.encoders import DenseModel
-from dense.train import Recipe, train_dense
-from hybrid.measures import Evaluation, p_values
-from hybrid.tables import Cell, Table
+from dense.models.bi_encoder import DenseModel
+from dense.training.train import Recipe, train_dense
+from hybrid.evaluation.measures import Evaluation, p_values
+from hybrid.evaluation.tables import Cell, Table
 from sparta.base.files import atomic_write, sha256_file
-from sparta.batches import make_batch
-from sparta.train import TrainResult
-from sparta.traindata import ParagraphSet
+from sparta.training.batches import make_batch
+from sparta.training.paragraphs import ParagraphSet
+from sparta.training.train import TrainResult
 
 MEASURES = ("RR", "R@20")
 PAPER = {"Shared": 79.3, "Det-R": 80.7, "Seq-R 2": 80.6, "Seq-R 4": 80.1, "Tok-R 2": 79.8, "Tok-R 4": 79.8}

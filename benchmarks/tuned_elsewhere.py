@@ -18,13 +18,13 @@ import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from hybrid.channels import Channels
-from hybrid.fusion import NORMALIZATIONS, Fusion
-from hybrid.measures import against_best
-from hybrid.questions import QuestionSet, questions_of
-from hybrid.searched import depth_of, search_all
-from hybrid.tables import Cell, Table
-from hybrid.tune import chosen, parse_alphas, parse_candidates, tune
+from hybrid.evaluation.measures import against_best
+from hybrid.evaluation.questions import QuestionSet, questions_of
+from hybrid.evaluation.rankings import depth_of, search_all
+from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.tune import chosen, parse_alphas, parse_candidates, tune
+from hybrid.retrieval.channels import Channels
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion
 from sparta.base.errors import InputError
 
 MEASURE = "RR"

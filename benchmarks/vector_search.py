@@ -28,14 +28,14 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 import numpy as np
 import torch
 
-from dense import faiss_index
-from dense.encoders import DenseModel
-from dense.exact import Candidates, ExactSearch, rank
-from dense.faiss_index import ApproximateSearch, FlatSearch, Parameters
-from dense.locate import ModelIdentity
-from dense.shards import SHARD_SIZE, VectorFolder, VectorWriter, describe_vectors
-from sparta.base.corpus import CorpusReader
+from dense.models.bi_encoder import DenseModel
+from dense.models.resolve import ModelIdentity
+from dense.search import faiss_index
+from dense.search.exact import Candidates, ExactSearch, rank
+from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters
+from dense.search.store import SHARD_SIZE, VectorFolder, VectorWriter, describe_vectors
 from sparta.base.records import Passage
+from sparta.data.corpus import CorpusReader
 
 WINDOW, STEP = 32, 16
 DEPTH = 100

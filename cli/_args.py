@@ -281,7 +281,7 @@ def devices_of(text: str | None) -> tuple[str, ...]:
 
 def encode_options(**given: Any) -> Any:
     """Return the encoding options that the command line gave."""
-    from sparta.encode import EncodeOptions
+    from sparta.shards.encode import EncodeOptions
 
     return EncodeOptions(
         unit=given["unit"],
@@ -296,7 +296,7 @@ def encode_options(**given: Any) -> Any:
 
 def open_model(name: str | None, bits: int | None, device: str | None) -> Any:
     """Open the model on its first device."""
-    from sparta.load import load_model
+    from sparta.models.load import load_model
     from sparta.neural.encoding import pick_device
 
     first = devices_of(device)

@@ -73,13 +73,13 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
 
     Afterwards: dense index --vectors. Several machines may share a corpus (--shard).
     """
-    from dense.locate import vector_width
-    from sparta.base.corpus import CorpusReader
+    from dense.models.resolve import vector_width
+    from sparta.data.corpus import CorpusReader
 
     CorpusReader(corpus)  # a wrong path is told before torch is loaded
     part = part_of(shard)
     vector_width(model)
-    from dense.encode import VectorOptions, encode_vectors
+    from dense.channel.encode import VectorOptions, encode_vectors
 
     chosen = {k: given[k] for k in ("unit", "language", "dtype", "shard_size")}
     with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
@@ -129,7 +129,7 @@ def index(index: Path | None, **given: Any) -> None:
     The passages are those that sparta index put into the index. An interrupted command goes on when it is
     repeated. sparta index --append, sparta update and sparta delete keep the channel up to date.
     """
-    from sparta.layout import default_index
+    from sparta.index.folder import default_index
 
     sync_dense(index or default_index(), **given)
 
@@ -140,7 +140,7 @@ def sync_dense(index: Path, *, quiet: bool, **given: Any) -> None:
 
     from tqdm import tqdm
 
-    from dense.index import sync
+    from dense.channel.sync import sync
 
     with tqdm(unit="passage", disable=True if quiet else None, smoothing=0.1, file=sys.stderr) as bar:
 
@@ -167,7 +167,7 @@ def search(**given: Any) -> None:
     come from --queries, and their answers go to --output.
     """
     check_search("dense search", given)
-    from dense.search import DenseSearcher
+    from dense.channel.searcher import DenseSearcher
 
     if given["queries"] is not None:
         search_many(lambda: DenseSearcher(given["index"]), given)

@@ -14,7 +14,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import unreadable
 
 if TYPE_CHECKING:
-    from dense.mine import Question
+    from dense.training.mining import Question
 
 form_options = options(
     click.option(
@@ -128,13 +128,13 @@ def train(
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
                 --passages nq-train.json --output taser --two-stages
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.ranks import figure_named, shown
+    from sparta.training.metrics import figure_named, shown
 
     figure_named(given["validate_by"])
     recipe = _recipe(given)
     sets = named_sets(pairs, articles, passages, batch_size)
-    from dense.stages import train_in_two_stages
-    from dense.train import train_dense
+    from dense.training.stages import train_in_two_stages
+    from dense.training.train import train_dense
 
     result = (train_in_two_stages if two_stages else train_dense)(sets, **recipe)
     report("dense", result, sets, given["encoder"], shown(given["validate_by"], result.validation))
@@ -219,7 +219,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 
-    from dense.mine import mine_index
+    from dense.training.mining import mine_index
 
     for path in paths:
         if not path.exists():
@@ -236,10 +236,10 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
 def _asked(path: Path) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
-    from dense.mine import asked_of_beir, asked_of_dpr, asked_of_queries
-    from hybrid.questions import questions_of
-    from sparta.base.jsonlist import begins_list, json_list
-    from sparta.trainfiles import DPR_FORM
+    from dense.training.mining import asked_of_beir, asked_of_dpr, asked_of_queries
+    from hybrid.evaluation.questions import questions_of
+    from sparta.data.jsonlist import begins_list, json_list
+    from sparta.training.formats import DPR_FORM
 
     if (path / "qrels" / "train.tsv").is_file():
         return asked_of_beir(path)
@@ -273,9 +273,9 @@ def convert(sources: tuple[str, ...], output: Path, tokenizer: str | None, int8:
     dense convert --from facebook/dpr-question_encoder-single-nq-base \\
                   --from facebook/dpr-ctx_encoder-single-nq-base --output dpr
     """  # noqa: D301 (click looks for the backspace)
-    from dense.checkpoints import form_of
-    from dense.convert import convert as converted
-    from sparta.ranking import check_output
+    from dense.models.checkpoints import form_of
+    from dense.models.convert import convert as converted
+    from sparta.training.ranking import check_output
 
     check_output(output, resume=False)
     model = converted(sources, tokenizer)

@@ -98,9 +98,9 @@ def eval_command(
             remedy=f"leave {others[0]} out",
         )
     check_place(given["per_query"], "file")
-    from hybrid.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
-    from hybrid.measures import parse_measures
-    from hybrid.plots import check_plot
+    from hybrid.evaluation.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
+    from hybrid.evaluation.measures import parse_measures
+    from hybrid.evaluation.plots import check_plot
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])

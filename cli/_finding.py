@@ -28,7 +28,7 @@ def search(channel: str, **given: Any) -> None:
     questions come from --queries, and their answers go to --output.
     """
     check_search("sparta search", given)
-    from sparta.search import Searcher
+    from sparta.search.searcher import Searcher
 
     if given["queries"] is not None:
         search_many(lambda: Searcher(given["index"], channel=channel), given)
@@ -54,7 +54,7 @@ def _points(score: float) -> str:
 
 
 def _print_hit(searcher: Any, query: str, rank: int, hit: Any, *, as_json: bool) -> None:
-    from sparta.explain import term_shares
+    from sparta.search.explain import term_shares
 
     shares = [s for s in term_shares(searcher, query, hit.lucene_docid) if s.impact]
     by_impact = searcher.channel == "sparta"
@@ -79,8 +79,8 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
 
     Each term's impact and the weight it stands for, their sum, the passage's rank.
     """
-    from sparta.explain import explain as explained
-    from sparta.search import Searcher
+    from sparta.search.explain import explain as explained
+    from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:
         why = explained(searcher, query, passage_id)
@@ -104,8 +104,8 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
     """List the strongest terms of a passage: what it would be found by."""
-    from sparta.explain import top_terms
-    from sparta.search import Searcher
+    from sparta.search.explain import top_terms
+    from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:
         strongest = top_terms(searcher, passage_id, None)
@@ -142,8 +142,8 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             f"expected two files, found {output} for the impacts and for the weights of questions",
             remedy="give --query-weights a name of its own",
         )
-    from sparta.export import export_index, export_query_weights
-    from sparta.search import Searcher
+    from sparta.export.exporters import export_index, export_query_weights
+    from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:
         if query_weights is not None:

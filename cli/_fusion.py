@@ -29,7 +29,7 @@ from cli._search import check_search, print_hits, search_many, search_options
 from sparta.base.errors import IndexStateError, InputError, ModelError
 
 if TYPE_CHECKING:
-    from hybrid.fusion import Fusion
+    from hybrid.retrieval.fusion import Fusion
 
 
 @click.command()
@@ -46,8 +46,8 @@ def search(**given: Any) -> None:
     among the --candidates of any channel is not found.
     """
     check_search("hybrid search", given)
-    from hybrid.fusion import formula
-    from hybrid.search import HybridHit, HybridSearcher
+    from hybrid.retrieval.fusion import formula
+    from hybrid.retrieval.searcher import HybridHit, HybridSearcher
 
     fusion = fusion_of(weights_of(given), given)
 
@@ -99,8 +99,8 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     hybrid eval --dataset nq.test.tsv --weights bm25=1.2,sparta=1,dense=1
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
-    from hybrid.channels import Channels
-    from hybrid.compare import compare, compare_table, timed, with_macro
+    from hybrid.evaluation.compare import compare, compare_table, timed, with_macro
+    from hybrid.retrieval.channels import Channels
 
     runs = (*given["runs"], *more_runs)
     if runs or qrels:
@@ -118,7 +118,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
-    from hybrid.compare import compare_runs, compare_table, leave_run, named_runs
+    from hybrid.evaluation.compare import compare_runs, compare_table, leave_run, named_runs
 
     if others := typed("index", "datasets", "sample", "matches", "base", "no_dense"):
         raise InputError(
@@ -143,9 +143,9 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
     """Return the channels to measure and the fusions of them; builds the dense channel if it has to."""
-    from hybrid.channels import channels_of
-    from hybrid.fusion import every_hybrid
-    from sparta.layout import IndexFolder
+    from hybrid.retrieval.channels import channels_of
+    from hybrid.retrieval.fusion import every_hybrid
+    from sparta.index.folder import IndexFolder
 
     IndexFolder(index).state()  # no index at all is one message, not two
     chosen = given["weights"] is not None or given["base"]
@@ -163,8 +163,8 @@ def _build_dense(index: Path, *, needed: bool) -> None:
     """Build the dense channel if there is none; what is not `needed` is left out where it cannot be built."""
     from tqdm import tqdm
 
-    from dense.index import has_dense, sync
-    from dense.locate import dense_model_folder
+    from dense.channel.sync import has_dense, sync
+    from dense.models.resolve import dense_model_folder
 
     if has_dense(index):
         return
@@ -201,9 +201,9 @@ def tune(**given: Any) -> None:
     sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
     five parts of the questions, measured on the fifth.
     """
-    from hybrid.channels import Channels
-    from hybrid.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
-    from hybrid.tune import tune as measured
+    from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
+    from hybrid.evaluation.tune import tune as measured
+    from hybrid.retrieval.channels import Channels
 
     index = folder_of(given)
     weights, tuned = _to_tune(given)
@@ -220,7 +220,7 @@ def tune(**given: Any) -> None:
 
 def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
     """Return the weights to begin with, and the channels whose weights are tuned."""
-    from hybrid.channels import CHANNELS
+    from hybrid.retrieval.channels import CHANNELS
 
     weights = weights_of({**given, "alpha": 1.0})
     if given["channels"] is None:
@@ -246,7 +246,7 @@ def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
 
 
 def _measure(name: str) -> str:
-    from hybrid.measures import parse_measures
+    from hybrid.evaluation.measures import parse_measures
 
     head, _, depth = name.partition("@")
     if head == "answer_recall" and depth.isdecimal() and int(depth) > 0:

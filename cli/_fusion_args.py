@@ -13,9 +13,9 @@ from cli._args import Decorator, index_option, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from hybrid.fusion import Fusion
-    from hybrid.questions import QuestionSet
-    from hybrid.tables import Table
+    from hybrid.evaluation.questions import QuestionSet
+    from hybrid.evaluation.tables import Table
+    from hybrid.retrieval.fusion import Fusion
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
 
@@ -102,7 +102,7 @@ def weights_option(shown: str = _IN_PLACE) -> Decorator:
 
 def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
     """How to fuse these channels, as the options say."""
-    from hybrid.fusion import Fusion
+    from hybrid.retrieval.fusion import Fusion
 
     if given["method"] == "rrf" and typed("normalization"):
         raise InputError(
@@ -119,7 +119,7 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
 
 def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
     """Return the weights that were given, or base (sparta, unless another is given) and α."""
-    from hybrid.channels import CHANNELS
+    from hybrid.retrieval.channels import CHANNELS
 
     if given["weights"] is not None:
         return given_weights(given["weights"], CHANNELS)
@@ -128,7 +128,7 @@ def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
 
 def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
     """Read --weights, which stand in place of --base and --alpha."""
-    from hybrid.fusion import parse_weights
+    from hybrid.retrieval.fusion import parse_weights
 
     if others := typed("base", "alpha"):
         raise InputError(
@@ -140,14 +140,14 @@ def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:
 
 def folder_of(given: Mapping[str, Any]) -> Path:
     """Return the index folder."""
-    from sparta.layout import default_index
+    from sparta.index.folder import default_index
 
     return given["index"] or default_index()
 
 
 def asked_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
-    from hybrid.questions import questions_beside, questions_of
+    from hybrid.evaluation.questions import questions_beside, questions_of
 
     found = [questions_of(path) for path in given["datasets"]] or [questions_beside(index)]
     if len({one.name for one in found}) < len(found):
@@ -172,8 +172,8 @@ def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
 
 def notes(asked: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
     """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
-    from hybrid.fusion import formula
-    from hybrid.questions import SAMPLE_SEED
+    from hybrid.evaluation.questions import SAMPLE_SEED
+    from hybrid.retrieval.fusion import formula
 
     for one in asked:
         if one.of:

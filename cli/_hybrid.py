@@ -57,10 +57,10 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for sparta eval; without one, it is the corpus of
     the index, with the questions and judgments beside it. It is encoded once (SPARTA, Table 7).
     """
-    from hybrid.measures import parse_measures
-    from hybrid.plots import check_plot
-    from hybrid.sweep import draw, sweep_table
-    from hybrid.sweep import sweep as measure
+    from hybrid.evaluation.measures import parse_measures
+    from hybrid.evaluation.plots import check_plot
+    from hybrid.evaluation.sweep import draw, sweep_table
+    from hybrid.evaluation.sweep import sweep as measure
 
     try:
         wanted = [int(k) for k in ks.split(",")]
@@ -99,8 +99,8 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
 
 def _indexed(index: Path | None) -> tuple[Any, str]:
     """Return the set beside an index, and its corpus."""
-    from hybrid.questions import set_beside
-    from sparta.layout import default_index
+    from hybrid.evaluation.questions import set_beside
+    from sparta.index.folder import default_index
 
     found = set_beside(index or default_index())
     return found, str(found.corpus)

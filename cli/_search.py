@@ -90,7 +90,7 @@ def show_hit(
     searcher: Any, rank: int, hit: Any, words: Collection[str], score: str, more: dict[str, Any] | None
 ) -> None:
     """Print one hit, the words marked that it was found by; with `more`, as JSON that tells this too."""
-    from sparta.explain import snippet
+    from sparta.search.explain import snippet
 
     record = hit.doc()
     as_json = more is not None
@@ -114,9 +114,9 @@ def hit_as_dict(rank: int, hit: Any, record: dict[str, Any], text: str) -> dict[
 
 def search_many(open_searcher: Callable[[], Any], given: dict[str, Any]) -> None:
     """Answer a file of questions into a TREC run; what is wrong with the file is told first."""
-    from sparta.base.queries import read_queries
     from sparta.base.records import ScoredPassage
-    from sparta.base.trec import write_run
+    from sparta.data.queries import read_queries
+    from sparta.data.trec import write_run
 
     asked = list(read_queries(given["queries"]))
     output: Path = given["output"]

@@ -108,8 +108,8 @@ def train(
                 remedy=f"{part} trained alone have no penalty: leave one of them out",
             )
     sets = named_sets(pairs, articles, passages, batch_size)
-    from dense.teacher import open_bi_encoder
-    from sparta.train import train_model
+    from dense.training.teacher import open_bi_encoder
+    from sparta.training.train import train_model
 
     result = train_model(sets, openers=[open_bi_encoder], **given)
     report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")

@@ -16,8 +16,8 @@ from cli._numbers import HIGHEST_SEED, Finite
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from sparta.train import TrainResult
-    from sparta.traindata import ParagraphSet
+    from sparta.training.paragraphs import ParagraphSet
+    from sparta.training.train import TrainResult
 
 data_options = options(
     click.option(
@@ -137,7 +137,7 @@ def named_sets(
         raise InputError(
             "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
         )
-    from sparta.traindata import name_and_weight, open_set
+    from sparta.training.paragraphs import name_and_weight, open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
     given = [(name, layout) for layout, files in named.items() for name in files]
@@ -151,7 +151,7 @@ def report(program: str, result: TrainResult, sets: Sequence[ParagraphSet], enco
     """Say where the model lies and what its `best` validation was, and write its card."""
     if not first_process():
         return
-    from sparta.card import write_card
+    from sparta.training.model_card import write_card
 
     command = command_line("output", "resume", "device")
     if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:

@@ -28,7 +28,7 @@ from cli._args import (
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from sparta.layout import IndexFolder
+    from sparta.index.folder import IndexFolder
 
 _INDEX_BLOCK = 512  # passages that Ctrl-C may cost
 _FORM = {"language": "en", "unit": "passage", "top_k": None, "min_weight": 0.0}
@@ -110,8 +110,8 @@ def index(
         return
     folder, form = _target(given, mode)
     _check_runtime()
-    from sparta.index import kept_passages
-    from sparta.sources import vectors_source
+    from sparta.index.build import kept_passages
+    from sparta.index.sources import vectors_source
 
     with told_what_is_kept(lambda: kept_passages(folder, mode)):
         source = vectors_source((*vectors, *more), tokenizer)
@@ -140,8 +140,8 @@ def update(corpus: str, **given: Any) -> None:
 @index_option
 def delete(ids: tuple[str, ...], index: Path | None) -> None:
     """Delete passages by id."""
-    from sparta.index import delete_passages
-    from sparta.layout import IndexFolder, default_index
+    from sparta.index.build import delete_passages
+    from sparta.index.folder import IndexFolder, default_index
 
     folder = IndexFolder(index or default_index())
     folder.state()  # without an index, nothing is made
@@ -175,13 +175,13 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
 
     Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
     """
-    from sparta.base.corpus import CorpusReader
-    from sparta.shards import passages_in
+    from sparta.data.corpus import CorpusReader
+    from sparta.shards.store import passages_in
 
     CorpusReader(corpus)  # a wrong path is told before a model is loaded
     part = part_of(shard)
     with told_what_is_kept(lambda: passages_in(output)):
-        from sparta.encode import encode_corpus
+        from sparta.shards.encode import encode_corpus
 
         chosen = encode_options(**given, part=part)
         model = open_model(given["model"], given["bits"], given["device"])
@@ -204,7 +204,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
 
 def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, dict[str, Any]]:
     """Return the index folder, and how its texts are read and pruned; what is added to must be there."""
-    from sparta.layout import GROWING, IndexFolder, default_index
+    from sparta.index.folder import GROWING, IndexFolder, default_index
 
     folder = IndexFolder(given["index"] or default_index())
     there = folder.state().searchable if mode in GROWING else None
@@ -221,12 +221,12 @@ def _target(given: dict[str, Any], mode: str) -> tuple[IndexFolder, dict[str, An
 
 
 def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
-    from sparta.base.corpus import CorpusReader
+    from sparta.data.corpus import CorpusReader
 
     CorpusReader(corpus)  # what can be told at once is told before a model is loaded
     folder, form = _target(given, mode)
     _check_runtime()
-    from sparta.index import kept_passages
+    from sparta.index.build import kept_passages
 
     with told_what_is_kept(lambda: kept_passages(folder, mode)):
         _encode_and_write(corpus, folder, mode, {**given, **form})
@@ -234,7 +234,7 @@ def _index_corpus(corpus: str, mode: str, given: dict[str, Any]) -> None:
 
 
 def _encode_and_write(corpus: str, folder: IndexFolder, mode: str, given: dict[str, Any]) -> None:
-    from sparta.sources import corpus_job, corpus_source
+    from sparta.index.sources import corpus_job, corpus_source
 
     job = corpus_job(corpus, given["unit"], given["top_k"], given["min_weight"])
     settled = _settled(folder, job, mode, given)
@@ -258,9 +258,9 @@ def _encode_and_write(corpus: str, folder: IndexFolder, mode: str, given: dict[s
 
 def _settled(folder: IndexFolder, job: dict[str, Any], mode: str, given: dict[str, Any]) -> Any:
     """What can be said before torch and a model are loaded: that there is nothing to do, or what is wrong."""
-    from sparta.index import up_to_date
-    from sparta.jobs import Source
-    from sparta.locate import known_query_side
+    from sparta.index.build import up_to_date
+    from sparta.index.jobs import Source
+    from sparta.models.resolve import known_query_side
 
     if not folder.exists():
         return None
@@ -272,13 +272,13 @@ def _settled(folder: IndexFolder, job: dict[str, Any], mode: str, given: dict[st
 
 def _check_runtime() -> None:
     """Without Java nothing can be written: say so before hours of encoding."""
-    from sparta.jvm import find_runtime
+    from sparta.lucene.jvm import find_runtime
 
     find_runtime()
 
 
 def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], bar: Any = None) -> None:
-    from sparta.index import write_index
+    from sparta.index.build import write_index
 
     report = write_index(folder, source, _write_options(mode, given))
     if bar is not None:
@@ -291,7 +291,7 @@ def _write(folder: IndexFolder, source: Any, mode: str, given: dict[str, Any], b
 def _optimize(folder: IndexFolder, given: dict[str, Any]) -> None:
     """Merge an index that holds its input already, where that is asked for."""
     if given["optimize"]:
-        from sparta.index import optimize_index
+        from sparta.index.build import optimize_index
 
         optimize_index(folder)
         click.echo(f"{folder.path}: merged into one segment")
@@ -301,7 +301,7 @@ def _dense_follows(
     folder: IndexFolder, device: str | None = None, dtype: str = "auto", *, quiet: bool = True
 ) -> None:
     """Bring the dense channel, where there is one, to what the index holds now."""
-    from dense.index import has_dense
+    from dense.channel.sync import has_dense
 
     if has_dense(folder.path):
         from cli._dense import sync_dense
@@ -311,7 +311,7 @@ def _dense_follows(
 
 
 def _write_options(mode: str, given: dict[str, Any]) -> Any:
-    from sparta.jobs import WriteOptions
+    from sparta.index.jobs import WriteOptions
 
     return WriteOptions(
         mode=mode,

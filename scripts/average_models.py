@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from sparta.locate import QUERY_WEIGHTS, model_folder
-from sparta.model import SpartaModel
+from sparta.models.resolve import QUERY_WEIGHTS, model_folder
+from sparta.models.sparse import SpartaModel
 
 
 def main() -> None:

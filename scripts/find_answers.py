@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.answers import has_answer, tokens
-from sparta.base.corpus import CorpusReader
+from hybrid.evaluation.answers import has_answer, tokens
 from sparta.base.records import Passage, Query
-from sparta.lucene import ImpactSearcher, ImpactWriter
-from sparta.sentences import sentence_splitter
+from sparta.data.corpus import CorpusReader
+from sparta.data.sentences import sentence_splitter
+from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 
 def read_questions(path: Path) -> list[Query]:

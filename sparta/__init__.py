@@ -1,7 +1,7 @@
 """sparta: open-domain question answering from a Lucene index that a transformer wrote.
 
 Importing this package starts no Java, loads no torch and touches no network; each name is loaded when it
-is used. No name here is also a module's: importing `sparta.explain` would replace a function of that name.
+is used. No public name is also the name of a submodule.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         StorageError,
     )
     from sparta.base.records import Passage, Query, ScoredPassage
-    from sparta.explain import Explanation, TermShare, top_terms
-    from sparta.load import load_model
-    from sparta.model import SpartaModel
-    from sparta.quantize import Quantizer
-    from sparta.search import Hit, Searcher
+    from sparta.models.load import load_model
+    from sparta.models.quantize import Quantizer
+    from sparta.models.sparse import SpartaModel
+    from sparta.search.explain import Explanation, TermShare, top_terms
+    from sparta.search.searcher import Hit, Searcher
 
 _HOMES = {
     "IndexStateError": "sparta.base.errors",
@@ -35,14 +35,14 @@ _HOMES = {
     "Passage": "sparta.base.records",
     "Query": "sparta.base.records",
     "ScoredPassage": "sparta.base.records",
-    "Explanation": "sparta.explain",
-    "TermShare": "sparta.explain",
-    "top_terms": "sparta.explain",
-    "load_model": "sparta.load",
-    "SpartaModel": "sparta.model",
-    "Quantizer": "sparta.quantize",
-    "Hit": "sparta.search",
-    "Searcher": "sparta.search",
+    "Explanation": "sparta.search.explain",
+    "TermShare": "sparta.search.explain",
+    "top_terms": "sparta.search.explain",
+    "load_model": "sparta.models.load",
+    "SpartaModel": "sparta.models.sparse",
+    "Quantizer": "sparta.models.quantize",
+    "Hit": "sparta.search.searcher",
+    "Searcher": "sparta.search.searcher",
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import SpartaError
-from sparta.jvm import find_runtime, jar_paths
+from sparta.lucene.jvm import find_runtime, jar_paths
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
@@ -135,7 +135,7 @@ def _memory() -> Iterator[Finding]:
 
 def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     try:
-        from sparta.layout import IndexFolder, default_index
+        from sparta.index.folder import IndexFolder, default_index
     except ImportError as error:
         yield Finding("index", "bad", f"cannot be looked at: {error}", "pip install sparta-search")
         return

@@ -16,13 +16,13 @@ import torch
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.batches import Batch, make_batch
-from sparta.locate import QUERY_WEIGHTS
-from sparta.model import SpartaModel
+from sparta.models.resolve import QUERY_WEIGHTS
+from sparta.models.sparse import SpartaModel
 from sparta.neural.trainer import TrainerState, process_group, wait_for_all
-from sparta.teachers import Teacher
-from sparta.traindata import Paragraph, ParagraphSet
-from sparta.training import AskedTerms, SpartaTraining, TrainConfig
+from sparta.training.batches import Batch, make_batch
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+from sparta.training.sparta_training import AskedTerms, SpartaTraining, TrainConfig
+from sparta.training.teachers import Teacher
 
 logger = logging.getLogger(__name__)
 

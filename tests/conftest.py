@@ -18,8 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from sparta.config import SpartaConfig
-    from sparta.model import SpartaModel
+    from sparta.models.config import SpartaConfig
+    from sparta.models.sparse import SpartaModel
 
 WORDS = """
 a about after all also an and are as at be been before born both but by can city company country day
@@ -130,8 +130,8 @@ def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
 
-    from sparta.config import SpartaConfig
-    from sparta.model import SpartaModel
+    from sparta.models.config import SpartaConfig
+    from sparta.models.sparse import SpartaModel
 
     def make(config: SpartaConfig | None = None, *, seed: int = 0) -> SpartaModel:
         torch.manual_seed(seed)
@@ -164,8 +164,8 @@ def tiny_model_folder(
 ) -> Path:
     """A SPARTA model folder with a quantizer, as `sparta train` leaves one. Do not write into it."""
     from sparta.base.records import Passage
-    from sparta.config import SpartaConfig
-    from sparta.documents import fit_quantizer
+    from sparta.models.config import SpartaConfig
+    from sparta.models.document_encoder import fit_quantizer
 
     model = make_tiny_model()
     texts = (
@@ -183,14 +183,14 @@ def tiny_model_folder(
 @pytest.fixture
 def tiny_model(tiny_model_folder: Path) -> SpartaModel:
     """The model of `tiny_model_folder`, opened as every command opens it; each test has its own."""
-    from sparta.load import load_model
+    from sparta.models.load import load_model
 
     return load_model(tiny_model_folder)  # type: ignore[return-value]
 
 
 PYSERINI = """
 import json, sys
-from sparta import jvm
+from sparta.lucene import jvm
 jvm.start_jvm()
 from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
 
@@ -260,11 +260,11 @@ def pairs_file(records, write_jsonl, tmp_path) -> Path:
 @pytest.fixture
 def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
     """Make a training of the tiny model on the pairs; `config` and `trainer` override what is usual."""
-    from sparta.config import SpartaConfig
-    from sparta.inputs import InputLayout
+    from sparta.models.config import SpartaConfig
+    from sparta.neural.inputs import InputLayout
     from sparta.neural.trainer import TrainerConfig
-    from sparta.traindata import open_set
-    from sparta.training import SpartaTraining, TrainConfig
+    from sparta.training.paragraphs import open_set
+    from sparta.training.sparta_training import SpartaTraining, TrainConfig
 
     def make(
         name: str = "out",
@@ -309,8 +309,8 @@ def encoder_folder(make_tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def train(encoder_folder, pairs_file, records, tmp_path) -> Callable[..., Any]:
-    from sparta.train import train_model
-    from sparta.traindata import open_set
+    from sparta.training.paragraphs import open_set
+    from sparta.training.train import train_model
 
     def run(name: str, **change: Any) -> Any:
         usual = {

@@ -1,0 +1,1 @@
+"""The dense channel of an index."""

@@ -1,0 +1,200 @@
+"""A corpus becomes numbered shards of vectors; what is done stays done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dense.channel.passages import is_sentence
+from dense.models.bi_encoder import DenseModel
+from dense.models.resolve import dense_model_folder, identify, vector_width
+from dense.search.store import (
+    FORMAT_VERSION,
+    KIND,
+    SHARD_SIZE,
+    Floats,
+    Hashes,
+    VectorShard,
+    check_finite,
+    describe_vectors,
+    open_shard,
+    record_hashes,
+    sentence_hashes,
+    shard_files,
+    write_shard,
+)
+from sparta.base.errors import IndexStateError, InputError, folder_in_use
+from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.records import Passage
+from sparta.data.corpus import CorpusReader
+from sparta.data.sentences import sentence_splitter, split_units
+from sparta.neural.encoding import pick_device, pick_dtype
+from sparta.shards.encode import blocks_of
+from sparta.shards.store import stored_record
+
+Advance = Callable[[int], object]
+_LEFT_OVER = ".sparta-*.tmp"  # of a process that was killed while it wrote
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOptions:
+    """How a corpus becomes vectors. The same options, model and corpus give the same shards.
+
+    `dtype` is the arithmetic of the encoder, `precision` that of the vectors on disk. `part` is (i, n): this
+    machine takes the shards with number ≡ i modulo n.
+    """
+
+    unit: str = "passage"
+    language: str = "en"
+    dtype: str = "auto"
+    precision: str = "float16"
+    shard_size: int = SHARD_SIZE
+    part: tuple[int, int] = (0, 1)
+
+
+@dataclass
+class VectorReport:
+    """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units."""
+
+    encoded: int = 0
+    kept: int = 0
+    elsewhere: int = 0
+
+
+class PassageEncoder:
+    """A model, loaded when the first passage comes."""
+
+    def __init__(self, name: str | Path | None, device: str | None = None, dtype: str = "auto") -> None:
+        self.width = vector_width(name)
+        self.name, self.dtype = name, dtype
+        self.device = pick_device(device)
+        self._model: DenseModel | None = None
+
+    @property
+    def model(self) -> DenseModel:
+        """The model, on its device."""
+        if self._model is None:
+            self._model = DenseModel.load(dense_model_folder(self.name)).to(self.device)
+        return self._model
+
+    @property
+    def wants_context(self) -> bool:
+        """Whether a sentence is read in its passage."""
+        return self.model.config.layout.use_context
+
+    def __call__(self, passages: Sequence[Passage]) -> Floats:
+        """`(n, width) float32`; a vector that is not finite is an InputError that names its passage."""
+        vectors = self.model.encode_passages(passages, self.dtype)[:, 0]
+        finite = np.isfinite(vectors).all(axis=1)
+        bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
+        check_finite(vectors, f"passage {bad!r}", "try --dtype fp32; if that does not help, train again")
+        return vectors
+
+
+def encode_vectors(
+    source: str | Path,
+    output: Path,
+    model: str | Path | None,
+    options: VectorOptions,
+    *,
+    resume: bool = False,
+    skip_invalid: bool = False,
+    device: str | None = None,
+    advance: Advance | None = None,
+) -> tuple[VectorReport, dict[str, Any]]:
+    """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
+
+    Returns the report, and the counts of what was read.
+    """
+    reader = CorpusReader(source, skip_invalid=skip_invalid)
+    encoder = PassageEncoder(model, device, options.dtype)
+    manifest = _manifest(encoder, options, str(source))
+    done = _open_output(output, manifest, resume=resume)
+    for left_over in output.glob(_LEFT_OVER):
+        left_over.unlink()
+    report = VectorReport()
+    part, parts = options.part
+    try:
+        units = split_units(reader, options.unit, options.language)
+        for number, first, block in blocks_of(units, options.shard_size):
+            if number % parts != part:
+                report.elsewhere += len(block)
+                continue
+            hashes = _hashes(block, options)
+            if number in done:
+                _check_same(done[number], hashes)
+                report.kept += len(block)
+            else:
+                positions = np.arange(first, first + len(block), dtype=np.int64)
+                with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
+                    stored = encoder(block).astype(options.precision)
+                write_shard(output, VectorShard(number, positions, hashes, stored))
+                report.encoded += len(block)
+            if advance:
+                advance(len(block))
+    except KeyboardInterrupt:
+        there = sum(len(open_shard(path)) for path in shard_files(output).values())
+        raise KeyboardInterrupt(f"{there:,} passages are") from None
+    counts = reader.counts.as_dict()
+    write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
+    return report, counts
+
+
+def _hashes(block: Sequence[Passage], options: VectorOptions) -> Hashes:
+    """As `LivePassages.hashes` has them, of what an index of this corpus will store."""
+    around = np.zeros(len(block), np.uint64)
+    if options.unit == "sentence":
+        for row, passage in enumerate(block):
+            if is_sentence(passage.record):
+                around[row] = _sum_of_sentences(passage.context, options.language)
+    return record_hashes([stored_record(p) for p in block]) + around
+
+
+@lru_cache(maxsize=4)
+def _sum_of_sentences(text: str, language: str) -> np.uint64:
+    spans = sentence_splitter(language)(text)
+    return np.add.reduce(sentence_hashes((start, text[start:end]) for start, end in spans))
+
+
+def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> dict[str, Any]:
+    """What must be the same for work to be continued; machines that share a corpus must agree on `dtype`."""
+    chosen = {**asdict(options), "part": list(options.part)}
+    chosen["dtype"] = str(pick_dtype(options.dtype, encoder.device)).removeprefix("torch.")
+    identity = identify(encoder.name)
+    facts = {"source": source, "options": chosen, "complete": False}
+    return describe_vectors(identity, encoder.width, options.precision, options.unit, **facts)
+
+
+def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[int, Path]:
+    """Make the folder, or check that it holds the beginning of the same work; the shards that are done."""
+    if not output.exists() or all(p.match(_LEFT_OVER) for p in output.iterdir()):
+        output.mkdir(parents=True, exist_ok=True)
+        write_manifest(output, fresh)
+        return {}
+    if not resume:
+        raise folder_in_use(output)
+    found = read_manifest(output, KIND, FORMAT_VERSION)
+    differing = [k for k, v in fresh["options"].items() if found["options"].get(k) != v]
+    if found["model"]["sha256"] != fresh["model"]["sha256"]:
+        differing.append("model")
+    if differing:
+        raise IndexStateError(
+            f"expected the settings that this encoding was begun with, found another {', '.join(differing)}",
+            where=str(output),
+            remedy="repeat the original command with --resume, or choose another --output",
+        )
+    return shard_files(output)
+
+
+def _check_same(path: Path, hashes: np.ndarray) -> None:
+    if not np.array_equal(open_shard(path).hashes, hashes):
+        raise InputError(
+            "the corpus no longer has the passages that this shard holds",
+            where=str(path),
+            remedy="encode into a new folder: the corpus changed since this one was begun",
+        )

@@ -1,0 +1,178 @@
+"""What lies in the folder of a dense channel.
+
+    dense-000001/
+      manifest.json           model, what is searched and how, the Lucene commit it was made for
+      vectors-000001/         shards of vectors, a folder of its own kind (dense.shards)
+      rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
+      search-000003.faiss     IVF over the rows, or HNSW over the distinct vectors among them; none for flat
+      nodes-000003.npy        HNSW: of each row, the number of its vector in the graph
+
+The manifest is replaced atomically and names the rest; what it does not name is left over, or the beginning
+of work that goes on.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dense.models.resolve import ModelIdentity
+from dense.search.faiss_index import Parameters
+from dense.search.store import Rows, VectorFolder, shard_path
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.files import atomic_write
+from sparta.base.manifest import read_manifest, write_manifest
+
+KIND = "dense-channel"
+FORMAT_VERSION = 1
+_STORE = re.compile(r"vectors-(\d{6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A finished dense channel, as its manifest tells.
+
+    `store` names the folder of vectors, of which the first `shards` shards count; `asked` is the kind that
+    was asked for (maybe `auto`), `search` the one that was built.
+    """
+
+    serial: int
+    model: ModelIdentity
+    store: str
+    shards: int
+    passages: int
+    asked: str
+    search: Parameters
+    commit: str
+
+    @property
+    def rows_name(self) -> str:
+        """The file of the rows."""
+        return f"rows-{self.serial:06d}.npy"
+
+    @property
+    def index_name(self) -> str | None:
+        """The file of FAISS, where there is one."""
+        return None if self.search.kind == "flat" else f"search-{self.serial:06d}.faiss"
+
+    @property
+    def nodes_name(self) -> str | None:
+        """The file of each row's vector in FAISS, where rows may share one."""
+        return f"nodes-{self.serial:06d}.npy" if self.search.distinct else None
+
+    @property
+    def file_names(self) -> list[str]:
+        """The files beside the vectors that search needs."""
+        return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
+
+
+class ChannelFolder:
+    """The folder of a dense channel."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self) -> bool:
+        """Whether a channel was finished here."""
+        return (self.path / "manifest.json").is_file()
+
+    def read(self) -> Channel:
+        """Read the manifest; none, a broken or a newer one is an IndexStateError."""
+        if not self.exists():
+            raise IndexStateError(
+                "the index has no dense channel",
+                where=str(self.path.parent),
+                remedy=f"make it with: dense index --index {self.path.parent}",
+            )
+        found = read_manifest(self.path, KIND, FORMAT_VERSION)
+        try:
+            given = {k: found[k] for k in Channel.__dataclass_fields__}
+            given["model"], given["search"] = (
+                ModelIdentity(**found["model"]),
+                Parameters(**found["search"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise IndexStateError(
+                f"the manifest is not as expected: {error!r}",
+                where=str(self.path / "manifest.json"),
+                remedy="delete this file, and run: dense index, with the --model that it had; vectors stay",
+            ) from error
+        return Channel(**given)
+
+    def is_whole(self, channel: Channel) -> bool:
+        """Whether all files that the manifest names are there; what they hold is not looked at."""
+        store = self.path / channel.store
+        files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
+        files += [self.path / name for name in channel.file_names]
+        return all(path.is_file() for path in files)
+
+    def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
+        """Replace the manifest; without `facts`, what else it told stays."""
+        told = read_manifest(self.path, KIND, FORMAT_VERSION) if facts is None else facts
+        model = channel.model._asdict()
+        head = {"kind": KIND, "format_version": FORMAT_VERSION}
+        write_manifest(self.path, {**told, **asdict(channel), "model": model, **head})
+
+    def write_rows(self, name: str, rows: Rows) -> None:
+        """Write which rows are searched, or which nodes they are."""
+        atomic_write(self.path / name, lambda stream: np.save(stream, rows))
+
+    def read_rows(self, channel: Channel) -> Rows:
+        """`(passages,) int64`: the rows that are searched, in corpus order."""
+        return self._numbers(channel.rows_name, channel.passages)
+
+    def read_nodes(self, channel: Channel, n: int) -> Rows | None:
+        """`(n,) int64`: which of FAISS's vectors each of n rows has; None: its own."""
+        return self._numbers(channel.nodes_name, n) if channel.nodes_name else None
+
+    def _numbers(self, name: str, n: int) -> Rows:
+        path = self.path / name
+        try:
+            rows: Rows = np.load(path, allow_pickle=False)
+            if rows.shape != (n,) or rows.dtype != np.int64:
+                raise ValueError(f"expected {n} numbers, found {rows.dtype} {rows.shape}")
+        except (OSError, ValueError, EOFError) as error:
+            raise IndexStateError(
+                f"a file of the dense channel cannot be read: {error}",
+                where=str(path),
+                remedy="delete this file, if it is there, and run: dense index",
+            ) from error
+        return rows
+
+    def vectors(self, channel: Channel) -> VectorFolder:
+        """Open the vectors that count."""
+        try:
+            return VectorFolder(self.path / channel.store, shards=channel.shards)
+        except SpartaError as error:
+            damaged = error.where.endswith(".safetensors")
+            error.remedy = "delete this file, and run: dense index" if damaged else "run: dense index"
+            raise
+
+    def stores(self) -> Iterator[tuple[int, VectorFolder]]:
+        """All folders of vectors that can be read, finished or begun, by number."""
+        for path in sorted(self.path.glob("vectors-*")):
+            found = _STORE.fullmatch(path.name)
+            if found and (path / "manifest.json").is_file():
+                yield int(found.group(1)), VectorFolder(path)
+
+    def sweep(self, channel: Channel, *, keep_begun: bool) -> None:
+        """Remove what the manifest does not name; with `keep_begun`, not the vectors of another model.
+
+        These are the beginning of a change of model that was interrupted, and goes on later.
+        """
+        named = {"manifest.json", channel.store, *channel.file_names}
+        if keep_begun:
+            named |= {s.folder.name for _, s in self.stores() if s.model.sha256 != channel.model.sha256}
+        for child in self.path.iterdir():
+            if child.name in named:
+                continue
+            if child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+            else:
+                child.unlink(missing_ok=True)

@@ -1,0 +1,138 @@
+"""The live passages of a Lucene index, in corpus order: what a dense channel has to hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError
+from sparta.base.files import storage_errors
+from sparta.base.records import Passage
+from sparta.lucene.bridge import ImpactSearcher
+from sparta.shards.store import stored_title
+
+BLOCK = 4096
+_SENTENCES_AT_ONCE = 32
+
+
+def commit_of(path: Path) -> str:
+    """Name the last commit of a Lucene folder, without Java: its file and what tells it from all others."""
+    with storage_errors(path):
+        commits = {int(p.name.partition("_")[2], 36): p for p in path.glob("segments_*")}
+        if not commits:
+            raise IndexStateError(
+                "the index holds no passages yet",
+                where=str(path),
+                remedy="finish it with: sparta index … --resume",
+            )
+        newest = commits[max(commits)]
+        try:
+            data = newest.read_bytes()
+        except FileNotFoundError:  # a writer replaced it just now
+            return commit_of(path)
+        return f"{newest.name}-{int(record_hashes([data.hex()])[0]):016x}"
+
+
+class LivePassages(Closing):
+    """The passages that a Lucene folder holds now, in corpus order.
+
+    `docids (n,) int32` are Lucene's numbers, `positions (n,) int64` the places in the corpus, `commit` what
+    was read.
+    """
+
+    def __init__(self, path: Path, language: str) -> None:
+        self.commit = commit_of(path)
+        self.lucene = ImpactSearcher(path, language=language)
+        while self.commit != (again := commit_of(path)):  # one fell between: which of them was opened?
+            self.commit = again
+            self.lucene.close()
+            self.lucene = ImpactSearcher(path, language=language)
+        live = self.lucene.live()
+        positions = self.lucene.positions(live)
+        order = np.argsort(positions, kind="stable")
+        self.docids: npt.NDArray[np.int32] = live[order]
+        self.positions: Rows = positions[order]
+
+    def __len__(self) -> int:
+        return len(self.docids)
+
+    def hashes(self, unit: str) -> Hashes:
+        """`(n,) uint64`: hashes of all stored records; reads them all.
+
+        A sentence is read in its passage: its hash is another one when any sentence of the passage is.
+        """
+        own, alone = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        passages: dict[str, int] = {}
+        whose: list[int] = []
+        for start in range(0, len(self), BLOCK):
+            raws = self.lucene.raws(self.docids[start : start + BLOCK])
+            own.append(record_hashes(raws))
+            if unit == "sentence":
+                records = [json.loads(raw) for raw in raws]
+                alone.append(sentence_hashes((r.get("start"), r["contents"]) for r in records))
+                for record in records:
+                    named = str(record["passage_id"]) if is_sentence(record) else None
+                    whose.append(-1 if named is None else passages.setdefault(named, len(passages)))
+        found = np.concatenate(own)
+        if passages:
+            of = np.array(whose)
+            inside, sums = of >= 0, np.zeros(len(passages), np.uint64)
+            np.add.at(sums, of[inside], np.concatenate(alone)[inside])
+            found[inside] += sums[of[inside]]
+        return found
+
+    def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
+        """Read passages as an encoder wants them; with `context`, sentences in their passage's text."""
+        records = [json.loads(raw) for raw in self.lucene.raws(docids)]
+        parents = dict.fromkeys(r["passage_id"] for r in records if context and is_sentence(r))
+        texts = {parent: _joined(found) for parent, found in self._sentences(parents)}
+        return [_passage(record, texts) for record in records]
+
+    def _sentences(self, parents: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """All live sentences p#0, p#1, … of some passages; some may have been deleted."""
+        found: dict[str, list[dict[str, Any]]] = {parent: [] for parent in parents}
+        going, start = list(found), 0
+        while going:
+            numbers = range(start, start + _SENTENCES_AT_ONCE)
+            docids = self.lucene.docids([f"{parent}#{n}" for parent in going for n in numbers])
+            raws = iter(self.lucene.raws(docids[docids >= 0]))
+            there = (docids >= 0).reshape(len(going), len(numbers)).sum(1)
+            for parent, count in zip(going, there, strict=True):
+                found[parent] += [json.loads(next(raws)) for _ in range(count)]
+            going = [parent for parent, count in zip(going, there, strict=True) if count]
+            start += _SENTENCES_AT_ONCE
+        yield from found.items()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self.lucene.close()
+
+
+def is_sentence(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a sentence that was cut from a passage, whose other sentences are its context."""
+    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
+
+
+def _joined(sentences: Sequence[dict[str, Any]]) -> str:
+    """A passage's text from its sentences, each at its place; what was between them is white space."""
+    text = ""
+    for record in sorted(sentences, key=lambda r: int(r["start"])):
+        text = text.ljust(int(record["start"])) + str(record["contents"])
+    return text
+
+
+def _passage(record: dict[str, Any], contexts: dict[str, str]) -> Passage:
+    """A stored record as a passage; its context is the one it names or the text of its passage."""
+    text = str(record["contents"])
+    context = str(record.get("context") or contexts.get(str(record.get("passage_id")), ""))
+    start, end = record.get("start"), record.get("end")
+    if not context or not isinstance(start, int) or context[start:end] != text:
+        context, start, end = "", 0, 0
+    return Passage(str(record["id"]), text, stored_title(record), context, start, int(end or 0))

@@ -1,0 +1,150 @@
+"""The dense channel of an index is made, and kept to what the Lucene index holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dense.channel.builder import Advance, ChannelBuilder
+from dense.channel.folder import Channel, ChannelFolder
+from dense.channel.passages import LivePassages, commit_of
+from dense.models.resolve import ModelIdentity, identify
+from dense.search import faiss_index
+from dense.search.faiss_index import Parameters
+from dense.search.store import VectorFolder, open_finished
+from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.files import storage_errors
+from sparta.index.folder import Generation, IndexFolder
+
+
+@dataclass(frozen=True, slots=True)
+class DenseReport:
+    """What happened: of `passages`, so many vectors were `encoded` now, `taken` from folders or kept ones,
+    and `forgotten` since their passages are gone; `unchanged` when there was nothing to do.
+    """
+
+    path: Path
+    passages: int
+    kind: str
+    model: str
+    encoded: int = 0
+    taken: int = 0
+    forgotten: int = 0
+    unchanged: bool = False
+    seconds: float = 0.0
+
+
+def has_dense(index: Path) -> bool:
+    """Whether the live generation of an index has a dense channel."""
+    folder = IndexFolder(index)
+    live = folder.state().live if folder.exists() else None
+    return live is not None and ChannelFolder(folder.dense_path(live)).exists()
+
+
+def sync(
+    index: Path,
+    model: str | None = None,
+    *,
+    kind: str | None = None,
+    vectors: Sequence[Path] = (),
+    device: str | None = None,
+    dtype: str = "auto",
+    overwrite: bool = False,
+    expect: Callable[[int], object] | None = None,
+    advance: Advance | None = None,
+) -> DenseReport:
+    """Make the dense channel hold exactly the live passages of the Lucene index.
+
+    A first call makes the channel. A passage that is new or changed gets its vector from the folders
+    `vectors` (of `dense encode`) if they have it, else from the model. Each shard of vectors lasts when it is
+    written, so the same call goes on after a crash; until the end, search sees what was there before.
+
+    :param model: folder, hub id, or None for the channel's own, that of `vectors`, or the shipped one
+    :param kind: auto, flat, ivf or hnsw; None for the channel's own, or auto
+    :param device: and `dtype`, of the encoder
+    :param overwrite: make the channel anew, also of another model; vectors of the same model are kept
+    :param expect: is told how many vectors are missing, before `advance` is called with how many were got
+    :raises IndexStateError: no finished index, another model than the channel's, another process writing.
+    :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
+    """
+    folder = IndexFolder(index)
+    folder.require_live()  # before the lock makes a folder
+    faiss_index.choose_kind(kind or "auto", 0)
+    started = time.monotonic()
+    with folder.lock(), storage_errors(folder.path):
+        live = folder.require_live()
+        place = ChannelFolder(folder.dense_path(live))
+        before = place.read() if place.exists() else None
+        sources = [open_finished(path) for path in vectors]
+        identity = _chosen_model(model, before, sources, overwrite=overwrite)
+        own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
+        asked = kind or (before.asked if before else "auto")
+        if own and _settled(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
+            if own.model != identity:
+                place.write(replace(own, model=identity))
+            return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
+        for source in sources:
+            _must_fit(source, identity, live)
+        with LivePassages(folder.lucene_path(live), live.language) as passages:
+            work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
+            work.fill(sources, expect, advance)
+            channel = work.finish(asked)
+        return DenseReport(
+            place.path,
+            channel.passages,
+            channel.search.kind,
+            identity.name,
+            work.encoded,
+            work.taken,
+            work.forgotten,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _settled(own: Channel, asked: str, commit: str) -> bool:
+    """Whether a channel already is what is wanted."""
+    wanted = Parameters.default(faiss_index.choose_kind(asked, own.passages), own.passages)
+    alike = (own.search.kind, own.search.distinct) == (wanted.kind, wanted.distinct)
+    return own.commit == commit and own.asked == asked and alike
+
+
+def _chosen_model(
+    name: str | None, before: Channel | None, sources: Sequence[VectorFolder], *, overwrite: bool
+) -> ModelIdentity:
+    """The model to encode with: the one named, the channel's, that of the vectors, the shipped one."""
+    own = before.model if before else None
+    if overwrite and sources:
+        own = None
+    given = name or (own.name if own else sources[0].model.name if sources else None)
+    try:
+        identity = identify(given)
+    except SpartaError as error:
+        if name is None and given is not None:
+            error.remedy = "name the place where this model lies now: dense index --model FOLDER"
+        raise
+    if own and own.sha256 != identity.sha256 and not overwrite:
+        raise IndexStateError(
+            f"expected the model {own.name!r}, whose vectors the dense channel holds, found another:"
+            f" {identity.name!r}",
+            remedy="leave --model out, or replace the channel: dense index --overwrite",
+        )
+    return identity
+
+
+def _must_fit(source: VectorFolder, identity: ModelIdentity, live: Generation) -> None:
+    """Refuse vectors of another model or unit than the channel's."""
+    where = str(source.folder)
+    if source.model.sha256 != identity.sha256:
+        raise InputError(
+            f"expected vectors of the model {identity.name!r}, found those of {source.model.name!r}",
+            where=where,
+            remedy="encode with the same model, or name theirs with --model (and --overwrite)",
+        )
+    if source.manifest["unit"] != live.unit:
+        raise InputError(
+            f"expected vectors of the index's own unit {live.unit!r}, found {source.manifest['unit']!r}",
+            where=where,
+            remedy=f"encode with --unit {live.unit}",
+        )

@@ -1,0 +1,1 @@
+"""Bi-encoders: architecture, checkpoints, and the query side."""

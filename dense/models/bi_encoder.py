@@ -1,0 +1,230 @@
+"""Bi-encoders: a question is one vector, a passage one, or a few (Poly-Encoder)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from torch.nn import functional
+
+from dense.models.experts import PASSAGE, QUESTION, set_mask, set_side, specialize
+from sparta.base.errors import ModelError
+from sparta.base.files import atomic_write
+from sparta.base.records import Passage
+from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.backbones import blank_encoder, load_encoder
+from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
+from sparta.neural.inputs import EncoderInput, InputLayout
+from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
+
+FORMAT_VERSION = 1
+TOKEN_BUDGET = 4096
+START_SCALE = 20.0
+FEW = 4
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseConfig:
+    """The `dense` object of a model's config.json.
+
+    `codes` is the number of vectors a passage has: 0 for one, the mean of its token states; m > 0 for a
+    Poly-Encoder's m, each a learned attention over the token states (Humeau et al., 2019, turned around as
+    SPARTA, §5.1, has it: the answers have several vectors). `shared` encoders read questions and passages
+    with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
+    experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
+    TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
+    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read.
+    """
+
+    layout: InputLayout = field(default_factory=InputLayout)
+    codes: int = 0
+    shared: bool = True
+    routing: str = ""
+    experts: int = 2
+    period: int = 3
+    pooling: str = "mean"
+    cosine: bool = True
+    question_length: int = 64
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if self.pooling not in ("mean", "cls"):
+            raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
+        if self.pooling == "cls" and (self.layout.share_context or self.codes):
+            raise ModelError("expected mean pooling for a shared context and for codes, found cls")
+        if self.routing and not self.shared:
+            raise ModelError("expected one shared encoder with experts, found two encoders")
+
+    @staticmethod
+    def from_dict(value: Any, where: str) -> DenseConfig:
+        """From config.json; a newer version is refused."""
+        if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
+            raise ModelError("expected a dense object, found none", where=where)
+        if value["format_version"] > FORMAT_VERSION:
+            raise ModelError(
+                f"expected a model of format {FORMAT_VERSION} or older, found {value['format_version']}",
+                where=where,
+                remedy="upgrade sparta",
+            )
+        try:
+            return DenseConfig(**{**value, "layout": InputLayout(**value["layout"])})
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
+
+
+class DenseModel(nn.Module):
+    """Two encoders (or one for both sides) and a temperature.
+
+    Vectors have length 1 and are multiplied by the square root of the learned scale, so that the dot product
+    of two is their score.
+    """
+
+    def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: DenseConfig) -> None:
+        super().__init__()
+        self.tokenizer, self.config = tokenizer, config
+        self.passage_encoder = encoder
+        self._encoder_config: Any = encoder.config
+        self._experts = (
+            specialize(encoder, config.experts, config.routing, config.period) if config.routing else []
+        )
+        self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        self.codes = nn.Parameter(torch.randn(config.codes, width) / width**0.5) if config.codes else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def questions(self, texts: Sequence[str]) -> torch.Tensor:
+        """`(n, width)`."""
+        inputs = [self._plain(text) for text in texts]
+        set_side(self._experts, QUESTION)
+        return self._pooled(self.question_encoder, inputs, codes=False)[:, 0]
+
+    def passages(self, inputs: Sequence[EncoderInput]) -> torch.Tensor:
+        """`(n, vectors, width)`; neighbours of the same tokens are read once."""
+        set_side(self._experts, PASSAGE)
+        return self._pooled(self.passage_encoder, inputs, codes=self.codes is not None)
+
+    def entropy(self) -> torch.Tensor:
+        """Mean over the specialized layers of eq. 5 of TASER, for what was read last; 0 without routers."""
+        learned = [one.entropy for one in self._experts if one.router is not None]
+        return torch.stack(learned).mean() if learned else torch.zeros((), device=self.device)
+
+    def score(self, questions: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
+        """`(n_questions, n_passages)`: dot products; of several vectors, weighed by their own softmax."""
+        products = torch.einsum("qw,pvw->qpv", questions, passages)
+        if products.shape[2] == 1:
+            return products[:, :, 0]
+        return (products.softmax(2) * products).sum(2)
+
+    def _plain(self, text: str) -> EncoderInput:
+        layout = InputLayout(answer_segment=0, max_length=self.config.question_length, overlap=0)
+        return layout.windows(Passage("", text), self.tokenizer)[0]
+
+    def _pooled(self, encoder: nn.Module, inputs: Sequence[EncoderInput], *, codes: bool) -> torch.Tensor:
+        rows = shared_inputs(inputs)
+        distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
+        ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
+        set_mask(self._experts, mask)
+        states = encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        if self.config.pooling == "cls":
+            return self._scaled(states[torch.tensor(rows, device=self.device), :1].float())
+        positions, _ = pooled_positions(inputs, rows, ids.shape[1], pool_special=False)
+        sizes = torch.tensor([max(1, i.lead + i.end - i.start) for i in inputs], device=self.device)
+        own = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
+        shown = torch.arange(own.shape[1], device=self.device)[None, :] < sizes[:, None]
+        if codes and self.codes is not None:
+            attention = torch.einsum("cw,npw->ncp", self.codes, own).masked_fill(~shown[:, None], -torch.inf)
+            vectors = attention.softmax(2) @ own
+        else:
+            vectors = ((own * shown[:, :, None]).sum(1) / sizes[:, None])[:, None]
+        return self._scaled(vectors)
+
+    def _scaled(self, vectors: torch.Tensor) -> torch.Tensor:
+        if not self.config.cosine:
+            return vectors
+        return functional.normalize(vectors, dim=2) * (self.log_scale / 2).exp()
+
+    # ------------------------------------------------------------------ whole collections
+
+    @torch.inference_mode()
+    def encode_questions(self, texts: Sequence[str]) -> Vectors:
+        """`(n, width) float32`; a few questions take one thread."""
+        self.eval()
+        with one_thread() if len(texts) <= FEW else nullcontext():
+            parts = [self.questions(texts[i : i + 64]).float().cpu() for i in range(0, len(texts), 64)]
+        return torch.cat(parts).numpy()
+
+    @torch.inference_mode()
+    def encode_passages(self, passages: Sequence[Passage], dtype: str = "auto") -> Vectors:
+        """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
+
+        `dtype` is the arithmetic of the encoder, as `pick_dtype` knows it.
+        """
+        self.eval()
+        inputs = [self.config.layout.windows(p, self.tokenizer)[0] for p in passages]
+        rows = np.array(shared_inputs(inputs))
+        groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1)
+        found: list[Vectors | None] = [None] * len(inputs)
+        kind = pick_dtype(dtype, self.device)
+        with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
+            for chosen in length_sorted_batches([len(inputs[g[0]].ids) for g in groups], TOKEN_BUDGET, 256):
+                batch = np.concatenate([groups[i] for i in chosen])
+                vectors = self.passages([inputs[i] for i in batch]).float().cpu().numpy()
+                for i, vector in zip(batch, vectors, strict=True):
+                    found[i] = vector
+        return np.stack([v for v in found if v is not None])
+
+    # ------------------------------------------------------------------ on disk
+
+    def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
+        """Write config.json, model.safetensors and tokenizer.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        encoder = {k: v for k, v in self._encoder_config.to_dict().items() if k != "_name_or_path"}
+        config = {**encoder, "architectures": ["DenseModel"], "dense": asdict(self.config)}
+        state = self.state_dict()
+        if self.config.shared:
+            state = {k: v for k, v in state.items() if not k.startswith("question_encoder.")}
+        save_state(folder / "model.safetensors", state, int8=int8)
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
+        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @staticmethod
+    def load(folder: Path) -> DenseModel:
+        """Return a model that `save_pretrained` wrote."""
+        raw = read_json(folder / "config.json")
+        config = DenseConfig.from_dict(raw.pop("dense", None), str(folder / "config.json"))
+        model = DenseModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        state = load_state(folder / "model.safetensors")
+        if config.shared:
+            names = [k for k in state if k.startswith("passage_encoder.")]
+            state |= {k.replace("passage_encoder.", "question_encoder.", 1): state[k] for k in names}
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the weights do not fit the configuration: {error}", where=str(folder)
+            ) from error
+        return model.eval()
+
+    @staticmethod
+    def from_encoder(name: str | Path, config: DenseConfig | None = None) -> DenseModel:
+        """Return a new, untrained model on a pretrained encoder (folder or hub id)."""
+        return DenseModel(load_encoder(name), load_tokenizer(name), config or DenseConfig())

@@ -1,0 +1,69 @@
+"""Other makers' checkpoints as model folders of ours: one function, whatever the source looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dense.models.bi_encoder import DenseModel
+from dense.models.checkpoints import DPR_SIDES, dpr_side, is_dense_folder, load_dpr_dict, load_dpr_folders
+from sparta.base.errors import InputError, ModelError
+from sparta.models.resolve import model_folder
+
+_FORMS = (
+    "a dict file of DPR's or TASER's code, a folder that holds one as pytorch_model.bin,"
+    " or two folders of transformers' DPR"
+)
+DICT_NAME = "pytorch_model.bin"
+
+
+def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
+    """Return the model of a checkpoint in any form that is known; folders of ours are opened as they are.
+
+    :param sources: a file, a folder or hub id, or two folders (question and passage encoder, in any order).
+    :param tokenizer: a folder or hub id, for checkpoints that bring none.
+    :raises ModelError: another form, or what belongs to it is missing.
+    """
+    if len(sources) == 1 and Path(sources[0]).is_file():
+        return _dict_file(Path(sources[0]), tokenizer)
+    folders = [model_folder(source) for source in sources]
+    if len(folders) == 2:
+        sides = {dpr_side(folder): folder for folder in folders}
+        if set(sides) != set(DPR_SIDES):
+            found = " and ".join(str(dpr_side(folder)) for folder in folders)
+            raise ModelError(
+                f"expected a question encoder and a passage encoder, found {found}",
+                where=", ".join(sources),
+                remedy=f"give {_FORMS}",
+            )
+        return load_dpr_folders(sides["question"], sides["passage"], tokenizer)
+    if len(folders) != 1:
+        raise InputError(f"expected one source or two, found {len(folders)}", remedy=f"give {_FORMS}")
+    return _one_folder(folders[0], tokenizer)
+
+
+def _one_folder(folder: Path, tokenizer: str | None) -> DenseModel:
+    if is_dense_folder(folder):
+        return DenseModel.load(folder)
+    side = dpr_side(folder)
+    if side is not None:
+        other = "passage" if side == "question" else "question"
+        raise ModelError(
+            f"expected both encoders, found the {side} encoder only",
+            where=str(folder),
+            remedy=f"give the {other} encoder's folder too, with a second --from",
+        )
+    if not (folder / DICT_NAME).is_file():
+        raise ModelError(f"expected {_FORMS}, found another folder", where=str(folder))
+    return _dict_file(folder / DICT_NAME, tokenizer)
+
+
+def _dict_file(path: Path, tokenizer: str | None) -> DenseModel:
+    beside = any((path.parent / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    if tokenizer is None and not beside:
+        raise ModelError(
+            "expected a tokenizer, which a dict file does not hold, found none beside it",
+            where=str(path),
+            remedy="name one with --tokenizer, such as bert-base-uncased",
+        )
+    return load_dpr_dict(path, tokenizer or path.parent)

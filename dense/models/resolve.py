@@ -1,0 +1,85 @@
+"""Where a dense model lies, found without torch."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from sparta.base.errors import ModelError
+from sparta.models.resolve import folder_with, hash_folder, model_folder
+
+DEFAULT_DENSE_MODEL = "taser-det-en"
+
+
+class ModelIdentity(NamedTuple):
+    """A model: the name to open it by, and the hash of its files. Equal hashes are the same model."""
+
+    name: str
+    sha256: str
+
+
+def dense_model_folder(name: str | Path | None) -> Path:
+    """Return the folder of a dense model: the shipped one for None, a given one, or one from the hub.
+
+    :raises ModelError: there is none.
+    """
+    if name is not None and not _is_shipped(name):
+        return model_folder(name)
+    folder = Path(str(files("sparta.resources") / "models" / DEFAULT_DENSE_MODEL))
+    if not folder.is_dir():
+        raise ModelError(
+            "the default dense model is not in this installation",
+            where=str(folder),
+            remedy="give --model a folder or a hub id, or install sparta again",
+        )
+    return folder
+
+
+def bi_encoder_folder(name: str | Path) -> Path | None:
+    """Return the folder of a bi-encoder of ours, given that, its training's, or the shipped one's name.
+
+    None for everything else: other encoders, hub ids.
+    """
+    return folder_with("dense", dense_model_folder(None) if _is_shipped(name) else Path(name))
+
+
+def _is_shipped(name: str | Path) -> bool:
+    return str(name) == DEFAULT_DENSE_MODEL and not Path(name).is_dir()
+
+
+def identify(name: str | Path | None) -> ModelIdentity:
+    """Return what a model is, without loading it. A folder is named by its absolute path."""
+    folder = dense_model_folder(name)
+    if name is None:
+        shown = DEFAULT_DENSE_MODEL
+    elif Path(name).is_dir():
+        shown = str(Path(name).absolute())
+    else:
+        shown = str(name)
+    return ModelIdentity(shown, hash_folder(folder))
+
+
+def vector_width(name: str | Path | None) -> int:
+    """Return how wide a model's vectors are, from its configuration alone.
+
+    :raises ModelError: no dense model, or one with several vectors a passage, which no index holds.
+    """
+    path = dense_model_folder(name) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        codes, width = config["dense"].get("codes", 0), config.get("hidden_size") or config["dim"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"expected a dense model (config.json with a dense object), could not read it: {error!r}",
+            where=str(path),
+            remedy="give --model a folder that dense train wrote",
+        ) from error
+    if codes:
+        raise ModelError(
+            f"expected a model with one vector a passage, found a Poly-Encoder with {codes}",
+            where=str(path),
+            remedy="index with a model that was trained without codes",
+        )
+    return int(width)

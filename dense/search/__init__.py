@@ -1,0 +1,1 @@
+"""Vectors on disk, and exact and approximate search over them."""

@@ -1,0 +1,1 @@
+"""Training bi-encoders, and mining hard negatives."""

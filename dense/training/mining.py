@@ -1,0 +1,261 @@
+"""Hard negatives from an index: passages that rank high for a question and do not answer it (TASER, §3.3)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import batched
+from pathlib import Path
+from typing import Any, TextIO
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_path
+from sparta.base.records import Query
+from sparta.data.answers import has_answer
+from sparta.data.jsonlist import json_list
+from sparta.data.qa_formats import stored_form
+from sparta.data.queries import read_queries
+from sparta.data.trec import read_qrels
+from sparta.search.searcher import Hit, Searcher
+from sparta.training.formats import DPR_FORM
+
+BM25 = "bm25"
+_AT_ONCE = 256
+Context = dict[str, Any]
+"""A passage as DPR writes it: title, text, passage_id, score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question whose negatives are wanted, and what is known of its answer.
+
+    `judged` are ids of passages that answer it; `positives` such passages themselves, and `negatives` those
+    that a file gave it.
+    """
+
+    text: str
+    answers: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
+    positives: tuple[Context, ...] = ()
+    negatives: tuple[Context, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MiningReport:
+    """How many questions were written, how many had no passage that answers them, and their negatives."""
+
+    written: int
+    left_out: int
+    negatives: int
+
+
+def asked_of_queries(queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]) -> Iterator[Question]:
+    """Yield questions with answers, judged passages, or both."""
+    for query in queries:
+        judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
+        if judged or query.answers:
+            yield Question(query.text, query.answers, judged)
+
+
+def asked_of_beir(folder: Path) -> Iterator[Question]:
+    """Yield the questions of a BEIR folder that `qrels/train.tsv` judges."""
+    qrels = read_qrels(folder / "qrels" / "train.tsv")
+    judged = (query for query in read_queries(folder / "queries.jsonl") if query.query_id in qrels)
+    return asked_of_queries(judged, qrels)
+
+
+def asked_of_dpr(path: Path) -> Iterator[Question]:
+    """Yield the questions of DPR's training JSON, which name their positives.
+
+    :raises InputError: another form.
+    """
+    for number, record in enumerate(json_list(path, DPR_FORM)):
+        with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+            yield Question(
+                str(record["question"]),
+                tuple(map(str, record.get("answers", ()))),
+                positives=tuple(map(_context, record["positive_ctxs"])),
+                negatives=tuple(map(_context, record.get("hard_negative_ctxs", ()))),
+            )
+
+
+def mine_index(
+    index: Path | None,
+    asked: Iterable[Question],
+    output: Path,
+    *,
+    channel: str = BM25,
+    depth: int = 100,
+    negatives: int = 100,
+    match: str = "string",
+    keep: bool = False,
+    threads: int = 2,
+    advance: Callable[[int], object] | None = None,
+) -> MiningReport:
+    """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
+
+    The positives are the given or judged passages; of a question with answers only, the best passage of BM25
+    that holds one, among the first `depth`, as DPR supervises from a distance. Of the first `depth` passages
+    of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
+    with channel bm25, P2 with dense; the paper's P2 leaves out the gold passages alone, but in a collection
+    other passages hold the answer too, and these would be taught as wrong). Questions without a positive are
+    left out.
+
+    :param negatives: how many are kept.
+    :param match: how answers are looked for, as in `has_answer`.
+    :param keep: put the negatives that the file gave before the mined ones: P1 ∪ P2.
+    :raises InputError: no question has a positive; the output is not named .json or .json.gz.
+    """
+    if not output.name.removesuffix(".gz").endswith(".json"):
+        raise InputError(
+            "expected an output named .json or .json.gz, by which training files are known as DPR's",
+            where=str(output),
+            remedy=f"name it {output.name.split('.')[0]}.json",
+        )
+    written = left_out = total = 0
+    with ExitStack() as stack:
+        lexical = stack.enter_context(Searcher(index, channel=BM25))
+        ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
+        miner = _Miner(lexical, ranked, depth, match, threads)
+        out = stack.enter_context(_json_list(output))
+        for block in batched(asked, _AT_ONCE):
+            for question, positives, hits in miner.ranked(block):
+                if not positives:
+                    left_out += 1
+                    continue
+                found = miner.negatives(question, positives, hits, negatives)
+                if keep:
+                    found = _distinct([*question.negatives, *found])
+                out(_record(question, positives, found))
+                written, total = written + 1, total + len(found)
+            if advance:
+                advance(len(block))
+        if not written:
+            raise InputError(
+                f"expected questions that a passage of the index answers, found none among {left_out:,}",
+                where=str(lexical.folder.path),
+                remedy="check that questions and index belong together, or look deeper with --depth",
+            )
+    return MiningReport(written, left_out, total)
+
+
+class _Miner:
+    """The searchers, and the records of the passages that they found."""
+
+    def __init__(self, lexical: Searcher, ranked: Any, depth: int, match: str, threads: int) -> None:
+        self.lexical, self.searcher = lexical, ranked
+        self.depth, self.match, self.threads = depth, match, threads
+
+    def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
+        """Yield each question with its positives and what the channel found."""
+        hits = self._search(self.searcher, [one.text for one in block])
+        lacking = [i for i, one in enumerate(block) if not one.positives and not one.judged]
+        if self.searcher is self.lexical:
+            lexical = {i: hits[i] for i in lacking}
+        else:
+            found = self._search(self.lexical, [block[i].text for i in lacking]) if lacking else []
+            lexical = dict(zip(lacking, found, strict=True))
+        for i, one in enumerate(block):
+            yield one, self._positives(one, lexical.get(i, [])), hits[i]
+
+    def _search(self, searcher: Any, texts: Sequence[str]) -> list[list[Hit]]:
+        names = [str(i) for i in range(len(texts))]
+        found = searcher.batch_search(texts, names, self.depth, self.threads)
+        return [found[name] for name in names]
+
+    def _positives(self, asked: Question, lexical: Sequence[Hit]) -> list[Context]:
+        if asked.positives:
+            return list(asked.positives)
+        if asked.judged:
+            docids = self.lexical.lucene.docids(list(asked.judged)).tolist()
+            known = [(i, d) for i, d in zip(asked.judged, docids, strict=True) if d >= 0]
+            return [_context(self.lexical.doc(docid), passage_id=i) for i, docid in known]
+        for hit in lexical:
+            passage = _of_hit(hit)
+            if has_answer(passage["text"], asked.answers, match=self.match):
+                return [passage]
+        return []
+
+    def negatives(
+        self, asked: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
+    ) -> list[Context]:
+        """The best passages of these that are no positive, hold no answer, and have a text of their own."""
+        gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(asked.judged)
+        seen = {p["text"] for p in positives}
+        found: list[Context] = []
+        for hit in hits:
+            if len(found) == most:
+                break
+            passage = _of_hit(hit)
+            if passage["passage_id"] in gold or passage["text"] in seen:
+                continue
+            if not has_answer(passage["text"], asked.answers, match=self.match):
+                seen.add(passage["text"])
+                found.append(passage)
+        return found
+
+
+def _searcher(index: Path | None, channel: str) -> Any:
+    if channel == "dense":
+        from dense.channel.searcher import DenseSearcher
+
+        return DenseSearcher(index)
+    return Searcher(index, channel=channel)
+
+
+def _of_hit(hit: Hit) -> Context:
+    return _context(hit.doc(), passage_id=hit.docid, score=hit.score)
+
+
+def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
+    """A stored record, or a passage of DPR's file, as DPR writes it."""
+    text = record["text"] if "text" in record else record["contents"]
+    own = {
+        "title": str(record.get("title") or ""),
+        "text": str(text),
+        "passage_id": passage_id or str(record.get("passage_id") or ""),
+    }
+    known = record.get("score") if score is None else score
+    return own if known is None else {**own, "score": float(known)}
+
+
+def _distinct(passages: Iterable[Context]) -> list[Context]:
+    first: dict[tuple[str, str], Context] = {}
+    for passage in passages:
+        first.setdefault((passage["title"], passage["text"]), passage)
+    return list(first.values())
+
+
+def _record(asked: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
+    return {
+        "question": asked.text,
+        "answers": list(asked.answers),
+        "positive_ctxs": list(positives),
+        "negative_ctxs": [],
+        "hard_negative_ctxs": list(negatives),
+    }
+
+
+@contextmanager
+def _json_list(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Give a function that adds an object to a JSON list; the file is there when the block ends well."""
+    with atomic_path(path) as temporary, _text(temporary, gz=path.suffix == ".gz") as out:
+        out.write("[")
+        count = 0
+
+        def write(record: dict[str, Any]) -> None:
+            nonlocal count
+            out.write(("," if count else "") + "\n" + json.dumps(record, ensure_ascii=False))
+            count += 1
+
+        yield write
+        out.write("\n]\n")
+
+
+def _text(path: Path, *, gz: bool) -> TextIO:
+    if gz:
+        return gzip.open(path, "wt", encoding="utf-8")
+    return path.open("w", encoding="utf-8")

@@ -1,0 +1,116 @@
+"""TASER's recipe in two stages: train, let the model find its own hard negatives, train again (§3.3; §B)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dense.models.bi_encoder import DenseModel
+from dense.training.train import DenseTraining, Recipe, exact_scorer
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, make_folder
+from sparta.models.resolve import hash_folder, model_folder
+from sparta.neural.trainer import process_group, training_device, wait_for_all
+from sparta.training.negatives import mine
+from sparta.training.paragraphs import ParagraphSet
+from sparta.training.ranking import check_output
+from sparta.training.train import TrainResult
+
+DEPTH = 100
+MINED = "mined.json"
+BEGUN = "begun.json"
+Near = tuple[tuple[int, ...], ...]
+
+
+def train_in_two_stages(
+    sets: Sequence[ParagraphSet], *, output: Path, resume: bool = False, **recipe: Any
+) -> TrainResult:
+    """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
+
+    Stage one (`output/stage-1`) has the negatives P1: what BM25 takes for the answers, and what the files
+    give. Its best model ranks all texts of a set for each question; the first 100 without the gold ones are
+    P2 (`output/mined.json`). Stage two (`output/stage-2`) begins again from the pretrained encoder, with
+    P1 ∪ P2 when there is one set and with P2 alone when there are several.
+
+    Ours is: the texts that are ranked are those of the training set, not a whole collection (`dense mine`
+    ranks that); the 100 are a paragraph's, the best over all its questions, and a batch draws two of them;
+    with P1, half of the groups take texts that stand beside each other in the file.
+
+    A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
+
+    :param recipe: the fields of `Recipe`; `steps` are those of each stage.
+    """
+    check_output(output, resume=resume)
+    plan = Recipe(**recipe)
+    if plan.mine_every:
+        raise InputError(
+            "expected two stages or mining on the way, found both",
+            remedy="leave out --mine-every, or --two-stages",
+        )
+    first = plan.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
+    _check_begun(output, plan.encoder)  # before anything is written
+    first.run(resume=True)
+    wait_for_all()
+    second = plan.training(sets, output / "stage-2")
+    found = _mined(second, output, plan)
+    second.sets = [
+        _harder(one, near, single=len(sets) == 1) for one, near in zip(second.sets, found, strict=True)
+    ]
+    state = second.run(resume=True)
+    if not process_group()[0]:
+        _publish(output / "stage-2" / "best", output / "best")
+    return TrainResult(output / "best", state.best, state.best_step, second.validated)
+
+
+def _check_begun(output: Path, encoder: str) -> None:
+    """Both stages begin from one encoder; a checkpoint of the first does not tell which it was."""
+    folder = Path(encoder)
+    given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
+    path = output / BEGUN
+    if not process_group()[0] and not path.exists():
+        make_folder(output)
+        atomic_write(path, json.dumps(given).encode())
+    wait_for_all()
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    if begun != given:
+        raise InputError(
+            f"expected the encoder that stage one began from ({begun['encoder'][:12]}…), found another"
+            f" ({given['encoder'][:12]}…)",
+            where=str(output),
+            remedy="resume with the same --encoder, or write to another --output",
+        )
+
+
+def _mined(training: DenseTraining, output: Path, plan: Recipe) -> list[Near]:
+    """P2 of each set, found by the best model of stage one; what is on disk is read."""
+    path = output / MINED
+    if not path.exists():
+        model = DenseModel.load(output / "stage-1" / "best").to(training_device(plan.device))
+        near = [
+            mine(one, exact_scorer(model, texts), DEPTH, above=training.found_above).near
+            for one, texts in ((one, [p.whole() for p in one.paragraphs]) for one in training.sets)
+        ]
+        if not process_group()[0]:
+            atomic_write(path, json.dumps(near).encode())
+    wait_for_all()
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return [tuple(tuple(own) for own in one) for one in stored]
+
+
+def _harder(one: ParagraphSet, found: Near, *, single: bool) -> ParagraphSet:
+    """The set of stage two: P1 ∪ P2, or P2 alone."""
+    if not single:
+        return replace(one, near=found, near_share=1.0)
+    first = one.near or ((),) * len(found)
+    both = (tuple(dict.fromkeys([*p1, *p2])) for p1, p2 in zip(first, found, strict=True))
+    return replace(one, near=tuple(both))
+
+
+def _publish(best: Path, folder: Path) -> None:
+    """Copy the best model; its configuration, which makes the folder a model, comes last."""
+    folder.mkdir(exist_ok=True)
+    for file in sorted(best.iterdir(), key=lambda p: p.name == "config.json"):
+        atomic_write(folder / file.name, file.read_bytes())

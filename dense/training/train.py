@@ -1,0 +1,237 @@
+"""Training bi-encoders (DPR, eq. 2; TASER, eq. 3) on the trainer that SPARTA uses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.checkpoints import begin_from
+from dense.training.teacher import open_bi_encoder
+from sparta.base.records import Passage
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.neural.encoding import pick_dtype
+from sparta.neural.inputs import CONTEXT, InputLayout
+from sparta.neural.trainer import TrainerConfig, training_device
+from sparta.training.metrics import RECIPROCAL
+from sparta.training.negatives import Scorer
+from sparta.training.paragraphs import ParagraphSet
+from sparta.training.ranking import RankingConfig, RankingTraining, check_length, check_output
+from sparta.training.teachers import Teacher, open_teacher
+from sparta.training.train import TrainResult
+
+SCALE_RATE = 100.0
+ENTROPY_WEIGHT = 0.01
+_LAYER = re.compile(r"\.layers?\.(\d+)\.")
+
+
+def layer_groups(named: Iterable[tuple[str, torch.nn.Parameter]], decay: float) -> list[dict[str, Any]]:
+    """Adam's groups: a layer's `factor` is `decay` for each layer above it; embeddings lie below all layers.
+
+    What is no part of a layer, such as codes, learns as the highest does. Without decay it is one group.
+    """
+    named = list(named)
+    if decay == 1.0:
+        return [{"params": [p for _, p in named]}]
+    layers = {name: int(match[1]) for name, _ in named if (match := _LAYER.search(name))}
+    highest = max(layers.values(), default=-1)
+    below: dict[int, list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        lowest = highest + 1 if ".embeddings." in name else 0
+        below.setdefault(highest - layers[name] if name in layers else lowest, []).append(parameter)
+    return [{"params": own, "factor": decay**n} for n, own in sorted(below.items())]
+
+
+def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
+    """Return a function from questions to their scores for all candidates, each encoded once."""
+    vectors = torch.from_numpy(model.encode_passages(candidates))
+
+    def scores(asked: Sequence[str]) -> npt.NDArray[np.float32]:
+        return model.score(torch.from_numpy(model.encode_questions(asked)), vectors).numpy()
+
+    return scores
+
+
+class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
+    """One training run of a dual encoder or a Poly-Encoder."""
+
+    found_above = -math.inf
+
+    def __init__(
+        self,
+        model: DenseModel,
+        sets: Sequence[ParagraphSet],
+        config: RankingConfig,
+        folder: Path,
+        teacher: Teacher | None = None,
+        *,
+        entropy: float = ENTROPY_WEIGHT,
+        layer_decay: float = 1.0,
+    ) -> None:
+        encoders = [model.passage_encoder, model.question_encoder]
+        super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
+        self.entropy, self.layer_decay = entropy, layer_decay
+
+    def ask(self, questions: Sequence[str]) -> torch.Tensor:
+        """`(n, width)`."""
+        return self.model.questions(questions)
+
+    def score(self, asked: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
+        """Eq. 3: the dot product."""
+        inputs = [self.layout.windows(c, self.model.tokenizer)[0] for c in candidates]
+        numbers: dict[tuple[int, ...], int] = {}
+        rows = [numbers.setdefault(tuple(i.ids), len(numbers)) for i in inputs]
+        order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side
+        vectors = self.model.passages([inputs[i] for i in order])
+        back = torch.tensor(order, device=vectors.device).argsort()
+        with torch.autocast(self.device.type, enabled=False):  # bf16 has too few digits to tell scores apart
+            return self.model.score(asked.float(), vectors[back].float())
+
+    def facts(self) -> dict[str, Any]:
+        """Layout and form of the model; of β and the decay, what is not usual."""
+        usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
+        own = {"entropy": self.entropy, "layer_decay": self.layer_decay}
+        return {"model": asdict(self.model.config), **dict(own.items() - usual.items())}
+
+    def scorer(self, candidates: Sequence[Passage]) -> Scorer:
+        """Exact search."""
+        return exact_scorer(self.model, candidates)
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Eq. 3 over sentences and paragraphs; learned routers are kept from one choice (eq. 5, 6).
+
+        §3.1 wants the entropy to keep inputs from all going to one expert, so it is raised: it is subtracted
+        here, as in the released code, where eq. 6 as printed would lower it.
+        """
+        batch = self.batch(step)
+        asked = self.ask(batch.questions)
+        entropy = self.model.entropy()
+        ranking = self.ranking(self.score(asked, batch.candidates), batch, self.taught(batch))
+        entropy = (entropy + self.model.entropy()) / 2
+        logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
+        return ranking - self.entropy * entropy, logs
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Encoders, layer by layer, and codes; the scale, which is one number, learns faster."""
+        scale = self.model.log_scale
+        named = [(name, p) for name, p in self.model.named_parameters() if p is not scale]
+        return [*layer_groups(named, self.layer_decay), {"params": [scale], "factor": SCALE_RATE}]
+
+    def save_best(self) -> None:
+        """Write the model in full precision."""
+        self.model.save_pretrained(self.folder / "best")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What makes a training, beside its data and its folder.
+
+    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. With
+    `alone`, and always with `pooling` cls, a sentence is read with its title and without the context;
+    `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6. `layer_decay`
+    multiplies the learning rate once for every layer below the highest.
+    """
+
+    encoder: str
+    steps: int
+    learning_rate: float
+    validate_every: int
+    seed: int
+    codes: int = 0
+    shared: bool = True
+    routing: str = ""
+    experts: int = 2
+    period: int = 3
+    pooling: str = "mean"
+    cosine: bool = True
+    alone: bool = False
+    separate_title: bool = False
+    entropy: float = ENTROPY_WEIGHT
+    layer_decay: float = 1.0
+    accumulate: int = 1
+    max_length: int = 256
+    questions: int = 6
+    mined: bool = True
+    mine_every: int = 0
+    teachers: Sequence[str] = ()
+    validate_by: str = RECIPROCAL
+    held_out: int = 120
+    candidates: int = 80
+    checkpoint_every: int = 200
+    device: str | None = None
+
+    def model(self) -> DenseModel:
+        """Return the untrained model, on its device."""
+        alone = self.alone or self.pooling == "cls"
+        layout = InputLayout(
+            use_title=True,
+            use_context=not alone,
+            answer_segment=CONTEXT,
+            share_context=not alone,
+            max_length=self.max_length,
+            overlap=self.max_length // 8,
+            separate_title=self.separate_title and alone,
+        )
+        config = DenseConfig(
+            layout,
+            self.codes,
+            self.shared,
+            self.routing,
+            self.experts,
+            self.period,
+            self.pooling,
+            self.cosine,
+        )
+        model = begin_from(self.encoder, config).to(training_device(self.device))
+        check_length(model.passage_encoder, self.max_length)
+        return model
+
+    def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
+        """Return a training of a new model, which `seed` alone determines, in a folder."""
+        torch.manual_seed(self.seed)
+        model = self.model()
+        trainer = TrainerConfig(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            clip=2.0,
+            accumulate=self.accumulate,
+            bf16=pick_dtype("auto", model.device) == torch.bfloat16,
+            seed=self.seed,
+            validate_every=self.validate_every,
+            checkpoint_every=self.checkpoint_every,
+        )
+        config = RankingConfig(
+            trainer=trainer,
+            questions=self.questions,
+            mined=self.mined,
+            mine_every=self.mine_every,
+            held_out=self.held_out,
+            candidates=self.candidates,
+            validate_by=self.validate_by,
+        )
+        tokenizer = QueryTokenizer(model.tokenizer)
+        teacher = open_teacher(self.teachers, sets, tokenizer, str(model.device), [open_bi_encoder])
+        return DenseTraining(
+            model, sets, config, folder, teacher, entropy=self.entropy, layer_decay=self.layer_decay
+        )
+
+
+def train_dense(
+    sets: Sequence[ParagraphSet], *, output: Path, resume: bool = False, **recipe: Any
+) -> TrainResult:
+    """Train a bi-encoder from a pretrained encoder; the best by validation ends in `output/best`.
+
+    :param recipe: the fields of `Recipe`.
+    """
+    check_output(output, resume=resume)
+    training = Recipe(**recipe).training(sets, output)
+    state = training.run(resume=resume)
+    return TrainResult(output / "best", state.best, state.best_step, training.validated)

@@ -1,0 +1,1 @@
+"""Test sets, measures, comparisons, tuning."""

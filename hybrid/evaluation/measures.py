@@ -1,0 +1,114 @@
+"""Measures of rankings, through ir_measures, and whether two rankings differ by more than chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import ir_measures
+
+from hybrid.evaluation.testsets import Qrels
+from sparta.base.errors import InputError
+from sparta.base.records import Run
+
+DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
+_OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One run's measures; `per_query[measure][query id]`, for every judged question, in [0, 1]."""
+
+    name: str
+    per_query: Mapping[str, Mapping[str, float]]
+
+    def mean(self, measure: str) -> float:
+        """The mean over all judged questions; one that the run does not answer counts 0."""
+        values = self.per_query[measure].values()
+        return math.fsum(values) / len(values)
+
+
+def parse_measures(names: Sequence[str]) -> list[str]:
+    """Return the names as ir_measures writes them: RR, Success@1, R@20, nDCG@10, AP; MRR and MAP will do.
+
+    :raises InputError: an unknown name.
+    """
+    parsed = []
+    for name in names:
+        head, at, cutoff = name.strip().partition("@")
+        try:
+            measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + at + cutoff)
+            measure.validate_params()
+            if not ir_measures.DefaultPipeline.supports(measure):
+                raise ValueError("no provider of this measure is installed")
+            parsed.append(str(measure))
+        except (ValueError, NameError, SyntaxError, AssertionError) as error:
+            raise InputError(
+                f"expected a measure, found {name!r}",
+                remedy="name one of ir_measures, as in RR, RR@10, Success@5, R@100, nDCG@10, AP",
+            ) from error
+    return parsed
+
+
+def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Evaluation:
+    """Measure a run on all questions of the qrels.
+
+    The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
+    """
+    wanted = {m: ir_measures.parse_measure(m) for m in measures}
+    scored = {
+        q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}
+        for q, ranking in run.items()
+        if ranking
+    }
+    per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
+    names = {measure: m for m, measure in wanted.items()}
+    judged = {q: dict(passages) for q, passages in qrels.items()}
+    for metric in ir_measures.iter_calc(list(names), judged, scored):
+        per_query[names[metric.measure]][metric.query_id] = metric.value
+    return Evaluation(name, per_query)
+
+
+def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> list[float]:
+    """Two-sided paired t-tests against `base`, corrected for their number (Holm); 1 where nothing differs.
+
+    Where all questions differ by the same, the t-test divides by zero, and the sign test stands in for it.
+    """
+    from scipy.stats import ttest_1samp
+
+    questions = sorted(base.per_query[measure])
+    raw = []
+    for other in others:
+        differences = [other.per_query[measure][q] - base.per_query[measure][q] for q in questions]
+        if not any(differences):
+            raw.append(1.0)
+        elif max(differences) - min(differences) <= _NOTHING * max(map(abs, differences)):
+            raw.append(2.0 ** (1 - len(differences)))
+        else:
+            raw.append(float(ttest_1samp(differences, 0.0).pvalue))
+    return holm(raw)
+
+
+def against_best(
+    evaluations: Sequence[Evaluation], measure: str, among: Sequence[Evaluation] | None = None
+) -> tuple[Evaluation, dict[str, float]]:
+    """Return the best evaluation, and the p-values of all others against it by name.
+
+    :param among: what the best is chosen from, in place of all.
+    """
+    best = max(evaluations if among is None else among, key=lambda one: one.mean(measure))
+    others = [one for one in evaluations if one is not best]
+    values = p_values(best, others, measure)
+    return best, {one.name: p for one, p in zip(others, values, strict=True)}
+
+
+def holm(raw: Sequence[float]) -> list[float]:
+    """Holm's correction: the i-th smallest of n times n − i + 1, never falling, at most 1."""
+    corrected = [1.0] * len(raw)
+    highest = 0.0
+    for rank, i in enumerate(sorted(range(len(raw)), key=raw.__getitem__)):
+        highest = max(highest, min(1.0, raw[i] * (len(raw) - rank)))
+        corrected[i] = highest
+    return corrected

@@ -1,0 +1,270 @@
+"""Questions with known answers or judged passages, in the forms that people publish them in."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hybrid.evaluation.testsets import Qrels, TestSet
+from sparta.base.errors import InputError
+from sparta.base.files import numbered_lines
+from sparta.base.records import Query
+from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
+from sparta.data.qa_formats import read_whole
+from sparta.data.queries import read_queries
+from sparta.data.trec import read_qrels
+from sparta.index.folder import IndexFolder
+
+FORMS = (
+    "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
+    " of P*.json), or a file: DPR's question<TAB>['answer', …], JSON lines or a JSON list of"
+    ' {"question", "answers"}'
+)
+SAMPLE_SEED = 1
+_JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """Questions, and what is known of them: passages (qrels), answers, or both.
+
+    `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
+    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all.
+    """
+
+    name: str
+    queries: tuple[Query, ...]
+    qrels: Qrels = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    match: str = "string"
+    of: int = 0
+
+    @property
+    def answers(self) -> dict[str, tuple[str, ...]]:
+        """Known answers, by query id."""
+        return {q.query_id: q.answers for q in self.queries if q.answers}
+
+    def sample(self, size: int) -> QuestionSet:
+        """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
+        if size >= len(self.queries):
+            return self
+        chosen = set(sorted((q.query_id for q in self.queries), key=_draw)[:size])
+        return replace(
+            self,
+            queries=tuple(q for q in self.queries if q.query_id in chosen),
+            qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
+            of=len(self.queries),
+        )
+
+
+def _draw(query_id: str) -> bytes:
+    return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
+
+
+def questions_beside(index: Path) -> QuestionSet:
+    """Return the questions that lie beside the corpus of an index: `questions.jsonl`, maybe `qrels.tsv`.
+
+    :raises InputError: there are none; another set can be named.
+    """
+    corpus = _corpus_of(index)
+    folder = corpus.parent if corpus else index
+    if corpus is None or not (folder / "questions.jsonl").is_file():
+        raise InputError(
+            "expected questions beside the index's corpus (questions.jsonl), found none",
+            where=str(folder),
+            remedy="name a file or folder of questions: --dataset PATH",
+        )
+    return _known(folder.name, folder / "questions.jsonl", folder / "qrels.tsv")
+
+
+def set_beside(index: Path) -> TestSet:
+    """Return the corpus of an index, with the questions and judged passages that lie beside it.
+
+    :raises InputError: there are none; a test set can be named.
+    """
+    asked = questions_beside(index)
+    corpus = _corpus_of(index) or index
+    judged = tuple(query for query in asked.queries if query.query_id in asked.qrels)
+    if not judged or not corpus.exists():
+        raise InputError(
+            "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
+            where=str(corpus.parent),
+            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+        )
+    return TestSet(asked.name, corpus, judged, asked.qrels, len(asked.queries) - len(judged))
+
+
+def _corpus_of(index: Path) -> Path | None:
+    """Return what an index was made from, whatever was added later; None where that is unknown."""
+    generation = IndexFolder(index).state().searchable
+    return generation.corpus if generation else None
+
+
+def questions_of(path: Path) -> QuestionSet:
+    """Return the questions of a file or a folder, in one of `FORMS`.
+
+    Questions without an id of their own are numbered: by the line or the item, from 1; in EntityQuestions
+    `P106-1` is the first of relation P106.
+
+    :raises InputError: none of these forms; a line or an item of another form.
+    """
+    if path.is_file():
+        name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+        return QuestionSet(name, tuple(_file(path)))
+    for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
+        if (path / queries).is_file():
+            return _known(path.name, path / queries, path / qrels)
+    relations = sorted(path.glob("P*.json"))
+    if relations:
+        return _entity_questions(path.name, relations)
+    raise InputError(
+        f"expected {FORMS}, found neither" if path.exists() else f"no such file or folder: expected {FORMS}",
+        where=str(path),
+        remedy="complete the folder, or name another",
+    )
+
+
+def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
+    judged = read_qrels(qrels) if qrels.is_file() else {}
+    asked = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
+    if not asked:
+        raise InputError(
+            "expected questions with answers or judged passages, found none",
+            where=str(queries),
+            remedy="give them answers, or qrels beside them",
+        )
+    return QuestionSet(name, asked, {q.query_id: judged[q.query_id] for q in asked if q.query_id in judged})
+
+
+def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
+    """One file a relation: `P106.test.json` is relation P106."""
+    queries: list[Query] = []
+    groups: dict[str, str] = {}
+    for path in relations:
+        relation = path.name.split(".")[0]
+        for query in _items(path):
+            own = replace(query, query_id=f"{relation}-{query.query_id}")
+            if own.query_id in groups:
+                raise InputError(
+                    f"expected one file for relation {relation}, found another",
+                    where=str(path),
+                    remedy="name a folder with one split only, as in dataset/test",
+                )
+            queries.append(own)
+            groups[own.query_id] = relation
+    split = f"EntityQuestions {name}" if name in ("train", "dev", "test") else name
+    return QuestionSet(split, tuple(queries), groups=groups)
+
+
+def _file(path: Path) -> Iterator[Query]:
+    """Tell the form by the first character that is not white space."""
+    lines = numbered_lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(
+            f"empty file: expected {FORMS}", where=str(path), remedy="check that the file was written whole"
+        )
+    begin = first[1].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin.startswith(b"[") and b"\t" not in begin:
+        yield from _items(path)
+        return
+    parse = _object if begin.startswith(b"{") else _row
+    seen: dict[str, str] = {}
+    for number, line in itertools.chain([first], lines):
+        where = f"{path}:{number}"
+        with placed(where):
+            query = parse(decoded(line), str(number))
+            _remember(query, where, seen)
+        yield query
+
+
+def _remember(query: Query, where: str, seen: dict[str, str]) -> None:
+    first = seen.setdefault(query.query_id, where)
+    if first != where:
+        raise BadRecordError("duplicate query id", f"{query.query_id!r} was already the id of {first}")
+
+
+def _row(line: str, number: str) -> Query:
+    """`question<TAB>['answer', …]`, quoted as Python's csv module does it: DPR's qas files."""
+    remedy = "write question<TAB>['answer', 'another'], or JSON lines"
+    try:
+        columns = next(csv.reader([line], delimiter="\t"), [])
+    except csv.Error as error:
+        raise BadRecordError("broken line", str(error), remedy=remedy) from None
+    if len(columns) != 2:
+        detail = f"expected 2 (question, answers), found {len(columns)}"
+        raise BadRecordError("wrong number of columns", detail, remedy=remedy)
+    try:
+        answers = ast.literal_eval(columns[1].strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise BadRecordError(
+            "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
+        ) from None
+    return Query(number, columns[0], _answers(answers, remedy))
+
+
+def _object(line: str, number: str) -> Query:
+    return _question(parse_object(line), number)
+
+
+def _items(path: Path) -> Iterator[Query]:
+    """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
+    text = read_whole(path)
+    try:
+        items = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(
+            f'broken JSON: expected a list of {{"question", "answers"}} ({error})',
+            where=f"{path}{line}",
+            remedy=_JSON_REMEDY,
+        ) from None
+    if not isinstance(items, list) or not items:
+        raise InputError(
+            f'expected a list of {{"question", "answers"}}, found {_kind(items)}',
+            where=str(path),
+            remedy=_JSON_REMEDY,
+        )
+    seen: dict[str, str] = {}
+    for number, item in enumerate(items, 1):
+        where = f"{path}, item {number}"
+        with placed(where):
+            if not isinstance(item, dict):
+                detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
+                raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
+            query = _question(item, str(number))
+            _remember(query, where, seen)
+        yield query
+
+
+def _question(record: Mapping[str, Any], number: str) -> Query:
+    own = identifier(record) if record.keys() & {"id", "_id"} else number
+    text = string_field(record, "question", "text", of="question")
+    answers = next((record[name] for name in ("answers", "answer") if name in record), None)
+    if answers is None:
+        raise BadRecordError(
+            "missing answers",
+            f"expected the field answers or answer, found {', '.join(record)}",
+            remedy=_JSON_REMEDY,
+        )
+    return Query(own, text, _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY))
+
+
+def _answers(value: Any, remedy: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(a, str) for a in value):
+        raise BadRecordError(
+            "wrong type", f"expected a list of answers, each a string, found {_kind(value)}", remedy=remedy
+        )
+    return tuple(value)
+
+
+def _kind(value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"

@@ -1,0 +1,123 @@
+"""Questions put to the channels of an index, and how good the rankings are that come back."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hybrid.evaluation.answers import ANSWER_RECALL, Holds, answer_recall
+from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.fusion import Fusion, RunBounds
+from sparta.base.records import Run, ScoredPassage
+
+MEASURES = ("RR", "nDCG@10")
+RECALL_AT = (20, 100)
+_AT_ONCE = 500
+logger = logging.getLogger("sparta.hybrid")
+_CUTOFF = re.compile(r"@(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What each channel found for each question, and which of it holds an answer.
+
+    `bounds` is what covering fusions take, by query id.
+    """
+
+    asked: QuestionSet
+    runs: Mapping[str, Run]
+    holds: Holds
+    bounds: RunBounds
+
+    def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
+        """Fuse what was found, to this depth."""
+        return fusion.fuse_runs(self.runs, depth, self.bounds)
+
+    def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
+        """Measure one run by answers (`answer_recall@K`) and by judged passages (the other measures)."""
+        wanted = list(measures)
+        depths = [int(m.removeprefix(ANSWER_RECALL)) for m in wanted if m.startswith(ANSWER_RECALL)]
+        by_passage = [m for m in wanted if not m.startswith(ANSWER_RECALL)]
+        per_query: dict[str, Mapping[str, float]] = {}
+        if depths:
+            per_query |= answer_recall(name, run, self.holds, depths).per_query
+        if by_passage:
+            per_query |= evaluate(name, run, self.asked.qrels, by_passage).per_query
+        return Evaluation(name, per_query)
+
+
+def measures_of(asked: QuestionSet) -> list[str]:
+    """Return what can be measured on these questions."""
+    by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if asked.answers else []
+    return [*by_answer, *(MEASURES if asked.qrels else ())]
+
+
+def depth_of(fusion: Fusion, measure: str = "") -> int:
+    """Return how many passages of each channel are ranked: all candidates, and what is measured."""
+    cutoff = _CUTOFF.search(measure)
+    return max(fusion.candidates, *RECALL_AT, int(cutoff[1]) if cutoff else 0)
+
+
+class Shown(NamedTuple):
+    """Where a passage that was found can be read: the first channel that found it, and its number there."""
+
+    passage_id: str
+    channel: str
+    lucene_docid: int
+
+
+def search_all(
+    channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2, *, covering: bool = False
+) -> Searched:
+    """Search all channels side by side, each once; `covering` fusions need upper bounds too."""
+    shown: dict[str, Shown] = {}
+    runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
+    bounds: dict[str, Mapping[str, float]] = {}
+    for start in range(0, len(asked.queries), _AT_ONCE):
+        some = asked.queries[start : start + _AT_ONCE]
+        texts = [q.text for q in some]
+        if covering:
+            bounds.update(zip([q.query_id for q in some], channels.upper_bounds(texts), strict=True))
+        for name, rankings in channels.batch_search(texts, depth, threads).items():
+            for query, found in zip(some, rankings, strict=True):
+                known = [
+                    shown.setdefault(docid, Shown(docid, name, number))
+                    for docid, number in zip(found.passage_ids, found.lucene_docids, strict=True)
+                ]
+                runs[name][query.query_id] = [
+                    ScoredPassage(one.passage_id, score)  # one string for all places of a passage
+                    for one, score in zip(known, found.scores, strict=True)
+                ]
+
+    def text(passage_id: str) -> str:
+        one = shown[passage_id]
+        return text_of(channels.searchers[one.channel].doc(one.lucene_docid))
+
+    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match), bounds)
+
+
+def warn_of_strangers(searched: Searched) -> None:
+    """Say so when no channel found any judged passage: then questions and index hardly belong together."""
+    judged = {
+        q: {p for p, relevance in own.items() if relevance > 0} for q, own in searched.asked.qrels.items()
+    }
+    for run in searched.runs.values():
+        if any(hit.passage_id in judged.get(q, ()) for q, found in run.items() for hit in found):
+            return
+    if any(judged.values()):
+        logger.warning(
+            "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
+            " with the same ids and unit?",
+            searched.asked.name,
+            sum(map(len, judged.values())),
+        )
+
+
+def text_of(record: Mapping[str, Any]) -> str:
+    """Return the text of a stored record, without its title."""
+    return str(record.get("text") or record.get("contents") or "")

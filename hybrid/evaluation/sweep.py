@@ -1,0 +1,140 @@
+"""How much of each passage's vector is needed: quality, size and latency against K (SPARTA, Table 7)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid.evaluation.evaluate import check_unit, search_index
+from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.plots import figure
+from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.testsets import TestSet, open_test_set
+from sparta.index.build import write_index
+from sparta.index.folder import IndexFolder
+from sparta.index.impact_batches import quantized_batch
+from sparta.index.jobs import Source, WriteOptions, skip_passages
+from sparta.index.sources import vectors_source
+from sparta.models.prune import prune
+from sparta.shards.store import EncodedShard, read_shards
+
+if TYPE_CHECKING:
+    from sparta.models.sparse import SparseEncoder
+    from sparta.shards.encode import EncodeOptions
+
+PAPERS_KS = (50, 100, 300, 500, 1000, 1500, 2000)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was measured with the `top_k` strongest terms of each passage; None is all of them."""
+
+    name: str
+    top_k: int | None
+    evaluation: Evaluation
+    mean_terms: float
+    index_mb: float
+    ms: float
+
+
+def sweep(
+    source: Path | TestSet,
+    model: SparseEncoder,
+    options: EncodeOptions,
+    ks: Sequence[int] = PAPERS_KS,
+    *,
+    measures: Sequence[str],
+    depth: int = 100,
+    threads: int = 2,
+    skip_invalid: bool = False,
+    advance: Callable[[int], object] | None = None,
+) -> list[Kept]:
+    """Encode a test set once, and index and search it with K terms a passage, for each K and with all.
+
+    The milliseconds are those of all questions together, searched by `threads`, divided by their number.
+
+    :param source: what `hybrid.evaluation.testsets.open_test_set` opens, or a set that is open.
+    """
+    from sparta.shards.encode import encode_corpus
+
+    found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        if isinstance(source, Path):
+            check_unit(source, options.unit)
+        tested = open_test_set(source, work) if isinstance(source, Path) else source
+        options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
+        shards = work / "shards"
+        encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
+        for top_k in (*sorted(set(ks)), None):
+            index = IndexFolder(work / f"index-{top_k}")
+            written = write_index(index, kept_source(shards, top_k), WriteOptions()).written
+            run, seconds = search_index(index.path, "sparta", tested.queries, depth, threads)
+            found.append(
+                Kept(
+                    tested.name,
+                    top_k,
+                    evaluate(name_of(top_k), run, tested.qrels, measures),
+                    written["postings"] / max(1, written["passages"]),
+                    sum(f.stat().st_size for f in index.path.rglob("*") if f.is_file()) / 1e6,
+                    1000 * seconds / len(tested.queries),
+                )
+            )
+    return found
+
+
+def kept_source(shards: Path, top_k: int | None) -> Source:
+    """Return the shards as a source of impacts, each passage with its strongest terms."""
+    source = vectors_source([shards])
+
+    def cut() -> Iterator[EncodedShard]:
+        for shard in read_shards([shards]):
+            yield replace(shard, rows=prune(shard.rows, top_k=top_k))
+
+    quantizer = source.side.quantizer
+    return replace(
+        source,
+        job={**source.job, "top_k": top_k},
+        batches=lambda done: skip_passages((quantized_batch(shard, quantizer) for shard in cut()), done),
+    )
+
+
+def name_of(top_k: int | None) -> str:
+    """`500`, or `all`."""
+    return "all" if top_k is None else str(top_k)
+
+
+def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
+    """One row for each set and K; measures in percent."""
+    rows: list[list[Cell]] = [
+        [
+            one.name,
+            name_of(one.top_k),
+            *(100 * one.evaluation.mean(m) for m in measures),
+            one.mean_terms,
+            one.index_mb,
+            one.ms,
+        ]
+        for one in found
+    ]
+    return Table(["set", "K", *measures, "terms a passage", "index MB", "ms a question"], rows, digits=2)
+
+
+def draw(found: Sequence[Kept], measure: str, path: Path) -> None:
+    """Draw the measure and the size against K; the file's name says in which form (PNG, SVG, PDF)."""
+    labels = [name_of(one.top_k) for one in found if one.name == found[0].name]
+    with figure(path, 2, figsize=(9, 3.6)) as (left, right):
+        for name in dict.fromkeys(one.name for one in found):
+            own = [one for one in found if one.name == name]
+            places = range(len(own))
+            left.plot(places, [100 * one.evaluation.mean(measure) for one in own], marker="o", label=name)
+            right.plot(places, [one.index_mb for one in own], marker="o", label=name)
+        for axis, title in ((left, f"{measure}, %"), (right, "index, MB")):
+            axis.set_xticks(range(len(labels)), labels)
+            axis.set(title=title, xlabel="terms kept of each passage")
+            axis.grid(alpha=0.3)
+        right.set_ylim(bottom=0)
+        left.legend(fontsize=8)

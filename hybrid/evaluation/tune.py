@@ -1,0 +1,278 @@
+"""The weights of a fusion, and how many candidates it takes, chosen on questions whose answers are known."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import NamedTuple
+
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import Searched, depth_of, search_all
+from hybrid.evaluation.tables import Cell, Exact, Table
+from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.fusion import Fusion
+from sparta.base.errors import InputError
+from sparta.base.records import Run
+
+ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
+"""TASER, §4.3."""
+FOLDS = 5
+MOST_ALPHAS = 1000
+MOST_SETTINGS = 20_000
+
+Weights = tuple[float, ...]
+"""Of the channels that are tuned, in their order."""
+
+
+class Setting(NamedTuple):
+    """What is chosen: the weights, and K', how many candidates each channel gives."""
+
+    weights: Weights
+    candidates: int
+
+
+Values = Mapping[Setting, Mapping[str, float]]
+"""A measure by setting and query id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One of the parts that the questions fall into: what the others chose, and what it is worth here."""
+
+    number: int
+    setting: Setting
+    values: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Over the questions of this part."""
+        return fmean(self.values.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The mean of a measure by setting: one for each set, in the order of `names`.
+
+    `folds` is there for one set only: settings chosen on four fifths of the questions, measured on the last.
+    `alone` is the mean of each channel by itself, for each set.
+    """
+
+    channels: Sequence[str]
+    measure: str
+    names: Sequence[str]
+    means: Mapping[Setting, Sequence[float]]
+    folds: Sequence[Fold] = ()
+    alone: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Setting:
+        """The setting with the highest mean over the sets; of equals the smallest weights and candidates."""
+        return _best({setting: fmean(own) for setting, own in self.means.items()})
+
+    @property
+    def cross_validated(self) -> float:
+        """The mean over all questions, each measured with a setting that it had no part in choosing."""
+        return fmean(value for fold in self.folds for value in fold.values.values())
+
+
+def _best(values: Mapping[Setting, float]) -> Setting:
+    return min(values, key=lambda setting: (-values[setting], setting))
+
+
+def measure_for(sets: Sequence[QuestionSet]) -> str:
+    """Return what to tune for: RR where all sets have judged passages, else answer_recall@20."""
+    return "RR" if all(one.qrels for one in sets) else "answer_recall@20"
+
+
+def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
+    """Refuse sets on which it cannot be measured."""
+    by_answer = measure.startswith("answer_recall@")
+    for one in sets:
+        if not (one.answers if by_answer else one.qrels):
+            wanted, other = ("answers", "RR") if by_answer else ("judged passages", "answer_recall@20")
+            raise InputError(
+                f"expected {wanted} to tune on for {measure}, found none",
+                where=one.name,
+                remedy=f"name sets that have them, or another measure, as in --measure {other}",
+            )
+
+
+def tune(
+    channels: Searchable,
+    sets: Sequence[QuestionSet],
+    fusion: Fusion,
+    measure: str,
+    tuned: Sequence[str] = ("bm25",),
+    alphas: Sequence[float] = ALPHAS,
+    *,
+    candidates: Sequence[int] = (),
+    threads: int = 2,
+) -> Tuned:
+    """Measure the fusion with each of `alphas` as the weight of BM25, and with each number of candidates.
+
+    Each channel is searched once.
+
+    :param tuned: the channels whose weights are tried, each with each; the others keep the fusion's.
+    :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
+    :raises InputError: more than 20,000 settings, or sets on which it cannot be measured.
+    """
+    check_measure(measure, sets)
+    fusions = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
+    if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
+        raise InputError(
+            f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
+            remedy="give fewer --alphas, --channels or --candidates",
+        )
+    grid = list(itertools.product(alphas, repeat=len(tuned)))
+    values: list[Values] = []
+    alone: dict[str, list[float]] = {}
+    for asked in sets:
+        depth = depth_of(fusions[-1], measure)
+        searched = search_all(channels, asked, depth, threads, covering=fusion.covering)
+        measured: dict[Setting, Mapping[str, float]] = {}
+        for one in fusions:
+            measured |= _values(searched, one, measure, tuned, grid)
+        values.append(measured)
+        for name in fusion.weights:
+            alone.setdefault(name, []).append(_of_run(searched, searched.runs[name], measure))
+    means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
+    folds = cross_validate(values[0]) if len(sets) == 1 else []
+    return Tuned(tuned, measure, [one.name for one in sets], means, folds, alone)
+
+
+def _of_run(searched: Searched, run: Run, measure: str) -> float:
+    return fmean(searched.measured("", run, [measure]).per_query[measure].values())
+
+
+def _values(
+    searched: Searched, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
+) -> dict[Setting, Mapping[str, float]]:
+    """Return the measure of each question with each weights of the grid, by setting."""
+    candidates, depth = fusion.gather_runs(searched.runs, searched.bounds), depth_of(fusion, measure)
+    found: dict[Setting, Mapping[str, float]] = {}
+    for given in grid:
+        weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())
+        run = {q: own.ranked(weights, depth) for q, own in candidates.items()}
+        found[Setting(given, fusion.candidates)] = searched.measured("", run, [measure]).per_query[measure]
+    return found
+
+
+def fold_of(query_id: str) -> int:
+    """Return which fold a question is in: a matter of its id alone."""
+    return int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8]) % FOLDS
+
+
+def cross_validate(values: Values) -> list[Fold]:
+    """Choose on all folds but one, measure on that one; none where all questions are in one fold."""
+    questions = sorted(next(iter(values.values())))
+    folds = []
+    for number in range(FOLDS):
+        inside = [q for q in questions if fold_of(q) == number]
+        outside = [q for q in questions if fold_of(q) != number]
+        if inside and outside:
+            chosen = _best({s: fmean(own[q] for q in outside) for s, own in values.items()})
+            folds.append(Fold(number + 1, chosen, {q: values[chosen][q] for q in inside}))
+    return folds
+
+
+def tune_table(tuned: Tuned) -> Table:
+    """One row for each α of the first channel that is tuned, with the best of what else is tuned.
+
+    The candidates are named where several numbers of them were tried. Of one set, the folds and the
+    cross-validated figure stand below; of several, their means beside them. Then each channel alone. The note
+    says when the best weight is the least or the largest that was tried, so that another may be better, and
+    when a channel alone is better than the best fusion.
+    """
+    several = len(tuned.names) > 1
+    by_candidates = len({setting.candidates for setting in tuned.means}) > 1
+    settings = [f"weight of {name}" for name in tuned.channels] + ["candidates"] * by_candidates
+    named = [f"{name} {tuned.measure}" for name in tuned.names] if several else [tuned.measure]
+    header = [*settings, *named, *(["mean"] if several else []), "note"]
+
+    def shown(setting: Setting) -> list[Cell]:
+        return [*map(Exact, setting.weights), *([setting.candidates] if by_candidates else [])]
+
+    best = tuned.best
+    rows: list[list[Cell]] = []
+    for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
+        row = _best({s: fmean(own) for s, own in tuned.means.items() if s.weights[0] == alpha})
+        means: list[Cell] = [100 * mean for mean in tuned.means[row]]
+        if several:
+            means.append(100 * fmean(tuned.means[row]))
+        rows.append([*shown(row), *means, _remark(tuned) if row == best else ""])
+    for fold in tuned.folds:
+        note = f"fold {fold.number} of {FOLDS}: chosen on the others"
+        rows.append([*shown(fold.setting), 100 * fold.mean, note])
+    if tuned.folds:
+        rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
+    for name, own in tuned.alone.items():
+        means = [100 * mean for mean in own]
+        means += [100 * fmean(own)] if several else []
+        note = f"{name} alone"
+        if fmean(own) > fmean(tuned.means[best]):
+            note += ": better than the best fusion"
+        rows.append([*[None] * len(settings), *means, note])
+    return Table(header, rows, digits=2)
+
+
+def _remark(tuned: Tuned) -> str:
+    """What is said of the best setting."""
+    names = [*tuned.channels, "candidates"]
+    tried = [sorted(set(own)) for own in zip(*map(_flat, tuned.means), strict=True)]
+    ends = [
+        f"{name}: the {'least' if value == own[0] else 'largest'} that was tried"
+        for name, value, own in zip(names, _flat(tuned.best), tried, strict=True)
+        if len(own) > 1 and value in (own[0], own[-1])
+    ]
+    return f"best ({'; '.join(ends)})" if ends else "best"
+
+
+def _flat(setting: Setting) -> tuple[float, ...]:
+    return (*setting.weights, setting.candidates)
+
+
+def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:
+    """Return the fusion with the best weights and number of candidates."""
+    best = dict(zip(tuned.channels, tuned.best.weights, strict=True))
+    return replace(fusion, weights={**fusion.weights, **best}, candidates=tuned.best.candidates)
+
+
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Read `0.1,0.5,1` or `0.1:2:0.1`, from, to and step: weights to try, in ascending order.
+
+    :raises InputError: no finite numbers, a step that is not above 0, or more than 1,000 weights.
+    """
+    first, *rest = text.split(":")
+    try:
+        if not rest:
+            found = sorted({float(part) for part in text.split(",")})
+        else:
+            low, high, step = (float(part) for part in (first, *rest))
+            steps = math.floor((high - low) / step + 1e-9) if step > 0 else -1
+            found = sorted({float(f"{low + step * i:.9g}") for i in range(min(steps, MOST_ALPHAS) + 1)})
+    except (ValueError, OverflowError):
+        found = []
+    if not 0 < len(found) <= MOST_ALPHAS or not all(map(math.isfinite, found)):
+        raise InputError(
+            f"expected 1 to {MOST_ALPHAS:,} weights, as FROM:TO:STEP or with commas, found {text!r}",
+            remedy="--alphas 0.1:2:0.1, or --alphas 0.2,0.5,1",
+        )
+    return tuple(found)
+
+
+def parse_candidates(text: str) -> tuple[int, ...]:
+    """Read `20,50,100`: numbers of candidates to try.
+
+    :raises InputError: not whole numbers above 0.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+        raise InputError(
+            f"expected whole numbers from 1 to 999,999,999, with commas, found {text!r}",
+            remedy="--candidates 100, or --candidates 20,50,100 to have the best chosen",
+        )
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,1 @@
+"""Searching several channels and fusing their rankings."""

@@ -1,0 +1,170 @@
+"""The channels of an index, opened and searched side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Protocol, cast
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, InputError
+from sparta.lucene.jvm import leave_thread
+from sparta.search.searcher import ChannelSearcher, Found, Records, Searcher
+
+DENSE = "dense"
+CHANNELS = ("bm25", "sparta", DENSE)
+
+
+class Searchable(Protocol):
+    """Several channels that answer together, and whose passages can be read."""
+
+    @property
+    def searchers(self) -> Mapping[str, Records]:
+        """Each channel's records, by its name."""
+        ...
+
+    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
+        """The k best passages of each channel for each question."""
+        ...
+
+    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """What no passage scores more than, for each question, in each channel that knows it."""
+        ...
+
+
+def open_channel(index: Path, name: str) -> ChannelSearcher:
+    """Open one of `CHANNELS`; torch is imported for `dense` only.
+
+    :raises InputError: an unknown name.
+    :raises IndexStateError: there is no index, or it lacks this channel.
+    """
+    _check_names([name])
+    return _open_dense(index) if name == DENSE else _open_lucene(index, [name])[name]
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in CHANNELS:
+            raise InputError(
+                f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
+            )
+
+
+def _open_dense(index: Path) -> ChannelSearcher:
+    from dense.channel.searcher import DenseSearcher
+
+    return DenseSearcher(index)
+
+
+def _open_lucene(index: Path, names: Sequence[str]) -> dict[str, Searcher]:
+    """Open the channels that lie in Lucene's index, once for both."""
+    first = Searcher(index, channel=names[0])
+    return {name: first.beside(name) for name in names}
+
+
+def channels_of(index: Path) -> list[str]:
+    """Return the channels that an index has."""
+    from dense.channel.sync import has_dense
+
+    return [name for name in CHANNELS if name != DENSE or has_dense(index)]
+
+
+def _are_closed() -> IndexStateError:
+    return IndexStateError("the channels are closed", remedy="open the index again")
+
+
+class Channels(Closing):
+    """Some channels of an index, opened side by side, and searched so: a wait is that for the slowest.
+
+    sparta and bm25 lie in one Lucene index and are searched in one call, side by side in Java. The dense
+    channel is searched in the caller's thread meanwhile: Java and torch let go of Python's lock while they
+    compute.
+
+    :raises InputError: an unknown channel.
+    :raises IndexStateError: there is no index, or it lacks one of the channels.
+    """
+
+    def __init__(self, index: Path, names: Sequence[str]) -> None:
+        _check_names(names)
+        both = DENSE in names and len(names) > 1
+        self._thread = ThreadPoolExecutor(1, "lucene") if both else None
+        self._closed = False
+        self.searchers: dict[str, ChannelSearcher] = {}
+
+        if DENSE in names:
+            import dense.channel.searcher  # noqa: F401 (before there are two threads: importing torch takes long)
+
+        def open_dense() -> None:
+            self.searchers[DENSE] = _open_dense(index)
+
+        def open_lucene(lucene: Sequence[str]) -> None:
+            self.searchers.update(_open_lucene(index, lucene))
+
+        try:
+            self._side_by_side(names, open_dense, open_lucene)
+        except BaseException:
+            self.close()
+            raise
+        self.searchers = {name: self.searchers[name] for name in names}  # not by who was first
+
+    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, Found]:
+        """The k best passages of each channel, or of some of them, for a question."""
+        return {name: own[0] for name, own in self.batch_search([q], k, names=names).items()}
+
+    def batch_search(
+        self, queries: Sequence[str], k: int, threads: int = 1, names: Iterable[str] | None = None
+    ) -> dict[str, list[Found]]:
+        """The k best passages of each channel, or of some of them, for each question."""
+        if self._closed:
+            raise _are_closed()
+        chosen = list(self.searchers if names is None else names)
+        found: dict[str, list[Found]] = {}
+
+        def ask_dense() -> None:
+            found[DENSE] = list(self.searchers[DENSE].found(queries, k, threads))
+
+        def ask_lucene(lucene: Sequence[str]) -> None:
+            if len(lucene) == 2:
+                both = cast(Searcher, self.searchers["sparta"]).found_both(queries, k, threads)
+                found["sparta"], found["bm25"] = both
+            else:
+                found[lucene[0]] = list(self.searchers[lucene[0]].found(queries, k, threads))
+
+        self._side_by_side(chosen, ask_dense, ask_lucene)
+        return {name: found[name] for name in chosen}
+
+    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
+        """What no passage scores more than, for each question, in each channel that knows it."""
+        if self._closed:
+            raise _are_closed()
+        known = {name: searcher.upper_bounds(queries) for name, searcher in self.searchers.items()}
+        return [{name: own[i] for name, own in known.items() if own} for i in range(len(queries))]
+
+    def _side_by_side(
+        self, names: Sequence[str], dense: Callable[[], None], lucene: Callable[[Sequence[str]], None]
+    ) -> None:
+        """Do both where both are wanted; an error of the dense side is raised when the other is done."""
+        others = [name for name in names if name != DENSE]
+        if DENSE not in names:
+            lucene(others)
+            return
+        waiting = [self._thread.submit(lucene, others)] if others and self._thread else []
+        try:
+            dense()
+        finally:
+            wait(waiting)
+        for done in waiting:
+            done.result()
+
+    def close(self) -> None:
+        """Let go of the index and of the thread. Closing again does nothing."""
+        self._closed = True
+        try:
+            for searcher in self.searchers.values():
+                searcher.close()
+        finally:
+            if self._thread:
+                self._thread.submit(leave_thread)
+                self._thread.shutdown()
+                self._thread = None

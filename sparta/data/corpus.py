@@ -1,0 +1,325 @@
+"""A corpus as a stream of passages, and what counts as bad input.
+
+Formats: JSONL, one object a line, and TSV with a header (`id`, `text`, `title`), quoted as DPR and Python's
+csv module write it, one record a line. Both may be gzip. A name with .jsonl, .ndjson or .tsv says which it
+is; otherwise the first line does. Blank lines are neither read nor counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from sparta.base.errors import InputError, StorageError
+from sparta.base.files import STANDARD_INPUT, Tally, numbered_lines, shown_name, unreadable
+from sparta.base.records import Passage, Skip
+from sparta.data.parsing import (
+    EMPTY_TEXT,
+    BadRecordError,
+    decoded,
+    parse_object,
+    read_header,
+    read_passage,
+    read_row,
+    shortened,
+)
+
+KEPT_SKIPS = 20
+
+_CORPUS_SUFFIXES = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
+_BATCH_RECORDS = 1000
+_BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
+_OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """How many records were read, used and skipped; the reasons, and the first skips."""
+
+    used: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    first_skips: list[Skip] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> int:
+        """Records read and not used."""
+        return self.reasons.total()
+
+    @property
+    def read(self) -> int:
+        """Records read: used + skipped, always."""
+        return self.used + self.skipped
+
+    def skip(self, bad: BadRecordError) -> None:
+        """Count a record that is not used."""
+        self.reasons[bad.reason] += 1
+        if len(self.first_skips) < KEPT_SKIPS:
+            self.first_skips.append(Skip(bad.where, bad.message))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers, for a manifest."""
+        return {"read": self.read, "used": self.used, "skipped": self.skipped, "reasons": dict(self.reasons)}
+
+
+type _Outcome = Passage | BadRecordError
+
+
+class CorpusReader:
+    """The passages of a corpus, read as a stream: memory does not grow with the corpus.
+
+    `source` is a file, a folder (its *.jsonl, *.jsonl.gz, *.tsv and *.tsv.gz in the order of their names;
+    neither subfolders nor hidden files), or `-` for standard input. The reader looks ahead by at most one
+    batch of 1,000 records, and what comes before a bad record is yielded before the error is raised.
+
+    A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record whose text is empty
+    or white space is always skipped, whatever else it holds. Missing files, files without records, broken
+    gzip and a bad TSV header are always errors. `counts` holds what the present iteration, or the last one,
+    has yielded and skipped so far.
+    """
+
+    def __init__(self, source: str | Path, *, skip_invalid: bool = False) -> None:
+        self.source = str(source)
+        self.skip_invalid = skip_invalid
+        self.counts = ReadCounts()
+        self._paths = _paths_of(self.source)
+        self._tally = Tally()
+        self._at_end = False
+
+    def __iter__(self) -> Iterator[Passage]:
+        self.counts, self._tally, self._at_end = ReadCounts(), Tally(), False
+        with SeenIds() as seen:
+            for batch in self._batches():
+                yield from self._release(batch, seen)
+        self._at_end = True
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the source as given, and the bytes and SHA-256 of its files in order, as stored.
+
+        Both are None for standard input, which nothing can compare with. They were taken while reading, so
+        they are known only after the corpus was read to its end (ValueError before that).
+        """
+        if not self._at_end:
+            raise ValueError("the corpus has not been read to its end")
+        return _fingerprint(self.source, self._tally)
+
+    def _batches(self) -> Iterator[list[_Outcome | InputError]]:
+        batch: list[_Outcome | InputError] = []
+        size = 0
+        try:
+            for length, outcome in self._outcomes():
+                batch.append(outcome)
+                size += length
+                if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._must_stop(outcome):
+                    yield batch
+                    batch, size = [], 0
+        except InputError as error:  # the file itself: what came before it goes first
+            batch.append(error)
+        if batch:
+            yield batch
+
+    def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
+        for path in self._paths:
+            yield from _outcomes_of(path, self._tally)
+
+    def _release(self, batch: Sequence[_Outcome | InputError], seen: SeenIds) -> Iterator[Passage]:
+        passages = [outcome for outcome in batch if isinstance(outcome, Passage)]
+        repeated = seen.add([(passage.passage_id, passage.where) for passage in passages])
+        for outcome in batch:
+            if isinstance(outcome, Passage) and outcome.where not in repeated:
+                self.counts.used += 1
+                yield outcome
+                continue
+            bad = _duplicate(outcome, repeated[outcome.where]) if isinstance(outcome, Passage) else outcome
+            if not isinstance(bad, BadRecordError):
+                raise bad
+            self._leave_out(bad)
+
+    def take_back(self, bad: BadRecordError) -> None:
+        """Leave out the passage that was yielded last, for a reason that its user knows: skip it, or stop."""
+        self.counts.used -= 1
+        self._leave_out(bad)
+
+    def _leave_out(self, bad: BadRecordError) -> None:
+        if self._must_stop(bad):
+            bad.remedy += _OR_SKIP
+            raise bad
+        self.counts.skip(bad)
+
+    def _must_stop(self, outcome: _Outcome) -> bool:
+        return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
+
+
+def source_fingerprint(source: str | Path) -> dict[str, Any]:
+    """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
+    tally = Tally()
+    for path in _paths_of(str(source)):
+        if path == STANDARD_INPUT:
+            continue
+        try:
+            with Path(path).open("rb") as stream:
+                while data := stream.read(1 << 20):
+                    tally.add(data)
+        except OSError as error:
+            raise unreadable(path, error) from error
+    return _fingerprint(str(source), tally)
+
+
+def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
+    if source == STANDARD_INPUT:
+        return {"source": source, "bytes": None, "sha256": None}
+    return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}
+
+
+def _duplicate(passage: Passage, first: str) -> BadRecordError:
+    detail = f"{passage.passage_id!r} was already the id of {first}"
+    return BadRecordError(
+        "duplicate id", detail, where=passage.where, remedy="give every record an id of its own"
+    )
+
+
+def _paths_of(source: str) -> list[str]:
+    if source == STANDARD_INPUT:
+        return [source]
+    path = Path(source)
+    if not path.is_dir():
+        if not path.exists():
+            raise unreadable(source, FileNotFoundError())
+        return [source]
+    found = sorted(entry for entry in path.iterdir() if _is_corpus_file(entry))
+    if not found:
+        raise InputError(
+            "no corpus in this folder: expected *.jsonl, *.tsv, *.jsonl.gz or *.tsv.gz, found none",
+            where=source,
+            remedy="give a file, or the folder that holds the files itself (subfolders are not read)",
+        )
+    return [str(entry) for entry in found]
+
+
+def _is_corpus_file(path: Path) -> bool:
+    return path.name.endswith(_CORPUS_SUFFIXES) and not path.name.startswith(".") and path.is_file()
+
+
+# From lines to passages
+
+
+def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
+    lines = numbered_lines(path, tally)
+    first = next(lines, None)
+    if first is None:
+        raise no_records(path)
+    if format_of(path, first[1]) == "jsonl":
+        parse: Callable[[str], dict[str, Any]] = parse_object
+        lines = itertools.chain([first], lines)
+    else:
+        parse = partial(read_row, read_header(path, first))
+    number = 0
+    for number, line in lines:
+        yield len(line), _outcome(parse, line, f"{shown_name(path)}:{number}")
+    if not number:
+        raise no_records(path)
+
+
+def no_records(path: str | Path) -> InputError:
+    """Say that a file holds nothing."""
+    message = "empty file: expected at least one record, found none"
+    return InputError(message, where=shown_name(path), remedy="check that the file was written completely")
+
+
+def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
+    """Recognise the format by the file's name, otherwise by its first line."""
+    name = str(path).removesuffix(".gz")
+    if name.endswith((".jsonl", ".ndjson")):
+        return "jsonl"
+    if name.endswith(".tsv"):
+        return "tsv"
+    if first_line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        return "jsonl"
+    if b"\t" in first_line:
+        return "tsv"
+    raise InputError(
+        f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
+        where=f"{shown_name(path)}:1",
+        remedy=f"make JSONL of it: {_conversion(path)}",
+    )
+
+
+def _conversion(path: str | Path) -> str:
+    """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
+    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
+    packed, plain = given.endswith(".gz"), given.removesuffix(".gz")
+    records = (
+        "csv.DictReader(sys.stdin)"
+        if plain.endswith(".csv")
+        else '({"id": i, "text": t.strip()} for i, t in enumerate(sys.stdin))'
+    )
+    code = f"import csv, json, sys; [print(json.dumps(r)) for r in {records}]"
+    read = f"gzip -dc {shlex.quote(given)} | " if packed else ""
+    source = "" if packed else f" < {shlex.quote(given)}"
+    return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
+
+
+def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) -> _Outcome:
+    try:
+        return read_passage(parse(decoded(line)), where)
+    except BadRecordError as bad:
+        bad.where = where
+        return bad
+
+
+# Duplicate ids
+
+
+class SeenIds:
+    """The ids met so far and where, in a temporary database on disk, so that memory does not grow with them.
+
+    The database has no name: it is gone when the process ends, however it ends.
+    """
+
+    def __init__(self) -> None:
+        self._paths: dict[str, int] = {}
+        # isolation_level None and one transaction that is never committed: nothing here needs to last.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", "cache_size=-16384"):
+            self._database.execute(f"PRAGMA {pragma}")
+        columns = "id TEXT PRIMARY KEY, path INTEGER, line INTEGER"
+        self._database.execute(f"CREATE TABLE ids ({columns}) WITHOUT ROWID")
+        self._database.execute("BEGIN")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def add(self, batch: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Remember pairs of an id and its `path:line`.
+
+        Returns, for every pair whose id was there before, its `path:line` with the first one of that id.
+        """
+        before = self._database.total_changes
+        rows = [(passage_id, *self._place(where)) for passage_id, where in batch]
+        try:
+            self._database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?, ?)", rows)
+            if self._database.total_changes - before == len(rows):
+                return {}
+            firsts = [(where, self._first(passage_id)) for passage_id, where in batch]
+        except sqlite3.Error as error:
+            remedy = "free some space in the folder for temporary files, or name another one in TMPDIR"
+            raise StorageError(f"the list of ids on disk failed: {error}", remedy=remedy) from error
+        return {where: first for where, first in firsts if first != where}
+
+    def _place(self, where: str) -> tuple[int, int]:
+        path, _, line = where.rpartition(":")
+        return self._paths.setdefault(path, len(self._paths)), int(line)
+
+    def _first(self, passage_id: str) -> str:
+        query = "SELECT path, line FROM ids WHERE id = ?"
+        path, line = self._database.execute(query, (passage_id,)).fetchone()
+        return f"{list(self._paths)[path]}:{line}"

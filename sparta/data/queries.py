@@ -1,0 +1,76 @@
+"""Questions, from the files that test collections keep them in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sparta.base.files import numbered_lines, shown_name
+from sparta.base.records import Query
+from sparta.data.corpus import format_of, no_records
+from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
+
+_ID_COLUMNS = {"id", "_id", "qid", "query_id", "query-id"}
+_TEXT_COLUMNS = {"text", "query", "question"}
+
+
+def read_queries(path: str | Path) -> Iterator[Query]:
+    r"""Yield the queries of a file, or of standard input for `-`; both may be gzip.
+
+    JSONL as in BEIR: the id in `_id` or `id`, the text in `text` or `question`, known answers, if any, as a
+    list of strings in `answers`. TSV: `qid\ttext`, taken as it stands; a first line that names these columns
+    is left out. A query may be empty: it finds nothing, and does not vanish. Blank lines are ignored.
+    Anything else, a repeated id or a file without queries is an InputError.
+    """
+    lines = numbered_lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise no_records(path)
+    parse = _from_json if format_of(path, first[1]) == "jsonl" else _from_row
+    seen: dict[str, str] = {}
+    for number, line in itertools.chain([first], lines):
+        where = f"{shown_name(path)}:{number}"
+        with placed(where):
+            text = decoded(line)
+            if number == first[0] and _is_header(text):
+                continue
+            query = parse(text)
+            _remember(query.query_id, where, seen)
+        yield query
+    if not seen:
+        raise no_records(path)
+
+
+def _is_header(line: str) -> bool:
+    columns = line.lower().split("\t")
+    return len(columns) == 2 and columns[0] in _ID_COLUMNS and columns[1] in _TEXT_COLUMNS
+
+
+def _remember(query_id: str, where: str, seen: dict[str, str]) -> None:
+    first = seen.setdefault(query_id, where)
+    if first != where:
+        detail = f"{query_id!r} was already the id of {first}"
+        raise BadRecordError("duplicate query id", detail, remedy="give every query an id of its own")
+
+
+def _from_json(line: str) -> Query:
+    record = parse_object(line)
+    return Query(identifier(record), string_field(record, "text", "question", of="text"), _answers(record))
+
+
+def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
+    answers = record.get("answers")
+    if answers is None:
+        return ()
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise BadRecordError("wrong type", "expected a list of strings as answers, found something else")
+    return tuple(answers)
+
+
+def _from_row(line: str) -> Query:
+    columns = line.split("\t")
+    if len(columns) != 2:
+        raise BadRecordError("wrong number of columns", f"expected 2 (qid, text), found {len(columns)}")
+    return Query(identifier({"id": columns[0]}), columns[1])

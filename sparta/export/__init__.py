@@ -1,0 +1,1 @@
+"""Handing an index to other engines."""

@@ -1,0 +1,1 @@
+"""The index folder: building, appending, updating, deleting."""

@@ -1,0 +1,259 @@
+"""What lies in an index folder, and how it changes without ever being half changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from sparta.base.errors import IndexStateError
+from sparta.base.files import storage_errors
+from sparta.base.manifest import read_manifest, write_manifest
+from sparta.models.query_encoder import QuerySide
+
+KIND = "sparta-index"
+FORMAT_VERSION = 1
+LUCENE_VERSION = "10.4.0"
+CHANNEL = "sparta"
+DEFAULT_INDEX = "sparta-index"
+GROWING = ("append", "update")  # modes of jobs that write into the live generation
+_OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
+
+
+def default_index() -> Path:
+    """`$SPARTA_INDEX`, or `./sparta-index`."""
+    return Path(os.environ.get("SPARTA_INDEX") or DEFAULT_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One build of the index: its number, what made it, and what it holds.
+
+    `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
+    for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
+    soon as another follows; a manifest has it only then, and older ones never do.
+    """
+
+    number: int
+    model: dict[str, Any]
+    language: str = "en"
+    codec: str = "lucene"
+    unit: str = "passage"
+    complete: bool = False
+    job: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    lucene_version: str = LUCENE_VERSION
+    origin: str = ""
+
+    @property
+    def first_source(self) -> str:
+        """What its first job read, as that job names it; empty where nothing tells."""
+        only_job = self.job.get("mode") not in GROWING
+        return self.origin or (str(self.job.get("source") or "") if only_job else "")
+
+    @property
+    def corpus(self) -> Path | None:
+        """The corpus that this index was made from; None for standard input, and where nothing tells."""
+        source = Path(self.first_source)
+        return source if source.is_absolute() else None  # a relative one is relative to nobody knows what
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """How its texts are read and pruned, which all that is added shares; older manifests tell less."""
+        pruned: dict[str, Any] = {
+            name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
+        }
+        return {"language": self.language, "unit": self.unit, **pruned}
+
+    @property
+    def name(self) -> str:
+        """The folder of its Lucene index."""
+        return f"{CHANNEL}-{self.number:06d}"
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The folder of its tokenizer."""
+        return f"tokenizer-{self.number:06d}"
+
+    @property
+    def dense_name(self) -> str:
+        """The folder of its dense channel, where it has one."""
+        return f"dense-{self.number:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The manifest: the generation that is searched and the one that is being built, if there are such."""
+
+    live: Generation | None = None
+    building: Generation | None = None
+
+    @property
+    def searchable(self) -> Generation | None:
+        """What search opens: the live generation or, when there is none yet, the one being built."""
+        return self.live or self.building
+
+    @property
+    def next_number(self) -> int:
+        """A number that no generation has."""
+        return max((g.number for g in (self.live, self.building) if g), default=0) + 1
+
+
+class IndexFolder:
+    """An index folder: its manifest, its paths, its lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def exists(self) -> bool:
+        """Whether there is an index."""
+        return (self.path / "manifest.json").is_file()
+
+    def state(self) -> IndexState:
+        """Read the manifest; a missing, broken or newer one is an IndexStateError."""
+        if not self.exists():
+            raise IndexStateError(
+                "there is no index here",
+                where=str(self.path),
+                remedy="make one with: sparta index --corpus FILE,"
+                " or name another with --index or $SPARTA_INDEX",
+            )
+        manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+        try:
+            return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
+        except (KeyError, TypeError) as error:
+            raise IndexStateError(
+                f"the manifest is not as expected: {error}",
+                where=str(self.path / "manifest.json"),
+                remedy="build the index again, or restore it from a copy",
+            ) from error
+
+    def require_live(self) -> Generation:
+        """Return the live generation; an index that is still being built is an IndexStateError."""
+        live = self.state().live
+        if live is None:
+            raise IndexStateError(
+                "expected a finished index, found one that is still being built",
+                where=str(self.path),
+                remedy="finish it with: sparta index … --resume",
+            )
+        return live
+
+    def write_state(self, state: IndexState) -> None:
+        """Replace the manifest atomically."""
+        manifest = {
+            "kind": KIND,
+            "format_version": FORMAT_VERSION,
+            "live": _as_dict(state.live),
+            "building": _as_dict(state.building),
+        }
+        write_manifest(self.path, manifest)
+
+    def lucene_path(self, generation: Generation) -> Path:
+        """Where its Lucene index lies."""
+        return self.path / generation.name
+
+    def dense_path(self, generation: Generation) -> Path:
+        """Where its dense channel lies, if it has one."""
+        return self.path / generation.dense_name
+
+    def query_side(self, generation: Generation) -> QuerySide:
+        """Its tokenizer, query weights and quantizer."""
+        return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
+
+    def begin(self, side: QuerySide, language: str, job: dict[str, Any], codec: str = "lucene") -> Generation:
+        """Start a new generation beside the live one; an unfinished older attempt is dropped."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not self.exists():
+                self._refuse_foreign()
+            state = self.state() if self.exists() else IndexState()
+            unit = job.get("unit", "passage")
+            generation = Generation(state.next_number, side.identity(), language, codec, unit, job=job)
+            side.save(self.path / generation.tokenizer_name)
+            self.write_state(replace(state, building=generation))
+            self.sweep()
+        return generation
+
+    def finish(self, generation: Generation) -> None:
+        """Make a generation the live one; what it replaces is removed, another that is being built stays."""
+        building = self.state().building
+        if building and building.number == generation.number:
+            building = None
+        self.write_state(IndexState(replace(generation, complete=True), building))
+        self.sweep()
+
+    def _refuse_foreign(self) -> None:
+        """A first index goes into an empty folder: nothing of somebody else's may be swept away."""
+        ours = (f"{CHANNEL}-", "tokenizer-", "dense-", "lock", ".")
+        foreign = [child.name for child in self.path.iterdir() if not child.name.startswith(ours)]
+        foreign += [c.name for c in self.path.iterdir() if c.is_dir() and not _OURS.fullmatch(c.name)]
+        if foreign:
+            raise IndexStateError(
+                f"expected an index, an empty or a new folder, found one that holds {min(foreign)}",
+                where=str(self.path),
+                remedy="name another folder with --index",
+            )
+
+    def sweep(self) -> None:
+        """Remove folders of generations that the manifest does not name, but hand their vectors on."""
+        state = self.state()
+        self._hand_on_vectors(state)
+        kept = [g for g in (state.live, state.building) if g]
+        named = {n for g in kept for n in (g.name, g.tokenizer_name, g.dense_name)}
+        for child in self.path.iterdir():
+            ours = _OURS.fullmatch(child.name)
+            if child.is_dir() and ours and child.name not in named:
+                shutil.rmtree(child, ignore_errors=True)
+            elif child.match(".sparta-*.tmp"):  # of a process that was killed while it wrote
+                child.unlink(missing_ok=True)
+
+    def _hand_on_vectors(self, state: IndexState) -> None:
+        """Give the live generation, if it has none, the dense channel of the last one before it.
+
+        A vector belongs to a record, not to a generation; those of records that are gone are never found.
+        """
+        if state.live is None or self.dense_path(state.live).exists():
+            return
+        older = sorted(p for p in self.path.glob("dense-??????") if p.name < state.live.dense_name)
+        if older:
+            older[-1].rename(self.dense_path(state.live))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / "lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                raise IndexStateError(
+                    "another process is writing to this index",
+                    where=str(self.path),
+                    remedy="wait until it is done, or write to another --index",
+                ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _generation(value: dict[str, Any] | None) -> Generation | None:
+    return None if value is None else Generation(**value)
+
+
+def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
+    if generation is None:
+        return None
+    values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
+    if not generation.origin:
+        del values["origin"]
+    return values

@@ -1,0 +1,243 @@
+"""What can be indexed: a corpus, encoded on the way; shards of `sparta encode`; Pyserini's JSON vectors."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparta.base.errors import InputError, ModelError
+from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
+from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.index.impact_batches import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
+from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
+from sparta.models.quantize import Quantizer
+from sparta.models.query_encoder import QuerySide, load_tokenizer
+from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
+from sparta.shards.store import ShardFolder, last_passage_id, read_shard, shard_series
+
+if TYPE_CHECKING:
+    from sparta.models.sparse import SparseEncoder
+    from sparta.shards.encode import Advance, EncodeOptions
+
+
+def corpus_job(corpus: str | Path, unit: str, top_k: int | None, min_weight: float) -> dict[str, Any]:
+    """What identifies the indexing of a corpus: the input, and how it is cut."""
+    cut = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+    return {"from": "corpus", **_fingerprint(corpus), **cut}
+
+
+def corpus_source(
+    corpus: str | Path,
+    model: SparseEncoder,
+    options: EncodeOptions,
+    *,
+    skip_invalid: bool = False,
+    advance: Advance | None = None,
+    job: dict[str, Any] | None = None,
+) -> Source:
+    """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
+    from sparta.data.sentences import split_units
+    from sparta.shards.encode import ShardEncoder, blocks_of
+
+    reader = CorpusReader(corpus, skip_invalid=skip_invalid)
+    side = model.query_side()
+    written = _LastWritten(str(corpus))
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        units = split_units(reader, options.unit, options.language)
+        skipped, last = 0, "the end"
+        for unit in itertools.islice(units, done):
+            skipped, last = skipped + 1, unit.passage_id
+        written.check(done, skipped, last)
+        blocks = blocks_of(units, options.shard_size)
+        for shard in ShardEncoder(model, options).encode(blocks, advance):
+            yield quantized_batch(shard, side.quantizer)
+
+    def describe() -> dict[str, Any]:
+        skips = [skip._asdict() for skip in reader.counts.first_skips]
+        return {**reader.counts.as_dict(), "first_skips": skips}
+
+    return Source(
+        job or corpus_job(corpus, options.unit, options.top_k, options.min_weight),
+        side,
+        batches,
+        describe,
+        expect_last=written.expect,
+        language=options.language,
+    )
+
+
+class _LastWritten:
+    """The passage that was written last, which an input that goes on must have at the same place."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.passage_id = ""
+
+    def expect(self, passage_id: str) -> None:
+        """Remember the passage that the last commit names."""
+        self.passage_id = passage_id
+
+    def check(self, done: int, skipped: int, last: str) -> None:
+        """Refuse an input whose passage number `done` is another; `last` is the last that was skipped."""
+        if done and self.passage_id and (skipped < done or last != self.passage_id):
+            raise InputError(
+                f"expected passage {done:,} of the input to be {self.passage_id!r}, which was written last,"
+                f" found {last!r} as number {skipped:,}",
+                where=self.where,
+                remedy="resume with the input that was begun with, or start again with --overwrite",
+            )
+
+
+def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -> Source:
+    """Folders of shards, or one file or folder of Pyserini's JSON vectors.
+
+    JSON vectors say nothing of their vocabulary's tokenizer: `tokenizer` names the folder or hub id of the
+    model they came from; None is the tokenizer of the model that ships with sparta.
+    """
+    if all((path / "manifest.json").is_file() for path in paths):
+        if tokenizer is not None:
+            raise InputError(
+                f"expected --tokenizer with JSON vectors, found it with shards: {paths[0]}",
+                remedy="leave it out: shards bring the tokenizer of their model",
+            )
+        return _shards_source(paths)
+    if len(paths) != 1:
+        raise InputError(
+            "expected several folders of sparta encode, or one file or folder of JSON vectors",
+            where=", ".join(map(str, paths)),
+            remedy="put JSON vectors into one folder",
+        )
+    return _json_source(paths[0], tokenizer)
+
+
+def _shards_source(paths: Sequence[Path]) -> Source:
+    folders = [ShardFolder(path) for path in paths]
+    first = folders[0]
+    for other in folders[1:]:
+        _must_belong(first, other)
+    side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
+
+    series = shard_series(paths)
+    written = _LastWritten(", ".join(map(str, paths)))
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        ends = list(itertools.accumulate(facts["count"] for _, facts in series))
+        skipped = bisect.bisect_right(ends, done)
+        if done:
+            if done not in ends:
+                raise cut_in_another_way()
+            written.check(done, done, last_passage_id(series[skipped - 1][0]))
+        for path, _ in series[skipped:]:
+            yield quantized_batch(read_shard(path), side.quantizer)
+
+    facts = first.manifest["counts"]["corpus"]
+    options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
+    job = {
+        "from": "shards",
+        **facts["fingerprint"],
+        "folders": [str(p.resolve()) for p in paths],
+        "sha256": _shards_hash(first, series),
+        **options,
+    }
+    return Source(
+        job,
+        side,
+        batches,
+        lambda: dict(facts["counts"]),
+        expect_last=written.expect,
+        language=first.manifest["options"].get("language"),
+    )
+
+
+def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any]]]) -> str:
+    """A fingerprint of encoded passages and of how they were encoded, without reading their vectors."""
+    tally = Tally()
+    options = {**folder.manifest["options"], "part": None}
+    for facts in (options, *(facts for _, facts in series)):
+        tally.add(json.dumps(facts, sort_keys=True).encode())
+    return tally.sha256()
+
+
+def _must_belong(first: ShardFolder, other: ShardFolder) -> None:
+    """Refuse folders that are not shares of one corpus, encoded in one way."""
+
+    def facts(folder: ShardFolder) -> dict[str, Any]:
+        options = {**folder.manifest["options"], "part": None}
+        corpus = folder.manifest["counts"]["corpus"]["fingerprint"]
+        return {"model": folder.manifest["model"], "corpus": corpus["sha256"], "language": "en", **options}
+
+    old, new = facts(first), facts(other)
+    differing = [name for name in old if old[name] != new.get(name)]
+    if differing:
+        raise InputError(
+            f"expected shards that were made as those in {first.folder} were, found another"
+            f" {', '.join(differing)}",
+            where=str(other.folder),
+            remedy="encode all shares of the same corpus with the same --model, --bits and options",
+        )
+
+
+def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
+    if not path.exists():
+        raise InputError(
+            "expected vectors: a folder that sparta encode wrote, or JSON vectors; found nothing",
+            where=str(path),
+            remedy="check the path given to --vectors",
+        )
+    known = known_query_side(tokenizer, None) if tokenizer else None
+    if tokenizer and not known and (folder := sparta_folder(tokenizer)):
+        _must_count(folder)
+    weights = known.weights if known else None
+    side = QuerySide(
+        known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
+        weights,
+        f"{JSON_VECTORS}{path.name}",
+        known.model_hash if known and weights is not None else "",
+        Quantizer(float(LARGEST_IMPACT), 16),
+    )
+
+    written = _LastWritten(str(path))
+
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        return skip_passages(JsonVectors(path), done, partial(written.check, done))
+
+    job = {"from": "json", **_json_fingerprint(path)}
+    return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
+
+
+def _must_count(folder: Path) -> None:
+    """Refuse a SPARTA model that cannot be read whole, if its questions have weights: they would be lost."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if isinstance(config["sparta"], dict) and config["sparta"].get("weighted_queries"):
+        raise ModelError(
+            "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",
+            where=str(folder),
+            remedy="copy the model folder again, or name another --tokenizer",
+        )
+
+
+def _json_fingerprint(path: Path) -> dict[str, Any]:
+    """What identifies JSON vectors: where they lie and their hash; a pipe, read once only, has none."""
+    files = JsonVectors(path).files()
+    if not all(file.is_file() for file in files):
+        return {"source": str(path), "sha256": None}
+    tally = Tally()
+    for file in files:
+        tally.add(sha256_file(file).encode())
+    return {"source": str(path.resolve()), "sha256": tally.sha256()}
+
+
+def _fingerprint(source: str | Path) -> dict[str, Any]:
+    """What identifies an input: absolute path, size and hash."""
+    path = Path(source)
+    if str(source) == STANDARD_INPUT:
+        return {**source_fingerprint(source), "source": str(source)}
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe can be read once only
+        return {"source": str(source), "bytes": None, "sha256": None}
+    return {**source_fingerprint(source), "source": str(path.resolve())}

@@ -1,0 +1,1 @@
+"""The Java border: starting the JVM and calling Lucene."""

@@ -1,0 +1,425 @@
+"""The Java border: batches of passages and queries as NumPy arrays, there and back.
+
+Only packed `byte[]` cross, one piece a batch. Java exceptions become the project's errors
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
+from sparta.lucene import jvm
+from sparta.lucene.packing import (
+    Hits,
+    Integers,
+    ReadVectors,
+    TermPostings,
+    pack_bytes,
+    pack_integers,
+    pack_queries,
+    pack_strings,
+    unpack_hits,
+    unpack_postings,
+    unpack_strings,
+    unpack_vectors,
+)
+
+_SURELY_ROOM = 2**20
+_MOST = 2**31 - 1
+"""Java's largest int: no index holds more passages, and no search has use for more threads."""
+
+
+class ImpactWriter(Closing):
+    """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
+
+    Indexing happens in Java threads behind a bounded queue: `add` returns when the batch is queued, and a
+    failure shows at the next call. As a context manager it closes, and commits nothing.
+
+    :param path: index folder, made when it is not there
+    :param language: analysis of the texts, as a two-letter code
+    :param threads: indexing threads
+    :param ram_buffer_mb: memory for impacts that are not flushed yet, and as much for everything else
+    :param codec: of new segments: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`,
+        which every Lucene reads
+    :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
+    :raises StorageError: the folder may not be written.
+    :raises InputError: the language or the codec is unknown.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        language: str = "en",
+        threads: int = 2,
+        ram_buffer_mb: int = 64,
+        codec: str = "lucene",
+    ) -> None:
+        self.path = Path(path)
+        with _java(self.path) as autoclass:
+            java = autoclass("sparta.lucene.ImpactWriter")
+            self._java = java(str(self.path.absolute()), language, threads, ram_buffer_mb, codec)
+
+    def add_terms(self, terms: Sequence[str]) -> None:
+        """Append to the vocabulary; the ids of its terms count on from 0.
+
+        :raises InputError: a term is longer than Lucene's 32,766 bytes.
+        """
+        packed = pack_strings(terms)
+        with _java(self.path, packed):
+            self._java.addTerms(packed)
+
+    def add(
+        self,
+        ids: Sequence[str],
+        raws: Sequence[str],
+        texts: Sequence[str],
+        positions: Integers,
+        indptr: Integers,
+        term_ids: Integers,
+        impacts: Integers,
+        *,
+        update: bool = False,
+    ) -> None:
+        """Queue passages, waiting while the queue is full; a batch is refused as a whole.
+
+        :param ids: n passage ids
+        :param raws: n records to store
+        :param texts: n texts for BM25
+        :param positions: `(n,)` integers, the places in the corpus, which decide ties
+        :param indptr: `(n + 1,)` integers; the postings of passage i are `[indptr[i], indptr[i+1])`
+        :param term_ids: `(n_postings,)` integers
+        :param impacts: `(n_postings,)` integers, 1 or more
+        :param update: first remove what has the same ids; of several with one id in it the last remains
+        :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
+        :raises JavaError: the batch does not fit into Java's memory.
+        """
+        packed = (
+            pack_strings(ids),
+            pack_strings(raws),
+            pack_strings(texts),
+            pack_integers(positions, np.int64, "positions"),
+            pack_integers(indptr, np.int32, "indptr"),
+            pack_integers(term_ids, np.int32, "term_ids"),
+            pack_integers(impacts, np.int32, "impacts"),
+        )
+        with _java(self.path, *packed):
+            self._java.add(*packed, update)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete passages by id and return how many there were."""
+        packed = pack_strings(ids)
+        with _java(self.path, packed):
+            return int(self._java.delete(packed))
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Delete passages by id without counting them, which for many small deletions is much faster."""
+        packed = pack_strings(ids)
+        with _java(self.path, packed):
+            self._java.remove(packed)
+
+    def commit(self, user_data: str) -> None:
+        """Wait for the queue, then make everything last together with this string."""
+        with _java(self.path):
+            self._java.commit(user_data)
+
+    def force_merge(self, segments: int = 1) -> None:
+        """Merge down to at most this many segments; lasts from the next commit on."""
+        with _java(self.path):
+            self._java.forceMerge(segments)
+
+    def rollback(self) -> None:
+        """Forget everything since the last commit, and close."""
+        with _java(self.path):
+            self._java.rollback()
+
+    def close(self) -> None:
+        """Let go of the folder; commits nothing. Closing again does nothing."""
+        with _java(self.path):
+            self._java.close()
+
+
+class VectorReader:
+    """Reads the impacts of lines of JSON vectors; terms are numbered over the life of the reader."""
+
+    def __init__(self) -> None:
+        with _java(Path()) as autoclass:
+            self._java = autoclass("sparta.lucene.VectorReader")()
+
+    def read(self, lines: Sequence[bytes]) -> ReadVectors:
+        """Read lines; one whose vector is not as it should be is left to the caller, its span −1."""
+        packed = pack_bytes(lines)
+        with _java(Path(), packed):
+            return unpack_vectors(_bytes(self._java.read(packed)))
+
+
+class ImpactSearcher(Closing):
+    """Searches what the last commit of an index folder held when this was opened.
+
+    Order: score descending, then corpus position ascending. A term contributes weight × impact as a float32,
+    contributions are added in double precision, the sum is rounded once to float32. Threads may share one.
+
+    :param path: index folder
+    :param language: analysis of text queries; the one the index was written with
+    :raises IndexStateError: no index there, a damaged one or one of a newer Lucene.
+    """
+
+    def __init__(self, path: str | Path, *, language: str = "en") -> None:
+        self.path = Path(path)
+        with _java(self.path, reading=True) as autoclass:
+            java = autoclass("sparta.lucene.ImpactSearcher")
+            self._java = java(str(self.path.absolute()), language)
+
+    @property
+    def num_docs(self) -> int:
+        """Number of live passages."""
+        with self._reading():
+            return int(self._java.numDocs())
+
+    @property
+    def user_data(self) -> str | None:
+        """The string given to the commit; `None` when somebody else made it."""
+        with self._reading():
+            return self._java.userData()
+
+    def search_impacts(self, queries: Sequence[Mapping[str, float]], k: int, threads: int = 1) -> Hits:
+        """Return the k best passages of each query, a mapping of terms to weights.
+
+        :param threads: threads over queries.
+        :raises InputError: k is below 1; a weight is negative or not finite.
+        """
+        packed = pack_queries(queries)
+        with self._reading(packed):
+            return unpack_hits(_bytes(self._java.searchImpacts(packed, *_ints(k, threads))))
+
+    def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
+        """Return the k best passages of each query by BM25 (k1 0.9, b 0.4) over the texts."""
+        packed = pack_strings(queries)
+        with self._reading(packed):
+            return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))
+
+    def text_upper_bounds(self, queries: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return what BM25 stays below for each query, `(n,) float32`, but for rounding; 0 without words.
+
+        It is Σ idf over the words of the query, ln(1 + (N − df + 0.5) / (df + 0.5)) each, also for one that
+        no passage has: what a word adds is its idf times something below 1.
+        """
+        packed = pack_strings(queries)
+        with self._reading(packed):
+            return np.frombuffer(_bytes(self._java.textUpperBounds(packed)), "<f4")
+
+    def search_both(
+        self, queries: Sequence[Mapping[str, float]], texts: Sequence[str], k: int, threads: int = 1
+    ) -> Hits:
+        """Return the k best passages of each query by impacts, then those of each text by BM25.
+
+        Both are searched side by side in one call.
+
+        :param threads: half as many as work at both together.
+        """
+        packed = pack_queries(queries), pack_strings(texts)
+        with self._reading(*packed):
+            return unpack_hits(_bytes(self._java.searchBoth(*packed, *_ints(k, threads))))
+
+    def ids(self, docids: Integers) -> list[str]:
+        """Return passage ids."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            return unpack_strings(_bytes(self._java.ids(packed)))
+
+    def raws(self, docids: Integers) -> list[str]:
+        """Return stored records."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            return unpack_strings(_bytes(self._java.raws(packed)))
+
+    def positions(self, docids: Integers) -> npt.NDArray[np.int64]:
+        """Return corpus positions, `(n,) int64`."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            return np.frombuffer(_bytes(self._java.positions(packed)), "<i8")
+
+    def docids(self, ids: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Return docids, `(n,) int32`, −1 where there is no such passage."""
+        packed = pack_strings(ids)
+        with self._reading(packed):
+            return np.frombuffer(_bytes(self._java.docids(packed)), "<i4")
+
+    def sentences(self, passage_ids: Sequence[str]) -> list[str]:
+        """Return the sentences p#0, p#1, … that the index holds of these passages, whichever are there."""
+        packed = pack_strings(passage_ids)
+        with self._reading(packed):
+            return unpack_strings(_bytes(self._java.sentences(packed)))
+
+    def live(self) -> npt.NDArray[np.int32]:
+        """Return all live docids, `(num_docs,) int32`, ascending."""
+        with self._reading():
+            return np.frombuffer(_bytes(self._java.live()), "<i4")
+
+    def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
+        """Return the impacts of some terms in one passage, `(n,) int32`, 0 where it lacks the term."""
+        packed = pack_strings(terms)
+        with self._reading(packed):
+            return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
+
+    def vector(self, docid: int) -> dict[str, int]:
+        """Return all terms of one passage with their impacts, in byte order. Reads the whole dictionary."""
+        with self._reading():
+            data = _bytes(self._java.vector(int(docid)))
+        n = int(np.frombuffer(data, "<i4", 1)[0])
+        impacts = np.frombuffer(data, "<i4", n, 4)
+        return dict(zip(unpack_strings(data, 4 + 4 * n), impacts.tolist(), strict=True))
+
+    def rank(self, query: Mapping[str, float], docid: int) -> int:
+        """Return the passage's place among all hits of the query, from 1; 0 when it scores nothing."""
+        packed = pack_queries([query])
+        with self._reading(packed):
+            return int(self._java.rank(packed, int(docid)))
+
+    def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
+        """Yield all impacts term by term, in pages of about `budget` postings, at least one term each."""
+        after: list[str] = []
+        while True:
+            packed = pack_strings(after)
+            with self._reading(packed):
+                page = unpack_postings(_bytes(self._java.postings(packed, budget)))
+            if not page.terms:
+                return
+            yield page
+            after = page.terms[-1:]
+
+    def close(self) -> None:
+        """Close the reader. Closing again does nothing."""
+        with self._reading():
+            self._java.close()
+
+    @contextmanager
+    def _reading(self, *packed: bytes) -> Iterator[None]:
+        with _java(self.path, *packed, reading=True):
+            yield
+
+
+def _ints(*numbers: int) -> list[int]:
+    """Counts as Java takes them: more than its largest int stands for as many as there are."""
+    return [min(number, _MOST) for number in numbers]
+
+
+def _bytes(array: Any) -> bytes:
+    """Copy a Java `byte[]` in one piece."""
+    return array.tostring()
+
+
+@contextmanager
+def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
+    """Start Java if need be, give pyjnius's `autoclass`, and translate what Java throws.
+
+    Java is asked first whether it has room for what is `packed` to be handed over: pyjnius would crash.
+    """
+    jvm.start_jvm()
+    jvm.enter_thread()
+    import jnius
+
+    size = sum(map(len, packed))
+    try:
+        if size > _SURELY_ROOM:
+            jnius.autoclass("sparta.lucene.Room").check(size)
+        yield jnius.autoclass
+    except jnius.JavaException as thrown:
+        raise translate(thrown, path, reading=reading) from thrown
+
+
+def translate(thrown: Any, path: Path, *, reading: bool) -> SpartaError:
+    """Turn a Java exception into the error that says what to do.
+
+    :param thrown: `jnius.JavaException`
+    :param path: the index folder it happened in
+    :param reading: whether a reader met it: then a missing file means a damaged index, not an unwritable one.
+    """
+    causes = _causes(thrown)
+    where = str(path)
+    for name, message in reversed(causes):
+        error = _known(name, message, where, reading)
+        if error is not None:
+            return error
+    name, message = causes[-1]
+    return JavaError(
+        f"Java failed: {name}: {message}", where=where, remedy="sparta doctor looks for the reason"
+    )
+
+
+def _causes(thrown: Any) -> list[tuple[str, str]]:
+    """Return class and message of the exception and of its causes, the root cause last."""
+    lines = [str(line).strip() for line in thrown.stacktrace or ()]
+    first = (str(thrown.classname), str(thrown.innermessage or ""))
+    below = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
+    return [first, *((name, message) for name, _, message in below)]
+
+
+def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | None:
+    """Recognize one exception by its class and, for the file system's, its words."""
+    short = name.rpartition(".")[2]
+    if short == "OutOfMemoryError":
+        return JavaError(
+            f"Java ran out of memory ({message})",
+            where=where,
+            remedy=f"give it more, as in {jvm.HEAP_VARIABLE}=8g, or use smaller batches or fewer threads",
+        )
+    if short in _STATES:
+        found, remedy = _STATES[short]
+        return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
+    if short == "IllegalArgumentException":
+        return InputError(message, where=where)
+    if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
+        return StorageError(
+            f"the index cannot be written ({short}: {message})",
+            where=where,
+            remedy="free or choose a disk with room that may be written; what was committed is still there",
+        )
+    if reading and short in _IMPOSSIBLE:
+        return IndexStateError(
+            f"the index is damaged: it holds what cannot be ({short}: {message})",
+            where=where,
+            remedy=_REBUILD,
+        )
+    if reading and short in _FILE_MISSING:
+        return IndexStateError(
+            f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD
+        )
+    return None
+
+
+_REBUILD = "build the index again, or restore it from a copy"
+_STATES = {
+    "LockObtainFailedException": (
+        "another writer holds the index",
+        "wait until it has finished, or end it; nothing was changed",
+    ),
+    "IndexNotFoundException": ("there is no Lucene index", "build one: sparta index --corpus FILE"),
+    "IndexFormatTooNewException": (
+        "the index was written by a newer Lucene",
+        "use the version of sparta that wrote it",
+    ),
+    "IndexFormatTooOldException": ("the index was written by a Lucene too old to read", _REBUILD),
+    "CorruptIndexException": ("the index is damaged", _REBUILD),
+    "IllegalStateException": ("the index cannot be used", "open it again"),
+    "AlreadyClosedException": ("the index is closed", "open it again"),
+}
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+_NOT_WRITABLE = (
+    "AccessDeniedException",
+    "FileSystemException",
+    "NoSuchFileException",
+    "NotDirectoryException",
+    "FileAlreadyExistsException",
+    "ReadOnlyFileSystemException",
+)
+_IMPOSSIBLE = ("ArrayIndexOutOfBoundsException", "IndexOutOfBoundsException")
+_FILE_MISSING = ("NoSuchFileException", "FileNotFoundException", "EOFException")

@@ -1,0 +1,1 @@
+"""Document encoders: configuration, weights, pruning, quantization, and the query side."""

@@ -1,0 +1,74 @@
+"""What a model's config.json says about SPARTA."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparta.base.errors import InputError, ModelError
+from sparta.models.quantize import Quantizer
+from sparta.neural.inputs import InputLayout, Lexical
+
+CONFIG_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpartaConfig:
+    """The `sparta` object of a model's config.json.
+
+    `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
+    log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
+    0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014);
+    `weighted_queries` that each distinct term of a question counts a weight of its own, once (decision 0019).
+    """
+
+    layout: InputLayout = field(default_factory=InputLayout)
+    tied: bool = False
+    pool_special: bool = False
+    log_count: int = 1
+    lexical: Lexical | None = None
+    context_share: float = 0.0
+    weighted_queries: bool = False
+    quantizer: Quantizer | None = None
+    format_version: int = CONFIG_VERSION
+
+    def __post_init__(self) -> None:
+        if self.pool_special and self.layout.share_context:
+            raise ModelError(
+                "expected pool_special or share_context, found both: [CLS] stands for no single answer",
+                remedy="correct the sparta object in the model's config.json",
+            )
+        if not 0 <= self.context_share < 1 or (self.context_share and not self.layout.share_context):
+            raise ModelError(
+                f"expected context_share in [0, 1), and 0 without share_context, found {self.context_share}",
+                remedy="correct the sparta object in the model's config.json",
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For config.json."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(value: dict[str, Any], where: str) -> SpartaConfig:
+        """From config.json; a newer version is refused."""
+        if not isinstance(value, dict):
+            raise ModelError(f"expected sparta to be an object, found {type(value).__name__}", where=where)
+        version = value.get("format_version")
+        if not isinstance(version, int) or version > CONFIG_VERSION:
+            raise ModelError(
+                f"expected a model of format {CONFIG_VERSION} or older, found {version}",
+                where=where,
+                remedy="upgrade sparta, or train the model again with this version",
+            )
+        try:
+            quantizer, lexical = value.get("quantizer"), value.get("lexical")
+            return SpartaConfig(
+                **{
+                    **value,
+                    "layout": InputLayout(**value["layout"]),
+                    "lexical": Lexical(**lexical) if lexical else None,
+                    "quantizer": Quantizer(**quantizer) if quantizer else None,
+                }
+            )
+        except (KeyError, TypeError, InputError) as error:
+            raise ModelError(f"the sparta object is not as expected: {error}", where=where) from error

@@ -1,0 +1,60 @@
+"""Opening a model, whoever made it: a folder or a hub id becomes a `SparseEncoder` with its quantizer."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from importlib.resources import files
+from pathlib import Path
+
+from sparta.base.errors import ModelError
+from sparta.base.records import Passage
+from sparta.models.document_encoder import fit_quantizer, with_quantizer
+from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
+from sparta.models.quantize import Quantizer
+from sparta.models.resolve import DEFAULT_MODEL, hash_folder, model_folder
+from sparta.models.sparse import SparseEncoder, SpartaModel
+from sparta.neural.checkpoint import read_json
+
+logger = logging.getLogger(__name__)
+
+
+def load_model(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
+    """Open a model folder or hub id; None is the model that ships with sparta.
+
+    Three layouts are known: sparta's own (config.json with a `sparta` object), sentence-transformers
+    SparseEncoder folders whose query side is a weight table (modules.json), and a plain encoder, read as
+    BEIR's SPARTA checkpoints are: tied, without bias. A model without a quantizer is given one, calibrated on
+    texts that ship with sparta, so that it is the same on every machine. `bits` other than the model's
+    rescales, the scale stays.
+    """
+    folder = model_folder(name)
+    model = _load(folder)
+    model.name = str(name or DEFAULT_MODEL)
+    model.identity = hash_folder(folder)
+    quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
+    return with_quantizer(model.eval(), Quantizer(quantizer.max_weight, bits or quantizer.bits))
+
+
+def calibration_passages() -> list[Passage]:
+    """Return the fixed texts that a foreign model's quantizer is calibrated on."""
+    lines = (files("sparta.resources") / "calibration.txt").read_text(encoding="utf-8").splitlines()
+    return [Passage(str(i), line) for i, line in enumerate(lines) if line.strip()]
+
+
+def _load(folder: Path) -> SparseEncoder:
+    if (folder / "modules.json").is_file():
+        return load_sparse_encoder(folder)
+    config = read_json(folder / "config.json")
+    if "sparta" in config:
+        return SpartaModel.load(folder)
+    if "dense" in config:
+        raise ModelError(
+            "expected a model that writes terms, found a dense one, which makes vectors",
+            where=str(folder),
+            remedy=f"give it to dense index --model {shlex.quote(str(folder))}, or name a SPARTA model here",
+        )
+    logger.warning(
+        "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder
+    )
+    return load_beir_sparta(folder)

@@ -1,0 +1,171 @@
+"""The query side: wordpieces and lookups, no network (SPARTA, eq. 2, 8, 9)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from tokenizers import Tokenizer
+
+from sparta.base.errors import IndexStateError, InputError, ModelError
+from sparta.base.files import atomic_write, storage_errors
+from sparta.models.quantize import Quantizer
+
+
+def load_tokenizer(name: str | Path) -> Tokenizer:
+    """Return a tokenizer from a folder or a hub id, without truncation or padding.
+
+    A folder with a tokenizer.json needs nothing more; any other layout goes through transformers.
+    """
+    path = Path(name) / "tokenizer.json"
+    if path.is_file():
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ModelError(f"expected a tokenizer, could not read it: {error}", where=str(path)) from error
+    else:
+        tokenizer = _through_transformers(str(name))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _through_transformers(name: str) -> Tokenizer:
+    from transformers import AutoTokenizer
+
+    try:
+        fast = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        raise _no_tokenizer(name, str(error)) from error
+    if tokenizer.get_vocab_size() <= len(tokenizer.get_added_tokens_decoder()):
+        raise _no_tokenizer(name, "it has no words")  # transformers makes such a one for a folder without any
+    return tokenizer
+
+
+def _no_tokenizer(name: str, reason: str) -> ModelError:
+    return ModelError(
+        f"expected a tokenizer, found none that can be used: {reason}",
+        where=name,
+        remedy="the folder needs a tokenizer.json or a vocab.txt",
+    )
+
+
+class QueryTokenizer:
+    """Questions become bags of terms.
+
+    Without `weights`, each token counts 1 every time it occurs (SPARTA, eq. 6). With `weights (vocabulary,)
+    float32` each distinct token counts its weight once, however often it occurs (as inference-free models
+    define it; decision 0019).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, weights: np.ndarray | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.weights = weights
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(i for i, token in added.items() if token.special)
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the wordpieces that count, in order; special ones (unknown words among them) do not."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return [i for i in ids if i not in self._special]
+
+    def counts(self, text: str) -> dict[int, float]:
+        """Term id to how often it occurs, whatever it weighs."""
+        counts: dict[int, float] = {}
+        for i in self.tokens(text):
+            counts[i] = counts.get(i, 0.0) + 1.0
+        return counts
+
+    def bag(self, text: str) -> dict[int, float]:
+        """Term id to weight; terms without weight are left out."""
+        counts = self.counts(text)
+        if self.weights is None:
+            return counts
+        weighed = {i: float(self.weights[i]) for i in counts if i < len(self.weights)}
+        return {i: weight for i, weight in weighed.items() if weight != 0}
+
+    def terms(self, text: str) -> dict[str, float]:
+        """Return the same by wordpiece instead of id."""
+        return {self.tokenizer.id_to_token(i) or "": weight for i, weight in self.bag(text).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySide:
+    """All that searching needs of a model: tokenizer, query weights if it has any, and the quantizer.
+
+    It is saved beside the vectors and inside the index; what identifies it goes into their manifests.
+    """
+
+    tokenizer: Tokenizer
+    weights: np.ndarray | None
+    model: str
+    model_hash: str
+    quantizer: Quantizer
+
+    def identity(self) -> dict[str, Any]:
+        """For a manifest: vectors with the same identity may share an index."""
+        return {
+            "name": self.model,
+            "sha256": self.model_hash,
+            "tokenizer_sha256": hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest(),
+            "quantizer": self.quantizer.as_dict(),
+            "weighted_queries": self.weights is not None,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json and, when there are any, query_weights.safetensors."""
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
+        if self.weights is not None:
+            atomic_write(folder / "query_weights.safetensors", save({"weights": self.weights}))
+
+    @staticmethod
+    def load(folder: Path, identity: dict[str, Any]) -> QuerySide:
+        """Read what `save` wrote; `identity` is the manifest's.
+
+        :raises IndexStateError: something is missing or damaged.
+        """
+        try:
+            return QuerySide._load(folder, identity)
+        except (KeyError, TypeError, ValueError, SafetensorError, InputError) as error:
+            raise IndexStateError(
+                f"expected what describes a model, found it damaged ({type(error).__name__}: {error})",
+                where=str(folder),
+                remedy="build the folder again, or restore it from a copy",
+            ) from error
+
+    @staticmethod
+    def _load(folder: Path, identity: dict[str, Any]) -> QuerySide:
+        weights = None
+        weighted = ["query_weights.safetensors"] if identity["weighted_queries"] else []
+        for name in ["tokenizer.json", *weighted]:
+            if not (folder / name).is_file():
+                raise IndexStateError(
+                    "a file is missing",
+                    where=str(folder / name),
+                    remedy="build the folder again, or restore it from a copy",
+                )
+        if identity["weighted_queries"]:
+            weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
+        return QuerySide(
+            load_tokenizer(folder),
+            weights,
+            identity["name"],
+            identity["sha256"],
+            Quantizer(**identity["quantizer"]),
+        )
+
+    def query_tokenizer(self) -> QueryTokenizer:
+        """Questions to bags of terms."""
+        return QueryTokenizer(self.tokenizer, self.weights)
+
+    def vocabulary(self) -> list[str]:
+        """Return the wordpieces, by term id; a number that stands for none gets a name of its own."""
+        return [self.tokenizer.id_to_token(i) or f"[{i}]" for i in range(self.tokenizer.get_vocab_size())]

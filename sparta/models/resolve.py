@@ -1,0 +1,133 @@
+"""Where a model lies and what it is, found without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from sparta.base.errors import InputError, ModelError
+from sparta.models.quantize import Quantizer
+from sparta.models.query_encoder import QuerySide, load_tokenizer
+
+DEFAULT_MODEL = "sparta-bge-small-en"
+QUERY_WEIGHTS = "query_term_weights"
+"""The tensor of a SPARTA model that says what a question's terms count."""
+_WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
+
+
+def default_model_folder() -> Path:
+    """Return the model that ships inside the package."""
+    return Path(str(files("sparta.resources") / "models" / DEFAULT_MODEL))
+
+
+def model_folder(name: str | Path | None) -> Path:
+    """Return the folder of a model: the shipped one for None or its name, a given one, or one from the hub.
+
+    :raises ModelError: there is none.
+    """
+    if name is None or _is_shipped(name):
+        folder = default_model_folder()
+        if not folder.is_dir():
+            raise ModelError(
+                "the default model is not in this installation",
+                where=str(folder),
+                remedy="give --model a folder or a hub id, or install sparta again",
+            )
+        return folder
+    path = Path(name)
+    if path.is_dir():
+        return _trained(path)
+    if path.is_absolute() or str(name).startswith(("./", "../", "~")) or str(name).count("/") != 1:
+        raise ModelError(
+            "expected a model folder, found none", where=str(name), remedy="check the path given to --model"
+        )
+    return _download(str(name))
+
+
+def sparta_folder(name: str | Path) -> Path | None:
+    """Return the folder of a SPARTA model of ours, given that, its training's, or the shipped one's name.
+
+    None for everything else: other encoders, hub ids.
+    """
+    return folder_with("sparta", model_folder(None) if _is_shipped(name) else Path(name))
+
+
+def folder_with(part: str, folder: Path) -> Path | None:
+    """Return the folder, or that of the best model in it, if its configuration has the part; else None."""
+    folder = _trained(folder)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return folder if isinstance(config, dict) and part in config else None
+
+
+def _is_shipped(name: str | Path) -> bool:
+    return str(name) == DEFAULT_MODEL and not Path(name).is_dir()
+
+
+def _trained(folder: Path) -> Path:
+    """Return the folder itself or, of the output of a training, the model in it."""
+    best = folder / "best"
+    return best if not (folder / "config.json").is_file() and (best / "config.json").is_file() else folder
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_WANTED, ignore_patterns=["onnx/*", "openvino/*"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            f"expected a model folder or a model on the hub, could not get it: {_first_line(error)}",
+            where=name,
+            remedy="check the name and the network, or give --model a folder",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | None:
+    """Return what `load_model(name, bits=bits).query_side()` would, where that needs no torch.
+
+    None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
+    """
+    folder = default_model_folder() if name is None or _is_shipped(name) else _trained(Path(name))
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        quantizer = Quantizer(**config["sparta"]["quantizer"])
+        chosen = Quantizer(quantizer.max_weight, bits or quantizer.bits)
+        if (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
+            return None
+        tokenizer = load_tokenizer(folder)
+        weights = _query_weights(folder) if config["sparta"].get("weighted_queries") else None
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, InputError, ModelError):
+        return None
+    return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen)
+
+
+def _query_weights(folder: Path) -> npt.NDArray[np.float32]:
+    """Return what a SPARTA model's terms count in a question, without reading its other weights."""
+    with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
+        weights: npt.NDArray[np.float32] = stored.get_tensor(QUERY_WEIGHTS)
+    return np.maximum(weights, 0)
+
+
+def hash_folder(folder: Path) -> str:
+    """SHA-256 over the files that make a model: weights, configuration, tokenizer; names and contents."""
+    digest = hashlib.sha256()
+    wanted = (".safetensors", ".bin", ".json", ".txt")
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix in wanted):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,101 @@
+"""Which states of the encoder an answer is read from, and what stands in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from sparta.neural.inputs import EncoderInput, Lexical
+
+
+def shared_inputs(inputs: Sequence[EncoderInput]) -> list[int]:
+    """Which row of the encoder each input is read from: neighbours of the same tokens share one."""
+    rows = [0] * len(inputs)
+    for i in range(1, len(inputs)):
+        rows[i] = rows[i - 1] + (not inputs[i].shares_tokens(inputs[i - 1]))
+    return rows
+
+
+def pad_inputs(inputs: Sequence[EncoderInput], length: int | None = None) -> tuple[torch.Tensor, ...]:
+    """Return padded `(n, length)` ids, mask and segments.
+
+    `length` is that of the longest input unless it is given.
+    """
+    length = length or max(len(i.ids) for i in inputs)
+    ids = torch.zeros(len(inputs), length, dtype=torch.long)
+    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
+    for row, item in enumerate(inputs):
+        n = len(item.ids)
+        ids[row, :n] = torch.tensor(item.ids)
+        segments[row, :n] = torch.tensor(item.segments)
+        mask[row, :n] = 1
+    return ids, mask, segments
+
+
+def pooled_positions(
+    inputs: Sequence[EncoderInput], rows: Sequence[int], length: int, *, pool_special: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which of the flattened `(n_rows * length)` positions take part in each input's maximum.
+
+    Returns `(n, longest)` positions, padded by repeating one that takes part, so that the maximum needs no
+    mask, and `(n,) bool`: whether any does.
+    """
+    found = [range(len(i.ids)) if pool_special else i.own() for i in inputs]
+    longest = max(1, *(len(f) for f in found))
+    positions = torch.zeros(len(inputs), longest, dtype=torch.long)
+    for i, (row, own) in enumerate(zip(rows, found, strict=True)):
+        positions[i] = (own[0] if own else 0) + row * length  # where there is none, the input's own [CLS]
+        positions[i, : len(own)] = torch.tensor(own, dtype=torch.long) + row * length
+    return positions, torch.tensor([bool(f) for f in found])
+
+
+def surroundings(inputs: Sequence[EncoderInput]) -> tuple[list[EncoderInput], list[int]]:
+    """Return the contexts that inputs stand in, each once, and for each input which one it is.
+
+    -1 stands for none: the input is all that is read.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    contexts: list[EncoderInput] = []
+    index: list[int] = []
+    for item in inputs:
+        around = item.around()
+        if around == item:
+            index.append(-1)
+            continue
+        index.append(numbers.setdefault((*item.ids, item.lead), len(contexts)))
+        if index[-1] == len(contexts):
+            contexts.append(around)
+    return contexts, index
+
+
+def mixed(own: torch.Tensor, contexts: torch.Tensor, index: Sequence[int], share: float) -> torch.Tensor:
+    """Return the weights of answers, of which `share` are those of the context that each stands in.
+
+    `own (n, terms)`, `contexts (n_contexts, terms)`; `index` as `surroundings` gives it.
+    """
+    if not len(contexts):
+        return own
+    numbers = torch.tensor(index, device=own.device)
+    around = contexts[numbers.clamp_min(0)]
+    return torch.where((numbers >= 0)[:, None], own + share * (around - own), own)
+
+
+def occurrences(
+    inputs: Sequence[EncoderInput], lexical: Lexical
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return which terms stand in the title and in the answer of each input, and their saturated counts.
+
+    Three of one length: number of the input, term, count between 0 and 1.
+    """
+    rows: list[int] = []
+    terms: list[int] = []
+    counts: list[float] = []
+    for row, item in enumerate(inputs):
+        own = Counter(item.ids[position] for position in item.own())
+        length = own.total()
+        rows += [row] * len(own)
+        terms += own.keys()
+        counts += [lexical.saturated(n, length) for n in own.values()]
+    return torch.tensor(rows, dtype=torch.long), torch.tensor(terms, dtype=torch.long), torch.tensor(counts)

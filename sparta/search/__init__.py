@@ -1,0 +1,1 @@
+"""Searching an index, and explaining what was found."""

@@ -1,0 +1,119 @@
+"""Why a passage was found: terms, impacts, weights, and where they show in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.searcher import Searcher
+
+_HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
+_WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
+_SNIPPET_WORDS = 40
+_LEAD = 8  # of the words shown, one in so many stands before the first match
+
+
+class HasTokenizer(Protocol):
+    """A searcher of any channel."""
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The tokenizer of the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermShare:
+    """One query term's part in a score: `count · impact`; `weight` is what the impact stands for.
+
+    `count` is what the term counts in the question: how often it occurs, or the model's weight for it.
+    """
+
+    term: str
+    count: float
+    impact: int
+    weight: float
+
+    @property
+    def share(self) -> float:
+        """What the term adds to the score, in units of impact."""
+        return self.count * self.impact
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A passage's score for a question, term by term; `rank` is 0 when the passage scores nothing."""
+
+    passage_id: str
+    rank: int
+    score: float
+    terms: tuple[TermShare, ...]
+
+
+def term_shares(searcher: Searcher, q: str, lucene_docid: int) -> tuple[TermShare, ...]:
+    """Each query term's share in the passage's score (SPARTA, eq. 8 and 9), strongest first."""
+    bag = searcher.terms(q)
+    impacts = searcher.lucene.impacts(lucene_docid, list(bag))
+    step = searcher.quantizer.step
+    shares = [
+        TermShare(term, count, int(impact), float(impact * step))
+        for (term, count), impact in zip(bag.items(), impacts, strict=True)
+    ]
+    return tuple(sorted(shares, key=lambda s: -s.share))
+
+
+def explain(searcher: Searcher, q: str, passage_id: str) -> Explanation:
+    """Explain one passage's score for a question, whether or not it would be among the first."""
+    docid = searcher.lookup(passage_id)
+    shares = term_shares(searcher, q, docid)
+    rank = searcher.lucene.rank(searcher.terms(q), docid)
+    return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
+
+
+def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
+    """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
+    vector = searcher.lucene.vector(searcher.lookup(passage_id))
+    order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
+    return [(term, impact, impact * searcher.quantizer.step) for term, impact in order]
+
+
+def snippet(
+    searcher: HasTokenizer,
+    text: str,
+    terms: Collection[str],
+    mark: Callable[[str], str],
+    words: int = _SNIPPET_WORDS,
+) -> str:
+    """About `words` words of a text around the most matches, the words that contain a query term marked."""
+    found = list(_WORD.finditer(text))
+    matched = [_matches(searcher, m.group(), terms) for m in found]
+    start = _best_window(matched, words)
+    end = min(len(found), start + words)
+    if not found:
+        return ""
+    pieces, at = [], found[start].start()
+    for m, hit in zip(found[start:end], matched[start:end], strict=True):
+        pieces += [text[at : m.start()], mark(m.group()) if hit else m.group()]
+        at = m.end()
+    before, after = "… " if start else "", " …" if end < len(found) else ""
+    return before + " ".join("".join(pieces).split()) + after
+
+
+def _matches(searcher: HasTokenizer, word: str, terms: Collection[str]) -> bool:
+    encoded = searcher.tokenizer.tokenizer.encode(word, add_special_tokens=False)
+    return word[0].isalnum() and any(token in terms for token in encoded.tokens)
+
+
+def _best_window(matched: list[bool], words: int) -> int:
+    """Of the windows of `words` words one with the most matches, begun a little before the first of them."""
+    if len(matched) <= words:
+        return 0
+    running = [0]
+    for hit in matched:
+        running.append(running[-1] + hit)
+    last = len(matched) - words
+    best = max(range(last + 1), key=lambda s: (running[s + words] - running[s], -s))
+    first_match = next((i for i in range(best, best + words) if matched[i]), best)
+    return max(best, min(first_match - words // _LEAD, last))

@@ -1,0 +1,1 @@
+"""Encoded passages on disk, and encoding a corpus into them."""

@@ -1,0 +1,218 @@
+"""Encoded shards on disk: sparse vectors and the records they belong to, one safetensors file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write
+from sparta.base.manifest import read_manifest
+from sparta.base.records import Passage
+from sparta.models.prune import SparseRows
+
+KIND = "encoded-shards"
+FORMAT_VERSION = 1
+SHARD_SIZE = 2048
+_NAME = re.compile(r"shard-(\d{6})\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedShard:
+    """Shard `number`: passages `first, first + 1, …` of the corpus, in its order, with their sparse vectors.
+
+    `records[i]` is the JSON of passage i as the index stores it: see `stored_record`. `windowed` counts the
+    passages that were longer than the model reads at once.
+    """
+
+    number: int
+    first: int
+    passage_ids: tuple[str, ...]
+    records: tuple[str, ...]
+    rows: SparseRows
+    windowed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.passage_ids)
+
+    def facts(self) -> dict[str, Any]:
+        """What can be known of a shard without reading its vectors."""
+        return {
+            "number": self.number,
+            "first": self.first,
+            "count": len(self),
+            "terms": len(self.rows.term_ids),
+            "without_terms": int((np.diff(self.rows.indptr) == 0).sum()),
+            "windowed": self.windowed,
+            "passages": passages_hash(self.records),
+            "weights": _weights_hash(self.rows),
+        }
+
+
+def stored_record(passage: Passage) -> str:
+    """The JSON that the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
+
+    `contents` is where Pyserini's tools look for the text.
+    """
+    record: dict[str, Any] = {"id": passage.passage_id, "title": passage.title, "contents": passage.text}
+    record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", "vector", *record}})
+    return json.dumps(record, ensure_ascii=False)
+
+
+def searched_text(record: Mapping[str, Any]) -> str:
+    """What BM25 reads of a stored record, wherever it came from: title and text."""
+    return f"{stored_title(record)} {record['contents']}".strip()
+
+
+def stored_title(record: Mapping[str, Any]) -> str:
+    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
+    title = record.get("title")
+    return title if isinstance(title, str) else ""
+
+
+def passages_hash(records: Sequence[str]) -> str:
+    """A fingerprint of the passages in a shard: ids, texts and all else that the corpus says of them."""
+    return hashlib.sha256("\n".join(records).encode()).hexdigest()[:16]
+
+
+def _weights_hash(rows: SparseRows) -> str:
+    """A fingerprint of the vectors in a shard: the same passages in another arithmetic have another."""
+    digest = hashlib.sha256()
+    for values in (rows.indptr.astype("<i8"), rows.term_ids.astype("<i4"), rows.weights.astype("<f4")):
+        digest.update(values.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Where shard `number` lies."""
+    return folder / f"shard-{number:06d}.safetensors"
+
+
+def write_shard(folder: Path, shard: EncodedShard) -> None:
+    """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
+    ids = np.uint16 if not shard.rows.term_ids.size or shard.rows.term_ids.max() < 2**16 else np.uint32
+    tensors = {
+        "indptr": shard.rows.indptr,
+        "term_ids": shard.rows.term_ids.astype(ids),
+        "weights": shard.rows.weights,
+        "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
+    }
+    metadata = {"shard": json.dumps(shard.facts())}
+    atomic_write(shard_path(folder, shard.number), save(tensors, metadata=metadata))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what a damaged file makes of reading it into an InputError."""
+    try:
+        yield
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected an encoded shard, could not read it: {error}",
+            where=str(path),
+            remedy="delete this file and run sparta encode again with --resume",
+        ) from error
+
+
+def read_shard(path: Path) -> EncodedShard:
+    """Read one shard."""
+    with _reading(path):
+        with safe_open(str(path), framework="np") as stored:
+            facts = json.loads(stored.metadata()["shard"])
+            indptr, term_ids, weights, raw = (
+                stored.get_tensor(name) for name in ("indptr", "term_ids", "weights", "records")
+            )
+        records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
+        ids = tuple(str(json.loads(record)["id"]) for record in records)
+    rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
+    return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts.get("windowed", 0))
+
+
+def shard_facts(path: Path) -> dict[str, Any]:
+    """Number, first position, count and hash of passages of a shard, without reading its vectors."""
+    with _reading(path), safe_open(str(path), framework="np") as stored:
+        facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
+    return facts
+
+
+def shard_files(folder: Path) -> dict[int, Path]:
+    """The shards that are there, by number."""
+    found = ((_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    return {int(match.group(1)): path for match, path in found if match}
+
+
+def passages_in(folder: Path) -> int:
+    """How many passages the shards of a folder hold, finished or not; 0 where there is no folder."""
+    return sum(shard_facts(path)["count"] for path in shard_files(folder).values()) if folder.is_dir() else 0
+
+
+class ShardFolder:
+    """A finished folder of shards, read in corpus order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
+        if not self.manifest.get("complete"):
+            raise InputError(
+                "expected a finished encoding, found one that is still to be completed",
+                where=str(folder),
+                remedy="run the same sparta encode command with --resume",
+            )
+
+    @property
+    def passages(self) -> int:
+        """How many passages the corpus has, here and on other machines."""
+        counts = self.manifest["counts"]
+        return int(counts["encoded"] + counts["kept"] + counts["elsewhere"])
+
+    def __iter__(self) -> Iterator[EncodedShard]:
+        for path in shard_files(self.folder).values():
+            yield read_shard(path)
+
+
+def read_shards(folders: Iterable[Path]) -> Iterator[EncodedShard]:
+    """The shards of several folders (one for each machine), in the corpus's order."""
+    for path, _ in shard_series(folders):
+        yield read_shard(path)
+
+
+def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
+    """Return files and facts of the shards of several folders, in the corpus's order; none is missing."""
+    opened = [ShardFolder(folder) for folder in folders]
+    numbered = {number: path for f in opened for number, path in shard_files(f.folder).items()}
+    series = [(path, shard_facts(path)) for _, path in sorted(numbered.items())]
+    _check_whole(series, opened[0].passages, str(opened[0].folder))
+    return series
+
+
+def last_passage_id(path: Path) -> str:
+    """Return the id of a shard's last passage, without reading its vectors."""
+    with _reading(path), safe_open(str(path), framework="np") as stored:
+        record = stored.get_tensor("records").tobytes().rpartition(b"\n")[2]
+        return str(json.loads(record)["id"])
+
+
+def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, where: str) -> None:
+    """Refuse shards that leave out some of the corpus's passages."""
+    position = 0
+    for path, facts in series:
+        if facts["first"] != position:
+            where = str(path)
+            break
+        position += facts["count"]
+    if position != passages:
+        raise InputError(
+            f"expected all {passages} passages of the corpus, found a gap after the first {position}",
+            where=where,
+            remedy="name the folders of all the machines that shared the corpus",
+        )

@@ -1,0 +1,1 @@
+"""Training on questions and the passages that answer them."""

@@ -1,0 +1,84 @@
+"""The model card that a training leaves: what the model is, what it learnt from, and how to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparta.base.files import atomic_write, sha256_file
+
+if TYPE_CHECKING:
+    from sparta.training.paragraphs import ParagraphSet
+
+CARD = "README.md"
+_TAGS = {"sparta": "sparse-retrieval", "dense": "dense-retrieval"}
+_KINDS = {"sparta": "A SPARTA model: passages become sparse vectors.", "dense": "A bi-encoder."}
+
+
+def write_card(
+    folder: Path, program: str, command: str, encoder: str, sets: Sequence[ParagraphSet], validation: str
+) -> None:
+    """Write `README.md` into the folder of a model, in the form that the Hugging Face hub shows.
+
+    A card of these very weights stays as it is, with what was written into it since.
+
+    :param program: `sparta` or `dense`, which trained the model and can index with it.
+    :param command: the command that trained it.
+    :param encoder: what the training began with, a folder or a hub id.
+    :param validation: the best figure, when it was reached, and on which questions.
+    """
+    card, checksum = folder / CARD, sha256_file(folder / "model.safetensors")
+    if card.is_file() and checksum in card.read_text(encoding="utf-8"):
+        return
+    rows = [
+        f"| {one.name} | {one.weight:g} | {len(one.paragraphs):,} | {one.n_questions:,} |"
+        f" `{one.fingerprint()}` |"
+        for one in sets
+    ]
+    from_hub = "/" in encoder and not Path(encoder).is_dir()
+    base = [f"base_model: {encoder}"] if from_hub else []
+    lines = [
+        "---",
+        "library_name: sparta",
+        *base,
+        f"tags: [{_TAGS[program]}, question-answering, sparta]",
+        "---",
+        "",
+        f"# {folder.absolute().parent.name}",
+        "",
+        f"{_KINDS[program]} It began as `{encoder}`.",
+        "",
+        f"    {program} index --model {folder.absolute().parent.name}"
+        + (" --corpus FILE" if program == "sparta" else " --index FOLDER"),
+        "",
+        "## Training",
+        "",
+        "| set | weight | texts | questions | fingerprint |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        "The command:",
+        "",
+        f"    {command}",
+        "",
+        f"sparta {_version()}. Validation: {validation}.",
+        "",
+        "## Before it is given away",
+        "",
+        "A training cannot know the licences of the encoder and of the data, for what the model serves and in"
+        " which languages, nor how good it is on other data (`sparta eval`, `hybrid eval`): write it here.",
+        "",
+        "## Checksum",
+        "",
+        f"`model.safetensors` SHA-256 `{checksum}`",
+    ]
+    atomic_write(card, ("\n".join(lines) + "\n").encode())
+
+
+def _version() -> str:
+    try:
+        return version("sparta-search")
+    except PackageNotFoundError:
+        return "of a checkout that is not installed"

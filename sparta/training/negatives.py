@@ -1,0 +1,90 @@
+"""Negatives that could be taken for the answer: found by BM25, or by whatever scores a set's paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+
+Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
+"""From questions to `(n_questions, n_paragraphs) float32`."""
+MINED_AT_ONCE = 512
+
+
+def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
+    """Return the set with mined negatives: paragraphs that score high for another's questions.
+
+    :param score: gives `(n_questions, n_paragraphs)` for some questions.
+    :param depth: how many are kept for each paragraph, over all its questions.
+    :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
+        negative and yet the highest, so for these it is −∞.
+    """
+    asked = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
+    right = _right_for(one.paragraphs)
+    best: list[dict[int, float]] = [{} for _ in one.paragraphs]
+    keep = min(depth + 1, len(one.paragraphs))
+    for first in range(0, len(asked), MINED_AT_ONCE):
+        part = asked[first : first + MINED_AT_ONCE]
+        scores = score([question for _, question in part])
+        columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
+        for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
+            for other in chosen:
+                if row[other] > above and other not in right[own]:
+                    best[own][other] = max(best[own].get(other, above), float(row[other]))
+    near = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
+    return replace(one, near=tuple(near))
+
+
+def _right_for(paragraphs: Sequence[Paragraph]) -> list[set[int]]:
+    """Return, for each paragraph, those that answer one of its questions too, and those of the same text."""
+    holders: dict[str, set[int]] = {}
+    texts: dict[str, set[int]] = {}
+    for i, paragraph in enumerate(paragraphs):
+        texts.setdefault(paragraph.text, set()).add(i)
+        for question, _ in paragraph.questions:
+            holders.setdefault(question, set()).add(i)
+    return [texts[p.text].union(*(holders[q] for q, _ in p.questions)) for p in paragraphs]
+
+
+class Bm25:
+    """BM25 over wordpieces (k1 0.9, b 0.4, as Anserini's), for negatives and as a teacher."""
+
+    def __init__(
+        self, texts: Sequence[str], tokenizer: QueryTokenizer, k1: float = 0.9, b: float = 0.4
+    ) -> None:
+        self.tokenizer, self.k1, self.b = tokenizer, k1, b
+        counts = bag_matrix(texts, tokenizer)
+        present = np.bincount(counts.indices, minlength=counts.shape[1])
+        self.idf = np.log1p((len(texts) - present + 0.5) / (present + 0.5)).astype(np.float32)
+        self.mean_length = max(1.0, float(counts.sum()) / max(1, len(texts)))
+
+    @staticmethod
+    def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
+        """Return BM25 with the frequencies and the mean length of all different texts of some sets."""
+        texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
+        return Bm25(sorted(texts), tokenizer)
+
+    def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """`(n_texts, vocabulary) float32`: what each wordpiece adds to a question's score."""
+        counts = bag_matrix(texts, self.tokenizer)
+        lengths = np.asarray(counts.sum(axis=1)).ravel()
+        norm = self.k1 * (1 - self.b + self.b * lengths / self.mean_length)
+        weights = counts.data / (counts.data + np.repeat(norm, np.diff(counts.indptr)))
+        data = (weights * self.idf[counts.indices]).astype(np.float32)
+        return scipy.sparse.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
+
+
+def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.csr_matrix:
+    """Return how often each wordpiece occurs: `(n_texts, vocabulary) float32`."""
+    bags = [tokenizer.counts(text) for text in texts]
+    indptr: npt.NDArray[np.int64] = np.cumsum([0, *(len(bag) for bag in bags)])
+    indices = np.fromiter((term for bag in bags for term in bag), dtype=np.int32, count=int(indptr[-1]))
+    data = np.fromiter((n for bag in bags for n in bag.values()), dtype=np.float32, count=int(indptr[-1]))
+    shape = (len(texts), tokenizer.tokenizer.get_vocab_size())
+    return scipy.sparse.csr_matrix((data, indices, indptr), shape=shape)

@@ -1,0 +1,399 @@
+"""What SPARTA is trained on: paragraphs, their sentences, the questions they answer, and batches."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.data.qa_formats import AskedText, read_mrqa, read_squad
+from sparta.data.sentences import sentence_splitter
+from sparta.training.formats import LONGEST_CHARACTERS, form_of, read_records
+
+logger = logging.getLogger(__name__)
+
+Span = tuple[int, int]
+LAYOUTS = ("pairs", "articles", "passages")
+LONGEST_WORDS = 130
+NEIGHBOURS = 3
+"""Paragraphs of one group: near ones stand beside each other in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A text, the spans of its sentences (those that are candidates), and questions with their sentence.
+
+    A question whose answer is the whole text has sentence -1. `places` says where in the text the answer to
+    each question begins, in characters; without any, at the beginning.
+    """
+
+    text: str
+    title: str = ""
+    sentences: tuple[Span, ...] = ()
+    questions: tuple[tuple[str, int], ...] = ()
+    places: tuple[int, ...] = field(default=(), repr=False)  # not in a set's fingerprint, nor in older ones
+
+    def read_to(self, end: int) -> Paragraph:
+        """Return the paragraph without questions whose answer does not begin before this character."""
+        if not self.places:
+            return self
+        read = [i for i, place in enumerate(self.places) if place < end]
+        questions = tuple(self.questions[i] for i in read)
+        return replace(self, questions=questions, places=tuple(self.places[i] for i in read))
+
+    def whole(self) -> Passage:
+        """Return the paragraph as a candidate."""
+        return Passage("", self.text, self.title)
+
+    def answers(self) -> list[Passage]:
+        """Return each sentence as a candidate in its context; a paragraph of one sentence has no other."""
+        if self.sentences == ((0, len(self.text)),):
+            return [self.whole()]
+        return [Passage("", self.text[a:b], self.title, self.text, a, b) for a, b in self.sentences]
+
+
+@dataclass(frozen=True, slots=True)
+class ParagraphSet:
+    """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
+
+    `near` names, for each paragraph, others that its questions could be taken for (mined negatives), which
+    `near_share` of the groups take; `seeds` are the paragraphs that have questions.
+    """
+
+    name: str
+    paragraphs: tuple[Paragraph, ...]
+    weight: float = 1.0
+    batch_size: int = 12
+    near: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    near_share: float = 0.5
+    seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        seeds = tuple(i for i, p in enumerate(self.paragraphs) if p.questions)
+        object.__setattr__(self, "seeds", seeds)
+
+    def fingerprint(self) -> str:
+        """What the set holds, as a hash."""
+        digest = hashlib.sha256(b"(")  # that of repr(self.paragraphs), which may be larger than the memory
+        for number, paragraph in enumerate(self.paragraphs):
+            digest.update((", " if number else "").encode() + repr(paragraph).encode())
+        digest.update(b",)" if len(self.paragraphs) == 1 else b")")
+        return digest.hexdigest()[:16]
+
+    @property
+    def n_questions(self) -> int:
+        """How many questions all paragraphs have."""
+        return sum(len(p.questions) for p in self.paragraphs)
+
+    def only_read(self, read: Callable[[Paragraph], int]) -> ParagraphSet:
+        """Return the set without questions whose answer stands beyond what is read of their text.
+
+        :param read: how many characters of a text are read.
+        :raises InputError: no question is left.
+
+        A text without any question left goes too, with the negatives that stand behind it.
+        """
+        kept: list[Paragraph] = []
+        following = True
+        for paragraph in self.paragraphs:
+            if paragraph.questions:
+                if any(paragraph.places):  # the beginning of a text is read
+                    paragraph = paragraph.read_to(read(paragraph))
+                following = bool(paragraph.questions)
+            if following:
+                kept.append(paragraph)
+        left = replace(self, paragraphs=tuple(kept))
+        if left.n_questions < self.n_questions:
+            _tell_left_out(self.name, self.n_questions - left.n_questions, self.n_questions)
+            if not left.n_questions:
+                raise InputError(
+                    "expected answers in what is read of their texts, found all of them beyond it",
+                    where=self.name,
+                    remedy="give shorter texts, or name the file with --pairs",
+                )
+            return replace(left, near=())  # its numbers were those of all paragraphs
+        return self
+
+    def draw(self, rng: random.Random) -> list[Paragraph]:
+        """Return the paragraphs of one batch: groups of near ones, from random places."""
+        chosen: dict[int, None] = {}
+        size = min(self.batch_size, len(self.paragraphs))
+        for _ in range(20 * size):  # a set with few questions cannot fill every batch
+            if len(chosen) == size:
+                break
+            seed = rng.choice(self.seeds)
+            new = [i for i in (seed, *self._beside(seed, rng)) if i not in chosen]
+            chosen.update(dict.fromkeys(new[: size - len(chosen)]))
+        return [self.paragraphs[i] for i in chosen]
+
+    def _beside(self, seed: int, rng: random.Random) -> list[int]:
+        """Two more of a group: mined ones, negatives that the file gives, or its neighbours in the file."""
+        mined = self.near[seed] if self.near else ()
+        if mined and rng.random() < self.near_share:
+            return rng.sample(mined, min(len(mined), NEIGHBOURS - 1))
+        given = seed + 1
+        while given < len(self.paragraphs) and not self.paragraphs[given].questions:
+            given += 1
+        if given > seed + 1:  # negatives that the file gives stand behind their positive
+            return rng.sample(range(seed + 1, given), min(given - seed - 1, NEIGHBOURS - 1))
+        return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
+
+
+def _tell_left_out(name: str, n: int, of: int) -> None:
+    logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
+
+
+def name_and_weight(given: str, what: str) -> tuple[str, float]:
+    """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
+    name, _, weight = given.partition("=")
+    try:
+        factor = float(weight) if weight else 1.0
+    except ValueError:
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise InputError(
+            f"expected {what}=WEIGHT with a number above 0, found {given!r}",
+            remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
+        )
+    return name, factor
+
+
+def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
+    """Return a training set from `FILE` or `FILE=WEIGHT`.
+
+    :param layout: `pairs`: the answer is the positive, inside its context when the record has one;
+        `articles`: the same, and records without context that stand beside each other come from one text,
+        so that they are each other's context; `passages`: the answer is the whole context.
+    """
+    path, factor = name_and_weight(name, "FILE")
+    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest))
+    if len(paragraphs) < batch_size:
+        raise InputError(
+            f"expected at least {batch_size} different texts, one batch, found {len(paragraphs)}",
+            where=path,
+            remedy="give more pairs, or a smaller batch size",
+        )
+    return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size)
+
+
+def read_paragraphs(
+    path: Path, layout: str = "pairs", *, longest: int = LONGEST_WORDS
+) -> Iterator[Paragraph]:
+    """Yield the paragraphs of a training file, in its order; long ones are cut at sentences.
+
+    Pairs are JSONL: `question`, `positive`, maybe `context` with `start` and `end` (what the positive stands
+    in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
+    questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, TSV of triples
+    (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
+    positive, without questions.
+    """
+    form = form_of(path)
+    if form in ("squad", "mrqa"):
+        texts = read_squad(path) if form == "squad" else read_mrqa(path)
+        yield from _whole_texts(texts, path) if layout == "passages" else _asked_texts(texts, longest)
+        return
+    records = read_records(path, form)
+    if layout == "passages" or form in ("dpr", "beir"):
+        yield from _passages(records, path)
+        return
+    spans = sentence_splitter("en")
+    texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
+    negatives: dict[tuple[str, str], dict[str, None]] = {}
+    alone: list[dict[str, Any]] = []
+    for record in records:
+        context, span = _context(record)
+        if context:
+            key = (str(record.get("title") or ""), context)
+            texts_of.setdefault(key, []).append((str(record["question"]), span))
+            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record)))
+        else:
+            alone.append(record)
+    for (title, context), asked in texts_of.items():
+        asked = list(dict.fromkeys(asked))
+        for part in cut(context, title, _sentences(context, asked, spans(context)), asked, longest):
+            yield part
+            yield from (_one(text, "", ()) for text in negatives[title, context])
+    yield from _alone(alone, longest if layout == "articles" else 0)
+
+
+def _asked_texts(texts: Iterable[AskedText], longest: int) -> Iterator[Paragraph]:
+    """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
+    spans = sentence_splitter("en")
+    for one in texts:
+        sentences = spans(one.text)
+        placed_in = [
+            (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
+            for question, begins in _answered(one)
+        ]
+        found = [(question, span) for question, span in placed_in if span]
+        yield from cut(one.text, one.title, sentences, found, longest)
+
+
+def _whole_texts(texts: Iterable[AskedText], path: Path) -> Iterator[Paragraph]:
+    """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
+    beyond = everything = 0
+    for one in texts:
+        asked: dict[str, int] = {}
+        for question, begins in _answered(one):
+            everything += 1
+            beyond += min(begins) >= LONGEST_CHARACTERS
+            if min(begins) < LONGEST_CHARACTERS:
+                asked[question] = min(min(begins), asked.get(question, LONGEST_CHARACTERS))
+        if asked:
+            yield _whole(one.text[:LONGEST_CHARACTERS], one.title, asked)
+    if beyond:
+        _tell_left_out(path.name, beyond, everything)
+
+
+def _answered(one: AskedText) -> list[tuple[str, tuple[int, ...]]]:
+    return [(question, begins) for _, question, begins in one.questions if question and begins]
+
+
+def _whole(text: str, title: str, asked: Mapping[str, int]) -> Paragraph:
+    return Paragraph(text, title, (), tuple((q, -1) for q in asked), tuple(asked.values()))
+
+
+def _context(record: dict[str, Any]) -> tuple[str, Span]:
+    """Return what the positive stands in, and where; nothing when the record does not say."""
+    context, positive = str(record.get("context") or ""), str(record["positive"])
+    if not context:
+        return "", (0, 0)
+    start = record.get("start")
+    if not isinstance(start, int) or context[start : start + len(positive)] != positive:
+        start = context.find(positive)
+    return (context, (start, start + len(positive))) if start >= 0 else ("", (0, 0))
+
+
+def _sentences(context: str, asked: list[tuple[str, Span]], split: Iterable[Span]) -> list[Span]:
+    """Return the sentences of a context; an answer replaces the sentences that it reaches into."""
+    answers: list[Span] = []
+    for start, end in sorted({span for _, span in asked}):
+        if answers and start < answers[-1][1]:
+            answers[-1] = (answers[-1][0], max(end, answers[-1][1]))
+        else:
+            answers.append((start, end))
+    rest = [(a, b) for a, b in split if all(b <= start or a >= end for start, end in answers)]
+    return sorted(answers + rest)
+
+
+def cut(
+    context: str, title: str, sentences: Sequence[Span], asked: Sequence[tuple[str, Span]], longest: int
+) -> Iterator[Paragraph]:
+    """Yield stretches of whole sentences of at most `longest` words that have questions, with these."""
+    stretch: list[Span] = []
+    words = 0
+    for span in [*sentences, None]:
+        length = len(context[slice(*span)].split()) if span else 0
+        if stretch and (span is None or words + length > longest):
+            start = stretch[0][0]
+            text = context[start : stretch[-1][1]]
+            inside = tuple((a - start, b - start) for a, b in stretch)
+            questions = tuple(
+                (question, n)
+                for question, (a, b) in asked
+                for n, (c, d) in enumerate(stretch)
+                if c <= a and b <= d
+            )
+            if questions:
+                yield Paragraph(text, title, inside, questions)
+            stretch, words = [], 0
+        if span:
+            stretch.append(span)
+            words += length
+
+
+def _alone(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragraph]:
+    """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
+    asked: dict[str, list[str]] = {}
+    titles: dict[str, str] = {}
+    negatives: dict[str, dict[str, None]] = {}
+    for record in records:
+        positive = str(record["positive"]).strip()[:LONGEST_CHARACTERS]
+        asked.setdefault(positive, []).append(str(record["question"]))
+        titles.setdefault(positive, str(record.get("title") or ""))
+        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record)))
+    if not longest:
+        for text, questions in asked.items():
+            yield _one(text, titles[text], list(dict.fromkeys(questions)))
+            yield from (_one(t, "", ()) for t in negatives[text] if t not in asked)
+        return
+    stretch: list[str] = []
+    for text in asked:
+        if stretch and sum(len(t.split()) for t in [*stretch, text]) > longest:
+            yield _join(stretch, asked, titles[stretch[0]])
+            yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
+            stretch = []
+        stretch.append(text)
+    if stretch:
+        yield _join(stretch, asked, titles[stretch[0]])
+        yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
+
+
+def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
+    return Paragraph(text, title, ((0, len(text)),), tuple((q, 0) for q in questions))
+
+
+def _negatives(record: dict[str, Any]) -> list[str]:
+    given = record.get("negative") or ()
+    texts = [given] if isinstance(given, str) else list(given)
+    return [str(text).strip()[:LONGEST_CHARACTERS] for text in texts if str(text).strip()]
+
+
+def _join(texts: Sequence[str], asked: dict[str, list[str]], title: str) -> Paragraph:
+    ends = np.cumsum([len(t) + 1 for t in texts])
+    spans = tuple((int(end) - 1 - len(t), int(end) - 1) for t, end in zip(texts, ends, strict=True))
+    questions = tuple((q, n) for n, text in enumerate(texts) for q in dict.fromkeys(asked[text]))
+    return Paragraph(" ".join(texts), title, spans, questions)
+
+
+def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragraph]:
+    """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
+    asked: dict[tuple[str, str], dict[str, int]] = {}
+    negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    beyond = everything = 0
+    for record in records:
+        whole, everything = str(record.get("context") or record["positive"]), everything + 1
+        at = max(0, whole.find(str(record["positive"])))
+        if at >= LONGEST_CHARACTERS:
+            beyond += 1
+            continue
+        key = (str(record.get("title") or ""), whole[:LONGEST_CHARACTERS])
+        places, question = asked.setdefault(key, {}), str(record["question"])
+        places[question] = min(at, places.get(question, at))
+        others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
+        negatives.setdefault(key, {}).update(dict.fromkeys(others))
+    if beyond:
+        _tell_left_out(path.name, beyond, everything)
+    for (title, text), questions in asked.items():
+        yield _whole(text, title, questions)
+        yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
+
+
+def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
+    """Split off the last paragraphs of each set for validation: whole stretches, as neighbours stay together.
+
+    Of each set about a tenth of its questions at most, and about `questions` at most; none of a set whose
+    questions would be used up.
+    """
+    training, validation = [], []
+    for one in sets:
+        wanted = min(questions, one.n_questions // 10)
+        n = taken = 0
+        while taken < wanted and n + 1 < len(one.paragraphs):
+            n += 1
+            taken += len(one.paragraphs[-n].questions)
+        if not any(p.questions for p in one.paragraphs[: len(one.paragraphs) - n]):
+            n = 0  # too few texts with questions to spare any
+        training.append(replace(one, paragraphs=one.paragraphs[: len(one.paragraphs) - n]))
+        if n:
+            validation.append(replace(one, paragraphs=one.paragraphs[len(one.paragraphs) - n :]))
+    return training, validation

@@ -1,0 +1,236 @@
+"""Teachers: other rankers whose scores a model in training learns to give (listwise distillation)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sparta.base.records import Passage
+from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+from sparta.models.resolve import sparta_folder
+from sparta.models.sparse import SpartaModel
+from sparta.neural.backbones import load_encoder
+from sparta.neural.encoding import length_sorted_batches, pick_dtype
+from sparta.training.negatives import Bm25, bag_matrix
+from sparta.training.paragraphs import ParagraphSet, name_and_weight
+
+BM25 = "bm25"
+QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
+COSINE_SCALE = 20.0
+_LONGEST = 256
+_TERMS = 500
+_TOKEN_BUDGET = 4096
+
+
+class Teacher(Protocol):
+    """Scores candidates for questions; `reads_context` says whether it reads a sentence in its context."""
+
+    reads_context: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in the record of a training."""
+        ...
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        ...
+
+
+TeacherOpener = Callable[[str, str | None], Teacher | None]
+"""From a name and a device to the teacher of that name; None when it is not one of this kind."""
+
+
+@dataclass
+class Mixture:
+    """The weighted sum of several teachers' scores, divided by a temperature.
+
+    What teachers that read a sentence without its context say of the whole context is added: it tells a
+    sentence that lacks the words of the question, because the sentence before has them, from a stranger.
+    """
+
+    teachers: Sequence[tuple[Teacher, float]]
+    temperature: float = 2.0
+    reads_context = True
+
+    @property
+    def name(self) -> str:
+        """All teachers with their weights."""
+        return " + ".join(f"{weight:g} {one.name}" for one, weight in self.teachers)
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        parts = [weight * _with_contexts(one, questions, candidates) for one, weight in self.teachers]
+        return torch.stack(parts).sum(0) / self.temperature
+
+
+def weights_of(teacher: Teacher | None) -> list[str]:
+    """What teachers are, whatever their names: of each a hash of its weights; of BM25, which has none, ""."""
+    if teacher is None:
+        return []
+    if isinstance(teacher, Mixture):
+        return [own for one, _ in teacher.teachers for own in weights_of(one)]
+    digest = hashlib.sha256()
+    modules = [held for held in vars(teacher).values() if isinstance(held, nn.Module)]
+    for name, tensor in (item for module in modules for item in module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return [digest.hexdigest()[:16] if modules else ""]
+
+
+def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+    """Scores of the candidates plus, unless the teacher reads them itself, those of their contexts."""
+    if teacher.reads_context:
+        return teacher.scores(questions, candidates)
+    around = [(c.title, c.context) for c in candidates]
+    contexts = list(dict.fromkeys(one for one in around if one[1]))
+    column = {one: i for i, one in enumerate(contexts)}
+    texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
+    scores = teacher.scores(questions, texts)
+    own, whole = scores[:, : len(candidates)], scores[:, len(candidates) :]
+    inside = [i for i, one in enumerate(around) if one in column]
+    own[:, inside] += whole[:, [column[around[i]] for i in inside]]
+    return own
+
+
+class LexicalTeacher:
+    """BM25 over wordpieces, with the document frequencies and the mean length of the training texts."""
+
+    name = BM25
+    reads_context = False
+
+    def __init__(self, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> None:
+        self.bm25 = Bm25.of_sets(sets, tokenizer)
+        self.tokenizer = tokenizer
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`."""
+        documents = self.bm25.weigh([f"{c.title} {c.text}" for c in candidates])
+        found = bag_matrix(questions, self.tokenizer) @ documents.T
+        return torch.from_numpy(found.toarray().astype(np.float32))
+
+
+class DenseTeacher:
+    """Cosine of a bi-encoder from a folder or a hub id, times 20; vectors of texts that come again are kept.
+
+    Cosines of such models lie close together: times 20 (a temperature of 0.05) they prefer some candidates
+    to others. Pooling is that of sentence-transformers' layout (`1_Pooling/config.json`), else the state of
+    [CLS], and questions then get bge's prefix.
+    """
+
+    reads_context = False
+
+    def __init__(self, name: str, *, prefix: str = QUERY_PREFIX, device: str | None = None) -> None:
+        self.name = Path(name).name
+        self.encoder = load_encoder(name).to(device or "cpu")
+        self.tokenizer = load_tokenizer(name)
+        self.tokenizer.enable_truncation(_LONGEST)
+        self.mean = _pools_by_mean(name)
+        self.prefix = "" if self.mean else prefix
+        self._known: dict[str, torch.Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder is."""
+        return next(self.encoder.parameters()).device
+
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`, between -20 and 20."""
+        asked = self.embed([self.prefix + q for q in questions])
+        return COSINE_SCALE * asked @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+        """`(n, width) float32` of length 1."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(new)]
+        for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
+            chosen = [new[i] for i in batch]
+            for text, vector in zip(chosen, self._encode(chosen), strict=True):
+                self._known[text] = vector.half()
+        return torch.stack([self._known[text] for text in texts]).float()
+
+    @torch.no_grad()
+    def _encode(self, texts: Sequence[str]) -> torch.Tensor:
+        encoded = self.tokenizer.encode_batch(list(texts))
+        longest = max(len(e.ids) for e in encoded)
+        ids = torch.zeros(len(encoded), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, one in enumerate(encoded):
+            ids[row, : len(one.ids)] = torch.tensor(one.ids)
+            mask[row, : len(one.ids)] = 1
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        dtype = pick_dtype("auto", self.device)
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        shown = mask[:, :, None].float()
+        pooled = (states * shown).sum(1) / shown.sum(1) if self.mean else states[:, 0]
+        return functional.normalize(pooled, dim=1).cpu()
+
+
+class SpartaTeacher:
+    """A SPARTA model, by the strongest terms of each candidate; vectors of those that come again are kept."""
+
+    reads_context = True
+
+    def __init__(self, name: str, folder: Path, *, device: str | None = None) -> None:
+        self.name = Path(name).name
+        self.model = SpartaModel.load(folder).to(device or "cpu")
+        self._known: dict[tuple[str, str, str, int], scipy.sparse.csr_matrix] = {}
+
+    @torch.no_grad()
+    def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
+        """`(n_questions, n_candidates) float32`: eq. 9 over the strongest terms, in units of term weight."""
+        keys = [(c.title, c.context, c.text, c.start) for c in candidates]
+        new = {key: c for key, c in zip(keys, candidates, strict=True) if key not in self._known}
+        if new:
+            rows = self.model.encode_document(list(new.values()), max_active_dims=_TERMS)
+            self._known |= {key: rows[i] for i, key in enumerate(new)}
+        columns = scipy.sparse.vstack([self._known[key] for key in keys], format="csr").T
+        found = self.model.encode_query(list(questions)) @ columns
+        return torch.from_numpy(found.toarray().astype(np.float32))
+
+
+def _pools_by_mean(name: str) -> bool:
+    from transformers.utils.hub import cached_file
+
+    try:
+        path = cached_file(name, "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False)
+        config = json.loads(Path(path).read_text(encoding="utf-8")) if path else None
+    except (OSError, ValueError):
+        return False
+    return bool(isinstance(config, dict) and config.get("pooling_mode_mean_tokens"))
+
+
+def open_teacher(
+    names: Sequence[str],
+    sets: Sequence[ParagraphSet],
+    tokenizer: QueryTokenizer,
+    device: str | None = None,
+    openers: Sequence[TeacherOpener] = (),
+) -> Mixture | None:
+    """Return the mixture that `bm25[=WEIGHT]` and `FOLDER|ID[=WEIGHT]` name; None when nothing is named.
+
+    What none of the `openers` knows is a SPARTA model, or else an encoder whose vectors are compared by their
+    cosine.
+    """
+
+    def opened(name: str) -> Teacher:
+        if name == BM25:
+            return LexicalTeacher(sets, tokenizer)
+        if known := next((one for opener in openers if (one := opener(name, device))), None):
+            return known
+        folder = sparta_folder(name)
+        return SpartaTeacher(name, folder, device=device) if folder else DenseTeacher(name, device=device)
+
+    given = [name_and_weight(name, "TEACHER") for name in names]
+    return Mixture([(opened(name), weight) for name, weight in given]) if given else None

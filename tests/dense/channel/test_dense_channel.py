@@ -1,0 +1,253 @@
+"""A dense channel that lost a file, or all its passages: what it says, and that it is made whole again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import cli._sparta
+import dense.channel.builder
+from dense.channel.folder import ChannelFolder
+from dense.channel.passages import LivePassages, commit_of
+from dense.channel.searcher import DenseSearcher
+from dense.channel.sync import sync
+from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.search.faiss_index import write
+from dense.search.store import shard_path
+from sparta.base.errors import SpartaError, StorageError
+from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
+from sparta.neural.inputs import InputLayout
+
+pytestmark = pytest.mark.jvm
+N = 30
+QUESTIONS = ["the moon of the earth", "old city"]
+
+
+@pytest.fixture
+def model(make_tiny_model: Callable[..., Any], tmp_path: Path) -> str:
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def index(
+    make_records: Any,
+    write_jsonl: Any,
+    tiny_model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", 8)
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(N, seed=1, prefix="n"))
+    command = ["index", "--corpus", corpus, "--model", tiny_model_folder, "--index", tmp_path / "index"]
+    result = CliRunner().invoke(cli._sparta.main, [str(part) for part in command])
+    assert result.exit_code == 0, result.output
+    return tmp_path / "index"
+
+
+def place_of(index: Path) -> ChannelFolder:
+    return ChannelFolder(next(index.glob("dense-*")))
+
+
+def rankings(index: Path) -> dict[str, list[Any]]:
+    with DenseSearcher(index) as searcher:
+        found = searcher.batch_search(QUESTIONS, QUESTIONS, N)
+    return {q: [(hit.docid, hit.score) for hit in hits] for q, hits in found.items()}
+
+
+def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
+    """The same passages with the same scores, but for what other batches round differently."""
+    for question, hits in wanted.items():
+        assert dict(found[question]) == pytest.approx(dict(hits), abs=0.03)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, number: int) -> None:
+    """Rows of a folder with a gap, or with another last shard, are not where FAISS has them."""
+    sync(index, model, kind=kind)
+    wanted, place = rankings(index), place_of(index)
+    shard_path(place.path / "vectors-000001", number).unlink()
+    with pytest.raises(SpartaError, match=r"1 of 4 shards are missing[^;]*run: dense index$"):
+        rankings(index)
+    lost = 8 if number < 3 else N - 24
+    report = sync(index)
+    assert (report.encoded, report.taken) == (lost, N - lost)
+    assert_alike(rankings(index), wanted)
+    assert sync(index).unchanged
+
+
+@pytest.mark.parametrize("name", ["rows-000001.npy", "search-000001.faiss", "manifest.json"])
+def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
+    sync(index, model, kind="hnsw")
+    wanted, place = rankings(index), place_of(index)
+    (place.path / name).unlink()
+    with pytest.raises(SpartaError):
+        rankings(index)
+    report = sync(index, model, kind="hnsw")
+    assert (report.encoded, report.unchanged) == (0, False)
+    assert_alike(rankings(index), wanted)
+
+
+def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: str) -> None:
+    sync(index, model, kind="hnsw")
+    wanted, before = rankings(index), place_of(index).read()
+    report = sync(index, kind="hnsw", overwrite=True, model=model)
+    assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
+    assert place_of(index).read().serial == before.serial + 1
+    assert_alike(rankings(index), wanted)
+
+
+def test_a_graph_that_holds_every_row_is_made_anew(index: Path, model: str) -> None:
+    """As it was before: without nodes, and with a vector for each row."""
+    sync(index, model, kind="hnsw")
+    wanted, place = rankings(index), place_of(index)
+    manifest = json.loads((place.path / "manifest.json").read_text())
+    del manifest["search"]["distinct"]
+    (place.path / "manifest.json").write_text(json.dumps(manifest))
+    assert_alike(rankings(index), wanted)
+    report = sync(index)
+    assert (report.encoded, report.unchanged) == (0, False)
+    assert place.read().search.distinct
+    assert_alike(rankings(index), wanted)
+    assert sync(index).unchanged
+
+
+def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:
+    sync(index, model)
+    wanted = rankings(index)
+    report = sync(index, overwrite=True)
+    assert (report.model, report.encoded) == (model, 0)
+    assert_alike(rankings(index), wanted)
+
+
+def test_a_change_of_model_that_was_interrupted_goes_on(
+    index: Path, model: str, make_tiny_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Also after the channel, which still has its old model, has followed the index."""
+    sync(index, model)
+    other = make_tiny_model(seed=7)
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    DenseModel(other.encoder, other.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "other")
+    counted: list[int] = []
+
+    def stop(n: int) -> None:
+        counted.append(n)
+        if len(counted) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sync(index, str(tmp_path / "other"), overwrite=True, advance=stop)
+    delete_passages(IndexFolder(index), [f"n{N - 1}"])
+    assert sync(index).model == model, "what was there before is still searched, and follows"
+    report = sync(index, str(tmp_path / "other"), overwrite=True)
+    assert report.encoded == N - 1 - sum(counted)
+    assert [path.name for path in place_of(index).path.glob("vectors-*")] == ["vectors-000002"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("n", [10, 20_000])
+def test_a_disk_that_is_full(n: int) -> None:
+    """Whether it shows while FAISS writes or when the file is closed."""
+    import faiss
+
+    index = faiss.IndexFlatIP(64)
+    index.add(np.zeros((n, 64), np.float32))
+    with pytest.raises(StorageError, match="No space left on device"):
+        write(index, Path("/dev/full"))
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_an_index_without_passages(index: Path, model: str, kind: str) -> None:
+    delete_passages(IndexFolder(index), [f"n{i}" for i in range(N)])
+    assert sync(index, model, kind=kind).passages == 0
+    assert rankings(index) == {q: [] for q in QUESTIONS}
+    assert sync(index).unchanged
+
+
+def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_path: Path) -> None:
+    sync(index, model)
+    told = json.loads((place_of(index).path / "manifest.json").read_text())
+    moved = Path(model).rename(tmp_path / "moved")
+    with pytest.raises(SpartaError, match="dense index --model FOLDER"):
+        rankings(index)
+    assert sync(index, str(moved)).unchanged
+    now = json.loads((place_of(index).path / "manifest.json").read_text())
+    assert now == {**told, "model": {**told["model"], "name": str(moved)}}
+    assert rankings(index)
+
+
+def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lucene removes the old commit's file when the new one is there."""
+    folder = IndexFolder(index)
+    live = folder.state().live
+    assert live is not None
+    path, read = folder.lucene_path(live), Path.read_bytes
+
+    def replaced(self: Path) -> bytes:
+        if self.name.startswith("segments_"):
+            monkeypatch.setattr(Path, "read_bytes", read)
+            delete_passages(folder, ["n1"])
+        return read(self)
+
+    before = commit_of(path)
+    monkeypatch.setattr(Path, "read_bytes", replaced)
+    found = commit_of(path)
+    assert found == commit_of(path) != before
+    with LivePassages(path, live.language) as passages:
+        assert (passages.commit, len(passages)) == (found, N - 1)
+
+
+def test_a_sentence_is_encoded_again_when_its_passage_changes(
+    make_tiny_model: Callable[..., Any], write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    """It is read in its passage: also where its own words stay, and where another sentence only went."""
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, use_context=True, max_length=64, overlap=0)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+
+    def sparta(*command: object) -> None:
+        given = ["--model", tiny_model_folder, "--index", tmp_path / "index", "--unit", "sentence", "--quiet"]
+        result = CliRunner().invoke(cli._sparta.main, [str(part) for part in (*command, *given)])
+        assert result.exit_code == 0, result.output
+
+    def corpus(name: str, text: str) -> Path:
+        records = [{"id": "p", "text": text}, {"id": "q", "text": "Larry founded google. He is young."}]
+        return write_jsonl(tmp_path / name, records)
+
+    def vectors(model: str | None = None) -> dict[str, Any]:
+        index = tmp_path / "index"
+        sync(index, model)
+        with DenseSearcher(index) as searcher:
+            rows, docids = searcher.rows, [int(searcher._docids[row]) for row in searcher.rows]
+            ids = searcher.lucene.ids(docids)
+            return dict(zip(ids, searcher.vectors.take(rows), strict=True))
+
+    sparta("index", "--corpus", corpus("a.jsonl", "The moon is old. The earth is older. Paris is a city."))
+    first = vectors(str(tmp_path / "model"))
+    sparta("update", "--corpus", corpus("b.jsonl", "The moon is old. A river of water. Paris is a city."))
+    second = vectors()
+    sparta("update", "--corpus", corpus("c.jsonl", "The moon is old. A river of water."))
+    third = vectors()
+    assert (len(first), len(second), len(third)) == (5, 5, 4)
+    for before, after in ((first, second), (second, third)):
+        assert abs(before["p#0"] - after["p#0"]).max() > 1e-3
+        for same in ("q#0", "q#1"):
+            assert (before[same] == after[same]).all()
+    loaded = DenseModel.load(tmp_path / "model")
+    folder = IndexFolder(tmp_path / "index")
+    live = folder.state().live
+    assert live is not None
+    with LivePassages(folder.lucene_path(live), live.language) as there:
+        expected = loaded.encode_passages(there.passages(there.docids, context=True))[:, 0]
+        for passage_id, vector in zip(there.lucene.ids(there.docids), expected, strict=True):
+            assert abs(third[passage_id] - vector).max() < 0.03

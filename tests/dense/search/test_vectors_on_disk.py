@@ -1,0 +1,305 @@
+"""Vectors on disk, and what NumPy and FAISS find in them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dense.channel.builder
+import dense.channel.searcher
+import dense.channel.sync
+import dense.search.exact
+import dense.search.faiss_index
+from dense.models.resolve import ModelIdentity
+from dense.search.exact import ExactSearch, rank
+from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters, build, extend, nodes_of
+from dense.search.store import (
+    VectorFolder,
+    VectorShard,
+    VectorWriter,
+    describe_vectors,
+    find,
+    open_shard,
+    shard_files,
+    write_shard,
+)
+from sparta.base.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# ---------------------------------------------------------------- vectors on disk
+
+
+def random_shard(n: int = 20, *, number: int = 0, width: int = 8, dtype: str = "float16") -> VectorShard:
+    rng = np.random.default_rng(number)
+    hashes = rng.integers(0, 2**64, n, dtype=np.uint64)
+    vectors = rng.standard_normal((n, width)).astype(dtype)
+    return VectorShard(number, np.arange(n, dtype=np.int64) + n * number, hashes, vectors)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_shard_is_read_where_it_lies(tmp_path: Path, dtype: str) -> None:
+    shard = random_shard(dtype=dtype)
+    write_shard(tmp_path, shard)
+    (path,) = shard_files(tmp_path).values()
+    found = open_shard(path)
+    assert isinstance(found.vectors, np.memmap)
+    for name in ("positions", "hashes", "vectors"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(shard, name))
+        assert getattr(found, name).dtype == getattr(shard, name).dtype
+    before = path.read_bytes()
+    write_shard(tmp_path, shard)
+    assert path.read_bytes() == before
+    assert path.name == "shard-00000.safetensors"
+
+
+DAMAGE = {
+    "cut short": lambda data: data[:-7],
+    "too long": lambda data: data + b"0",
+    "header cut": lambda data: data[:30],
+    "not a header": lambda data: data[:8] + b"x" * (len(data) - 8),
+    "empty": lambda data: b"",
+    "another file": lambda data: b"\xff" * len(data),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_shard_is_refused(tmp_path: Path, damage: str) -> None:
+    write_shard(tmp_path, random_shard())
+    (path,) = shard_files(tmp_path).values()
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    with pytest.raises(InputError, match=r"shard-00000.safetensors: expected a shard of vectors"):
+        open_shard(path)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_not_finite_are_not_written(tmp_path: Path, bad: float) -> None:
+    shard = random_shard()
+    shard.vectors[3, 1] = bad
+    with pytest.raises(InputError, match="NaN or infinity in vector 3"):
+        write_shard(tmp_path, shard)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_too_large_for_half_precision_are_not_written(tmp_path: Path) -> None:
+    writer = VectorWriter(tmp_path, describe_vectors(ModelIdentity("m", ""), 2, "float16", "passage"))
+    with pytest.raises(InputError, match="NaN or infinity in vector 1"):
+        writer.add(np.arange(2), np.arange(2, dtype=np.uint64), np.array([[0.0, 1.0], [1e6, 0.0]]))
+
+
+def folder_of(path: Path, vectors: np.ndarray, *, size: int = 64, precision: str = "float32") -> VectorFolder:
+    manifest = describe_vectors(ModelIdentity("m", "0"), vectors.shape[1], precision, "passage")
+    writer = VectorWriter(path, manifest)
+    for start in range(0, len(vectors), size):
+        part = vectors[start : start + size]
+        positions = np.arange(start, start + len(part))
+        writer.add(positions, positions.astype(np.uint64) + np.uint64(7), part)
+    return VectorFolder(path)
+
+
+def test_a_folder_is_one_table(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).standard_normal((150, 5)).astype(np.float32)
+    folder = folder_of(tmp_path / "v", vectors)
+    assert len(folder) == 150
+    assert len(folder.shards) == 3
+    rows = np.random.default_rng(1).permutation(150)[:70]
+    np.testing.assert_array_equal(folder.take(rows), vectors[rows])
+    np.testing.assert_array_equal(np.concatenate(list(folder.blocks(rows, 13))), vectors[rows])
+    np.testing.assert_array_equal(folder.rows_of(rows, rows.astype(np.uint64) + np.uint64(7)), rows)
+    assert (folder.rows_of(rows, rows.astype(np.uint64)) == -1).all()
+    assert len(VectorFolder(tmp_path / "v", shards=2)) == 128
+    with pytest.raises(InputError, match="1 of 4 shards are missing"):
+        VectorFolder(tmp_path / "v", shards=4)
+
+
+def test_find_is_a_dictionary() -> None:
+    rng = random.Random(3)
+    keys = rng.sample(range(1000), 60)
+    wanted = [rng.randrange(1000) for _ in range(300)]
+    known = {key: i for i, key in enumerate(keys)}
+    found = find(np.array(keys, np.uint64), np.array(wanted, np.uint64))
+    assert found.tolist() == [known.get(key, -1) for key in wanted]
+    assert find(np.empty(0, np.uint64), np.array([4], np.uint64)).tolist() == [-1]
+
+
+def test_more_shards_than_files_may_usually_be_open(tmp_path: Path) -> None:
+    """The process raises its own limit; where it may not, the user is told to, and not to delete anything."""
+    resource = pytest.importorskip("resource")
+    vectors = np.arange(300, dtype=np.float32)[:, None]
+    folder_of(tmp_path / "v", vectors, size=1)
+    program = f"""
+import resource, sys
+from pathlib import Path
+from dense.search.store import VectorFolder
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, int(sys.argv[1])))
+print(VectorFolder(Path({str(tmp_path / "v")!r})).take(__import__("numpy").array([299, 3])).tolist())
+"""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+    def opened(highest: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, str(highest)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert opened(hard).stdout == "[[299.0], [3.0]]\n"
+    refused = opened(100).stderr.splitlines()[-1]
+    assert "ulimit -n" in refused or "ulimit" in opened(100).stderr
+    assert "delete" not in refused
+
+
+def test_shards_of_another_width_are_refused(tmp_path: Path) -> None:
+    folder_of(tmp_path / "v", np.ones((3, 5), np.float32))
+    write_shard(tmp_path / "v", random_shard(number=1, width=6, dtype="float32"))
+    with pytest.raises(InputError, match=r"shard-00001.*expected vectors of 5 float32 .* found 6 of float32"):
+        VectorFolder(tmp_path / "v")
+
+
+# ---------------------------------------------------------------- what is found
+
+
+def brute_force(vectors: np.ndarray, rows: np.ndarray, question: np.ndarray, k: int) -> list[int]:
+    scores = (vectors[rows].astype(np.float64) @ question.astype(np.float64)).astype(np.float32)
+    return rows[np.lexsort((rows, -scores))][:k].tolist()
+
+
+@pytest.fixture(scope="module")
+def tied() -> np.ndarray:
+    """Small integers, many of them equal: sums are exact in any order."""
+    rng = np.random.default_rng(5)
+    return rng.integers(-2, 3, (400, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("search", [ExactSearch, FlatSearch])
+@pytest.mark.parametrize("k", [1, 7, 100, 1000])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_exact_search_is_a_matrix_product(
+    tmp_path: Path, tied: np.ndarray, search: Any, k: int, in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_memory:
+        monkeypatch.setattr(dense.search.exact, "_IN_MEMORY", 0)
+    monkeypatch.setattr(VectorFolder.blocks, "__defaults__", (37,))
+    folder = folder_of(tmp_path / "v", tied)
+    rows = np.sort(np.random.default_rng(6).permutation(len(tied))[:300])
+    questions = np.random.default_rng(7).integers(-3, 4, (9, 4)).astype(np.float32)
+    found = rank(search(folder, rows), folder, questions, k, len(rows))
+    for question, (best, scores) in zip(questions, found, strict=True):
+        assert best.tolist() == brute_force(tied, rows, question, k)
+        np.testing.assert_array_equal(scores, tied[best] @ question)
+
+
+def test_faiss_flat_equals_numpy_on_real_numbers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    vectors = rng.standard_normal((3000, 48)).astype(np.float16)
+    folder = folder_of(tmp_path / "v", vectors, size=700, precision="float16")
+    questions = rng.standard_normal((20, 48)).astype(np.float32)
+    rows = np.arange(len(vectors))
+    ours = rank(ExactSearch(folder, rows), folder, questions, 100, len(rows))
+    faiss = rank(FlatSearch(folder, rows), folder, questions, 100, len(rows))
+    for question, (a, scores), (b, same) in zip(questions, ours, faiss, strict=True):
+        assert a.tolist() == b.tolist() == brute_force(vectors, rows, question, 100)
+        np.testing.assert_array_equal(scores, same)
+
+
+def near_each_other(n: int, width: int) -> np.ndarray:
+    """Vectors in clusters, as those of texts are."""
+    rng = np.random.default_rng(9)
+    centers = rng.standard_normal((n // 20, width))
+    return (centers[rng.integers(0, len(centers), n)] + 0.5 * rng.standard_normal((n, width))).astype(
+        np.float32
+    )
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_approximate_search_leaves_out_what_is_gone(tmp_path: Path, kind: str) -> None:
+    vectors = near_each_other(4000, 24)
+    first = folder_of(tmp_path / "v", vectors[:3000], size=1000)
+    index = build(Parameters.default(kind, 3000), first)
+    writer = VectorWriter(tmp_path / "v", first.manifest)
+    positions = np.arange(3000, 4000)
+    writer.add(positions, positions.astype(np.uint64), vectors[3000:])
+    folder = VectorFolder(tmp_path / "v")
+    extend(index, folder)
+    assert index.ntotal == 4000
+    questions = near_each_other(4000, 24)[::200] + np.float32(0.1)
+    for rows in (np.arange(4000), np.sort(np.random.default_rng(1).permutation(4000)[:2200])):
+        search = ApproximateSearch(index, Parameters.default(kind, 3000), rows)
+        hits = []
+        for question, (best, scores) in zip(
+            questions, rank(search, folder, questions, 100, len(rows)), strict=True
+        ):
+            assert set(best.tolist()) <= set(rows.tolist())
+            assert len(best) == len(set(best.tolist())) == 100
+            np.testing.assert_allclose(scores, vectors[best] @ question, rtol=1e-4, atol=1e-4)
+            assert (np.diff(scores) <= 0).all()
+            hits.append(len({*best.tolist()} & {*brute_force(vectors, rows, question, 100)}) / 100)
+        assert np.mean(hits) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_approximate_search_among_copies(tmp_path: Path, kind: str, share: float) -> None:
+    """Texts that stand in many passages: as many are found as exist, those first that come first."""
+    rng = np.random.default_rng(4)
+    vectors = near_each_other(4000, 24)
+    few = vectors[:20].copy()
+    copies = np.sort(rng.permutation(4000)[: int(4000 * share)])
+    vectors[copies] = few[rng.integers(0, len(few), len(copies))]
+    first = folder_of(tmp_path / "v", vectors[:3000], size=1000)
+    parameters = Parameters.default(kind, 3000)
+    index = build(parameters, first, nodes_of(first) if parameters.distinct else None)
+    writer = VectorWriter(tmp_path / "v", first.manifest)
+    writer.add(np.arange(3000, 4000), np.arange(3000, 4000).astype(np.uint64), vectors[3000:])
+    folder = VectorFolder(tmp_path / "v")
+    nodes = nodes_of(folder) if parameters.distinct else None
+    extend(index, folder, nodes)
+    assert index.ntotal == (len(np.unique(vectors, axis=0)) if nodes is not None else 4000)
+    questions = np.concatenate([few, vectors[rng.permutation(4000)[:20]]]) + np.float32(0.05)
+    for rows in (np.arange(4000), np.sort(rng.permutation(4000)[:2200])):
+        search = ApproximateSearch(index, parameters, rows, nodes)
+        for k in (10, 300):
+            hits = []
+            ranked = rank(search, folder, questions, k, len(rows))
+            for question, (best, _) in zip(questions, ranked, strict=True):
+                assert set(best.tolist()) <= set(rows.tolist())
+                assert len(set(best.tolist())) == k
+                hits.append(len({*best.tolist()} & {*brute_force(vectors, rows, question, k)}) / k)
+            assert np.mean(hits) >= 0.95
+
+
+def test_auto_goes_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense.search.faiss_index, "LARGEST_FLAT", 100)
+    assert [dense.search.faiss_index.choose_kind("auto", n) for n in (0, 100, 101)] == [
+        "flat",
+        "flat",
+        "hnsw",
+    ]
+    monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
+    assert dense.search.faiss_index.choose_kind("auto", 101) == "flat"
+    with pytest.raises(
+        InputError, match=r"expected FAISS for an index of kind ivf(.|\n)*sparta-search\[faiss\]"
+    ):
+        dense.search.faiss_index.choose_kind("ivf", 1)
+    with pytest.raises(InputError, match="expected an index of kind auto, flat, ivf, hnsw, found 'tree'"):
+        dense.search.faiss_index.choose_kind("tree", 1)
+
+
+def test_gpus_are_used_where_faiss_has_them(tmp_path: Path, tied: np.ndarray, monkeypatch: Any) -> None:
+    """FAISS for CPUs has no such functions: here they stand in, and count."""
+    import faiss
+
+    copied: list[Any] = []
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2, raising=False)
+    monkeypatch.setattr(
+        faiss, "index_cpu_to_all_gpus", lambda index: copied.append(index) or index, raising=False
+    )
+    folder = folder_of(tmp_path / "v", tied)
+    search = FlatSearch(folder, np.arange(len(tied)))
+    assert copied == [search.index]
+    [(best, _)] = rank(search, folder, tied[:1], 5, len(tied))
+    assert best.tolist() == brute_force(tied, np.arange(len(tied)), tied[0], 5)

@@ -1,0 +1,217 @@
+"""Hard negatives from an index: which passages are taken, which never, and that a training reads them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from cli._dense import main
+from cli._sparta import main as sparta_main
+from dense.models.bi_encoder import DenseConfig, DenseModel
+from sparta.base.records import Passage
+from sparta.neural.inputs import InputLayout
+from sparta.search.searcher import Searcher
+from sparta.training.paragraphs import read_paragraphs
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
+
+PASSAGES = {
+    "google": "larry page and sergey brin founded google in a small house",
+    "brin": "sergey brin was a student when google was founded",
+    "house": "a small house in the city of the king founded in the west",
+    "copy": "larry page and sergey brin founded google in a small house",
+    "moon": "the moon of the earth",
+    "far": "the moon was founded far west of the earth",
+    "king": "the king of germany was west of the sun",
+}
+QUESTIONS = {
+    "who founded google in a house": ["Larry Page"],
+    "the moon of the earth": ["nowhere", "far"],
+    "what was founded": ["not in the corpus"],
+}
+
+
+def dense(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def index(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mined")
+    lines = [{"id": i, "title": f"T {i}", "text": text} for i, text in PASSAGES.items()]
+    (folder / "wiki.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["index", "--corpus", folder / "wiki.jsonl", "--index", folder / "index", "--quiet"]
+    arguments += ["--model", tiny_model_folder]
+    result = CliRunner().invoke(sparta_main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return folder / "index"
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "asked.tsv"
+    path.write_text("".join(f"{q}\t{answers!r}\n" for q, answers in QUESTIONS.items()))
+    return path
+
+
+def mined(index: Path, questions: Path, output: Path, *options: object) -> list[dict[str, Any]]:
+    result = dense(
+        "mine", "--index", index, "--questions", questions, "--output", output, "--quiet", *options
+    )
+    assert result.exit_code == 0, result.output
+    data = output.read_bytes()
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(data) if output.suffix == ".gz" else data)
+    return found
+
+
+def ranking(index: Path, channel: str, question: str) -> list[tuple[str, float]]:
+    with Searcher(index, channel=channel) as searcher:
+        return [(h.docid, h.score) for h in searcher.search(question, 100)]
+
+
+def ids(passages: list[dict[str, Any]]) -> list[str]:
+    return [p["passage_id"] for p in passages]
+
+
+def distinct(order: list[str]) -> list[str]:
+    """The first of each text."""
+    return [i for n, i in enumerate(order) if PASSAGES[i] not in [PASSAGES[j] for j in order[:n]]]
+
+
+def test_bm25s_best_passages_without_an_answer(index: Path, questions: Path, tmp_path: Path) -> None:
+    """The positive is the best one with an answer; a copy of it elsewhere is no negative."""
+    first, second = mined(index, questions, tmp_path / "p1.json")
+    order = ranking(index, "bm25", first["question"])
+    assert first["answers"] == ["Larry Page"]
+    assert ids(first["positive_ctxs"]) == ["google"]
+    assert "copy" in [i for i, _ in order[:2]]
+    assert ids(first["hard_negative_ctxs"]) == [i for i, _ in order if i not in ("google", "copy")]
+    scores = dict(order)
+    for passage in first["hard_negative_ctxs"]:
+        name = passage["passage_id"]
+        assert (passage["title"], passage["text"]) == (f"T {name}", PASSAGES[name])
+        assert passage["score"] == pytest.approx(scores[name])
+    assert ids(second["positive_ctxs"]) == ["far"]
+    assert ids(second["hard_negative_ctxs"])[0] == "moon"
+    result = dense(
+        *("mine", "--index", index, "--questions", questions, "--output", tmp_path / "again.json"),
+        *("--negatives", "1", "--quiet"),
+    )
+    assert "2 questions with 1.0 negatives on average, 1 without a positive left out" in result.output
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert [len(one["hard_negative_ctxs"]) for one in again] == [1, 1]
+
+
+def test_a_second_round_keeps_the_positives_and_maybe_the_negatives(
+    index: Path, questions: Path, tmp_path: Path
+) -> None:
+    first = mined(index, questions, tmp_path / "p1.json", "--negatives", 1)
+    second = mined(index, tmp_path / "p1.json", tmp_path / "p2.json.gz", "--channel", "sparta")
+    both = mined(index, tmp_path / "p1.json", tmp_path / "p3.json", "--channel", "sparta", "--keep")
+    assert len(first) == len(second) == len(both) == 2
+    for one, two, union in zip(first, second, both, strict=True):
+        assert two["question"] == one["question"]
+        assert two["positive_ctxs"] == union["positive_ctxs"] == one["positive_ctxs"]
+        order = [i for i, _ in ranking(index, "sparta", one["question"])]
+        gold = {"google", "copy"} if "google" in ids(one["positive_ctxs"]) else {"far"}
+        assert ids(two["hard_negative_ctxs"]) == distinct([i for i in order if i not in gold])
+        kept = ids(one["hard_negative_ctxs"])
+        rest = [i for i in ids(two["hard_negative_ctxs"]) if i not in kept]
+        assert ids(union["hard_negative_ctxs"]) == kept + rest
+
+
+def test_judged_passages_and_expressions(
+    index: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [{"_id": "1", "text": "founded in the west"}, {"_id": "2", "text": "not judged"}]
+    write_jsonl(folder / "queries.jsonl", [*lines, {"_id": "3", "text": "of a passage that is gone"}])
+    judged = "query-id\tcorpus-id\tscore\n1\tking\t2\n1\tfar\t1\n1\thouse\t0\n1\tgone\t1\n3\tgone\t1\n"
+    (folder / "qrels" / "train.tsv").write_text(judged)
+    [one] = mined(index, folder, tmp_path / "judged.json")
+    assert ids(one["positive_ctxs"]) == ["king", "far"]
+    order = [i for i, _ in ranking(index, "bm25", one["question"])]
+    assert {"king", "far"} <= set(order)
+    left = [i for i in order if i not in ("king", "far")]
+    assert "house" in left
+    assert ids(one["hard_negative_ctxs"]) == distinct(left)
+    (tmp_path / "curated.jsonl").write_text(json.dumps({"question": "moon", "answer": [r"f[a-z]r\b"]}) + "\n")
+    [regex] = mined(index, tmp_path / "curated.jsonl", tmp_path / "r.json", "--match", "regex")
+    assert ids(regex["positive_ctxs"]) == ["far"]
+    assert ids(regex["hard_negative_ctxs"]) == ["moon"]
+
+
+def test_the_dense_channel_mines(index: Path, tmp_path: Path, make_tiny_model: Callable[..., Any]) -> None:
+    """Against dot products of the model's own vectors."""
+    from dense.channel.sync import sync
+
+    tiny = make_tiny_model()
+    torch.manual_seed(0)
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
+    sync(index, str(tmp_path / "model"), dtype="fp32")
+    (tmp_path / "asked.jsonl").write_text(json.dumps({"question": "moon", "answers": ["far west"]}) + "\n")
+    [one] = mined(index, tmp_path / "asked.jsonl", tmp_path / "p2.json", "--channel", "dense", "--depth", 7)
+    assert ids(one["positive_ctxs"]) == ["far"], "BM25's, whatever ranks the negatives"
+    model = DenseModel.load(tmp_path / "model")
+    vectors = model.encode_passages([Passage(i, t, f"T {i}") for i, t in PASSAGES.items()], "fp32")[:, 0]
+    scores = dict(zip(PASSAGES, vectors @ model.encode_questions(["moon"])[0], strict=True))
+    found = {p["passage_id"]: p["score"] for p in one["hard_negative_ctxs"]}
+    assert set(found) == set(PASSAGES) - {"far", "copy"}
+    np.testing.assert_allclose(list(found.values()), [scores[i] for i in found], rtol=1e-2)
+    assert sorted(found.values(), reverse=True) == list(found.values())
+
+
+def test_what_was_mined_trains(
+    index: Path,
+    questions: Path,
+    tmp_path: Path,
+    make_tiny_model: Callable[..., Any],
+    tiny_tokenizer: Any,
+) -> None:
+    make_tiny_model().encoder.save_pretrained(tmp_path / "encoder")
+    tiny_tokenizer.save(str(tmp_path / "encoder" / "tokenizer.json"))
+    mined(index, questions, tmp_path / "p1.json")
+    paragraphs = list(read_paragraphs(tmp_path / "p1.json"))
+    assert [p.text for p in paragraphs if p.questions] == [PASSAGES["google"], PASSAGES["far"]]
+    assert len(paragraphs) > 2
+    result = dense(
+        *("train", "--encoder", tmp_path / "encoder", "--pairs", tmp_path / "p1.json", "--steps", 3),
+        *("--output", tmp_path / "out", "--batch-size", 4, "--routing", "det", "--period", 2),
+        *("--device", "cpu"),
+    )
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    losses = [line["ranking"] for line in lines if "ranking" in line]
+    assert len(losses) == 3
+    assert min(losses) > 0, "there was something to rank"
+    assert DenseModel.load(tmp_path / "out" / "best").config.routing == "det"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "output", "message"),
+    [
+        ("a.tsv", "what\t['nothing of it']\n", "o.json", "expected questions that a passage of the index"),
+        ("a.tsv", "what\t['x']\n", "o.jsonl", "expected an output named .json or .json.gz"),
+        ("a.json", '[{"question": "q", "positive_ctxs": [{}]}]', "o.json", "expected DPR JSON"),
+        ("a.tsv", "what\tx\ty\n", "o.json", "wrong number of columns"),
+    ],
+)
+def test_what_cannot_be_mined(
+    index: Path, tmp_path: Path, name: str, content: str, output: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    arguments = ["--index", index, "--questions", tmp_path / name, "--output", tmp_path / output]
+    result = dense("mine", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (tmp_path / output).exists()

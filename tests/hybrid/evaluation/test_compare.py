@@ -1,0 +1,472 @@
+"""`hybrid` on an index: channels, their fusions, tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import dense.models.resolve
+from cli._hybrid import main
+from cli._sparta import main as sparta_main
+from hybrid.retrieval.channels import open_channel
+from hybrid.retrieval.fusion import Fusion, formula
+from sparta.base.records import ScoredPassage
+from sparta.data.trec import read_run, write_run
+from sparta.search.searcher import Searcher
+
+pytestmark = pytest.mark.jvm
+
+PASSAGES = {
+    "google": "larry page and sergey brin founded google in a small house",
+    "moon": "the moon of the earth",
+    "king": "the king of germany was west of the sun",
+    "city": "paris is a large city",
+    "house": "a small house in the city of the king",
+}
+QUESTIONS = [
+    {"_id": "1", "text": "who founded google", "answers": ["Larry Page"]},
+    {"_id": "2", "text": "the earth and the moon", "answers": ["of the earth"]},
+    {"_id": "3", "text": "king of the city", "answers": ["nowhere"]},
+    {"_id": "4", "text": "not asked"},
+]
+QRELS = "query-id\tcorpus-id\tscore\n1\tgoogle\t1\n2\tmoon\t1\n3\thouse\t1\n"
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_jsonl: Callable[..., Path], tiny_model_folder: Path) -> Path:
+    """A corpus with questions beside it, and its index."""
+    write_jsonl(tmp_path / "wiki.jsonl", [{"id": i, "text": t} for i, t in PASSAGES.items()])
+    write_jsonl(tmp_path / "questions.jsonl", QUESTIONS)
+    (tmp_path / "qrels.tsv").write_text(QRELS)
+    arguments = ["index", "--corpus", tmp_path / "wiki.jsonl", "--index", tmp_path / "index", "--quiet"]
+    arguments += ["--model", tiny_model_folder]
+    result = CliRunner().invoke(sparta_main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def dense_folder(make_tiny_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny dense model."""
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+
+    tiny = make_tiny_model(seed=3)
+    folder = tmp_path_factory.mktemp("dense") / "tiny"
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig()).eval().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def with_dense(folder: Path, dense_folder: Path) -> Path:
+    """The same with a dense channel in its index."""
+    from dense.channel.sync import sync
+
+    sync(folder / "index", str(dense_folder))
+    return folder
+
+
+def rankings(folder: Path, question: str, names: Sequence[str] = ("sparta", "bm25")) -> dict[str, list[Any]]:
+    found = {}
+    for channel in names:
+        searcher = open_channel(folder / "index", channel)
+        found[channel] = [ScoredPassage(h.docid, h.score) for h in searcher.search(question, 100)]
+        searcher.close()
+    return found
+
+
+def bounds(folder: Path, question: str) -> dict[str, float]:
+    with Searcher(folder / "index", channel="bm25") as searcher:
+        return {"bm25": float(searcher.lucene.text_upper_bounds([question])[0])}
+
+
+RIGHT = {"1": "google", "2": "moon", "3": "house"}
+
+
+def reciprocal_rank(found: dict[str, list[Any]], query_id: str, fusion: Fusion) -> float:
+    order = [p.passage_id for p in fusion.fuse(found)]
+    return 1 / (1 + order.index(RIGHT[query_id])) if RIGHT[query_id] in order else 0.0
+
+
+def mean_rank(folder: Path, fusion: Fusion) -> float:
+    """RR in percent, one question and one channel after the other."""
+    ranks = [
+        reciprocal_rank(rankings(folder, q["text"], list(fusion.weights)), q["_id"], fusion)
+        for q in QUESTIONS[:3]
+    ]
+    return 100 * sum(ranks) / 3
+
+
+def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
+    result = run("eval", "--alpha", "1.2", "--index", with_dense / "index", "--format", "json")
+    assert result.exit_code == 0, result.output
+    rows = {row["channel"]: row for row in json.loads(result.stdout)}
+    expected = {
+        "bm25": Fusion({"bm25": 1.0}),
+        "sparta": Fusion({"sparta": 1.0}),
+        "dense": Fusion({"dense": 1.0}),
+        "dense + 1.2·bm25": Fusion.with_alpha("dense", 1.2),
+        "sparta + 1.2·bm25": Fusion.with_alpha("sparta", 1.2),
+        "dense + sparta": Fusion({"dense": 1.0, "sparta": 1.0}),
+        "dense + sparta + 1.2·bm25": Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.2}),
+    }
+    assert list(rows) == list(expected)
+    for name, row in rows.items():
+        assert row["RR"] == pytest.approx(mean_rank(with_dense, expected[name])), name
+        assert row["answer_recall@20"] == pytest.approx(200 / 3)
+        assert row["answer_recall@100"] == pytest.approx(200 / 3)
+        assert 0 < row["nDCG@10"] <= 100
+        assert row["ms a question"] > 0
+    best = max(("bm25", "sparta", "dense"), key=lambda name: rows[name]["RR"])
+    assert [name for name, row in rows.items() if row["p (RR)"] == ""] == [best]
+    assert "score = dense + 1.2·bm25, or sparta + 1.2·bm25, or dense + sparta, or" in result.stderr
+    text = run("eval", "--alpha", "1.2", "--index", with_dense / "index").stdout.splitlines()
+    assert text[-2].split()[1:6] == ["dense", "+", "sparta", "+", "1.2·bm25"]
+    assert "or dense + sparta + 1.2·bm25; scores min-max centred" in text[-1]
+
+
+def test_one_fusion_is_chosen(with_dense: Path) -> None:
+    given = ["eval", "--index", with_dense / "index", "--format", "json"]
+    weights = {"bm25": 0.7, "sparta": 1.0, "dense": 2.0}
+    for options, fusion in (
+        (["--weights", "bm25=0.7,sparta=1,dense=2"], Fusion(weights)),
+        (["--weights", "bm25=0.7,sparta=1,dense=2", "--method", "rrf"], Fusion(weights, "rrf")),
+        (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
+    ):
+        rows = json.loads(run(*given, *options).stdout)
+        assert [row["channel"] for row in rows] == ["bm25", "sparta", "dense", fusion.label]
+        assert rows[-1]["RR"] == pytest.approx(mean_rank(with_dense, fusion))
+    rows = json.loads(run(*given, "--no-dense").stdout)
+    assert [row["channel"] for row in rows] == ["bm25", "sparta", "sparta + bm25"]
+    alone = json.loads(run(*given, "--weights", "bm25=1").stdout)
+    assert [row["channel"] for row in alone] == ["bm25", "sparta", "dense"], "bm25 is there already"
+    for wrong in (
+        ["--weights", "bm25=one"],
+        ["--weights", "splade=1"],
+        ["--alpha", "nan"],
+        ["--alpha", "much"],
+        ["--base", "splade"],
+        ["--method", "sum"],
+        ["--no-dense", "--base", "dense"],
+        ["--weights", "bm25=1,dense=1", "--alpha", "1"],
+        ["--weights", "bm25=1,dense=1", "--base", "sparta"],
+        ["--method", "rrf", "--normalization", "zscore"],
+        ["--match", "fuzzy"],
+        ["--match", "other=regex"],
+    ):
+        result = run(*given, *wrong)
+        assert (result.exit_code, result.stdout) == (2, ""), wrong
+
+
+def test_the_dense_channel_is_built_where_it_is_missing(
+    folder: Path, dense_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["eval", "--index", folder / "index", "--format", "json"]
+    monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
+    result = run(*given)
+    assert result.exit_code == 0, result.output
+    assert "the dense channel is left out: " in result.stderr
+    assert [row["channel"] for row in json.loads(result.stdout)] == ["bm25", "sparta", "sparta + bm25"]
+    result = run(*given, "--base", "dense")
+    assert result.exit_code == 2
+    assert "default dense model is not in this installation" in result.stderr
+    assert "left out" not in run(*given, "--base", "sparta").stderr, "it is not asked for"
+    result = run("search", "moon", "--index", folder / "index", "--base", "dense")
+    assert result.exit_code == 2
+    assert "no dense channel" in result.stderr
+    assert "dense index" in result.stderr
+
+    monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", str(dense_folder))
+    result = run(*given, "--no-dense")
+    assert "building" not in result.stderr
+    result = run(*given)
+    assert result.exit_code == 0, result.output
+    assert "has no dense channel yet: building it" in result.stderr
+    names = [row["channel"] for row in json.loads(result.stdout)]
+    assert names[:5] == ["bm25", "sparta", "dense", "dense + bm25", "sparta + bm25"]
+    assert names[5:] == ["dense + sparta", "dense + sparta + bm25"]
+    assert "building" not in run(*given).stderr, "once"
+
+
+def test_an_index_without_questions(folder: Path) -> None:
+    (folder / "questions.jsonl").unlink()
+    (folder / "asked.tsv").write_text("who founded google\t['Larry Page']\n")
+    result = run("eval", "--alpha", "1.2", "--index", folder / "index")
+    assert result.exit_code == 2
+    assert "--dataset" in result.stderr
+    assert "building" not in result.stderr
+    for options in ([], ["--dataset", folder / "asked.tsv"]):
+        result = run("eval", "--index", folder / "none", *options)
+        assert (result.exit_code, result.stderr.count("there is no index here")) == (2, 1)
+        assert "left out" not in result.stderr
+
+
+def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    other = tmp_path / "beir"
+    (other / "qrels").mkdir(parents=True)
+    (other / "qrels" / "test.tsv").write_text(QRELS)
+    write_jsonl(other / "queries.jsonl", [{"_id": q["_id"], "text": q["text"]} for q in QUESTIONS])
+    given = ["eval", "--no-dense", "--index", folder / "index"]
+    result = run(*given, "--dataset", other, "--format", "csv", "--method", "rrf")
+    assert result.exit_code == 0, result.output
+    header, *rows = result.stdout.splitlines()
+    assert header == "set,channel,RR,nDCG@10,p (RR),ms a question"
+    assert [row.split(",")[1] for row in rows] == ["bm25", "sparta", "RRF sparta + bm25"]
+    (tmp_path / "trec.tsv").write_text("who founded google\t['larry p[a-z]+', 'nobody']\nthe moon\t['x']\n")
+    mixed = ["--dataset", other, "--dataset", tmp_path / "trec.tsv", "--match", "trec=regex"]
+    result = run(*given, *mixed, "--format", "json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert list(rows[0]) == [
+        "set",
+        "channel",
+        "RR",
+        "nDCG@10",
+        "answer_recall@20",
+        "answer_recall@100",
+        "p",
+        "ms a question",
+    ]
+    assert [(row["set"], row["RR"] is None, row["answer_recall@20"]) for row in rows[3:]] == [
+        ("trec", True, 50.0)
+    ] * 3
+    few = run(*given, "--dataset", tmp_path / "trec.tsv", "--sample", "1")
+    assert "trec: a sample of 1 of 2 questions (seed 1)" in few.stdout.splitlines()
+    twice = run(*given, "--dataset", other, "--dataset", other)
+    assert (twice.exit_code, "found one twice" in twice.stderr) == (2, True)
+    (other / "queries.jsonl").unlink()
+    assert "found neither" in run(*given, "--dataset", other).stderr
+
+
+def test_entity_questions_by_question_and_by_relation(folder: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "entities"
+    questions.mkdir()
+    first = [{"question": "who founded google", "answers": ["Sergey Brin"]}]
+    second = [
+        {"question": "the moon", "answers": ["the moon of the earth"]},
+        {"question": "a king", "answers": ["nobody"]},
+        {"question": "paris", "answers": ["nowhere"]},
+    ]
+    (questions / "P112.test.json").write_text(json.dumps(first))
+    (questions / "P17.test.json").write_text(json.dumps(second))
+    result = run(
+        "eval", "--no-dense", "--dataset", questions, "--index", folder / "index", "--format", "json"
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["set"] for row in rows] == ["entities (micro)"] * 3 + ["entities (macro)"] * 3
+    assert {row["answer_recall@20"] for row in rows[:3]} == {50.0}, "two of four"
+    assert [row["answer_recall@20"] for row in rows[3:]] == pytest.approx([100 * (1 + 1 / 3) / 2] * 3)
+
+
+def test_rankings_are_left_as_runs(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    result = run("eval", "--no-dense", "--index", folder / "index", "--alpha", "1.2", "--output-runs", out)
+    assert result.exit_code == 0, result.output
+    name = folder.name
+    assert sorted(p.name for p in out.iterdir()) == [
+        f"{name}-bm25.trec",
+        f"{name}-sparta+1.2xbm25.trec",
+        f"{name}-sparta.trec",
+    ]
+    fused = read_run(out / f"{name}-sparta+1.2xbm25.trec")
+    expected = Fusion.with_alpha("sparta", 1.2).fuse(rankings(folder, "king of the city"))
+    assert [p.passage_id for p in fused["3"]] == [p.passage_id for p in expected]
+
+
+def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
+    paths = []
+    for channel in ("sparta", "bm25"):
+        paths.append(tmp_path / f"{channel}.trec")
+        found = [(q["_id"], rankings(folder, q["text"])[channel]) for q in QUESTIONS[:3]]
+        write_run(paths[-1], found)
+    given = ["--run", paths[0], "--run", paths[1], "--qrels", folder / "qrels.tsv"]
+    result = run("eval", *given, "--alpha", "0.7", "--format", "json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["channel"] for row in rows] == ["sparta", "bm25", "sparta + 0.7·bm25"]
+    runs = {p.stem: read_run(p) for p in paths}
+    fused = Fusion({"sparta": 1.0, "bm25": 0.7}).fuse_runs(runs)
+    ranks = [1 / (1 + [p.passage_id for p in fused[q]].index(gold)) for q, gold in RIGHT.items()]
+    assert rows[2]["RR"] == pytest.approx(100 * sum(ranks) / 3)
+    out = tmp_path / "runs"
+    several = ["--runs", *paths, "--qrels", folder / "qrels.tsv", "--output-runs", out, "--format", "json"]
+    assert json.loads(run("eval", *several, "--alpha", "0.7").stdout) == rows
+    assert list(read_run(out / "qrels-sparta+0.7xbm25.trec")) == list(runs["sparta"])
+    weighed = run("eval", *several, "--weights", "bm25=0.7,sparta=1")
+    assert json.loads(weighed.stdout)[2]["channel"] == "0.7·bm25 + sparta"
+    assert json.loads(weighed.stdout)[2]["RR"] == rows[2]["RR"]
+    foreign = tmp_path / "foreign.trec"
+    write_run(foreign, [("x", [ScoredPassage("moon", 1.0)])])
+    named = paths[0]
+    for wrong in (
+        ["--run", paths[1], "--qrels", folder / "qrels.tsv"],
+        ["--run", named, "--run", paths[1]],
+        ["--qrels", folder / "qrels.tsv"],
+        [named, paths[1], "--qrels", folder / "qrels.tsv"],
+        [named],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--dataset", folder],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--weights", "dense=1"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--sample", "1"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--no-dense"],
+        ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
+        ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
+    ):
+        result = run("eval", *wrong)
+        assert (result.exit_code, "→" in result.stderr) == (2, True)
+
+
+def test_runs_do_not_tell_how_high_their_scores_can_be(folder: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write_run(tmp_path / f"{name}.trec", [("1", [ScoredPassage("google", 1.0)])])
+    given = ["--runs", tmp_path / "a.trec", tmp_path / "b.trec", "--qrels", folder / "qrels.tsv"]
+    result = run("eval", *given, "--normalization", "coverage")
+    assert (result.exit_code, "found coverage, which needs the index" in result.stderr) == (2, True)
+
+
+def test_eval_and_tune_by_coverage(folder: Path) -> None:
+    """What BM25 says of a question counts as much as of it is found."""
+    given = ["--index", folder / "index", "--format", "json", "--normalization", "coverage"]
+    [row] = [r for r in json.loads(run("eval", "--no-dense", *given).stdout) if "+" in r["channel"]]
+    for alpha, tuned in ((1.0, row), (3.0, json.loads(run("tune", *given, "--alphas", "3").stdout)[0])):
+        fusion = Fusion.with_alpha("sparta", alpha, normalization="coverage")
+        ranks = []
+        for question in QUESTIONS[:3]:
+            found = rankings(folder, question["text"])
+            order = [p.passage_id for p in fusion.fuse(found, bounds=bounds(folder, question["text"]))]
+            right = RIGHT[question["_id"]]
+            ranks.append(1 / (1 + order.index(right)) if right in order else 0.0)
+        assert tuned["RR"] == pytest.approx(100 * sum(ranks) / 3)
+
+
+def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:
+    for name in ("minmax", "coverage"):
+        given = [
+            "--no-dense",
+            "--index",
+            folder / "index",
+            "--normalization",
+            name,
+            "--output-runs",
+            tmp_path,
+        ]
+        assert run("eval", *given).exit_code == 0
+    fused = {path.name for path in tmp_path.glob("*sparta+bm25*.trec")}
+    assert len(fused) == 2
+    assert sum("coverage" in name for name in fused) == 1
+
+
+def test_search(with_dense: Path) -> None:
+    given = ["search", "who founded google", "--index", with_dense / "index", "-k", "2"]
+    found = rankings(with_dense, "who founded google", ("sparta", "bm25", "dense"))
+    for options, fusion in (
+        ([], Fusion.with_alpha("sparta", 1.0)),
+        (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
+        (["--weights", "dense=1,sparta=2,bm25=0.3"], Fusion({"dense": 1, "sparta": 2, "bm25": 0.3})),
+        (["--weights", "dense=1"], Fusion({"dense": 1.0})),
+        (
+            ["--base", "dense", "--normalization", "coverage"],
+            Fusion.with_alpha("dense", 1.0, normalization="coverage"),
+        ),
+    ):
+        result = run(*given, *options, "--json")
+        assert result.exit_code == 0, result.output
+        rows = [json.loads(line) for line in result.stdout.splitlines()]
+        fused = fusion.fuse(found, 2, bounds(with_dense, "who founded google"))
+        assert [(r["id"], r["score"]) for r in rows] == [
+            (p.passage_id, pytest.approx(p.score)) for p in fused
+        ]
+        for row in rows:
+            for name in fusion.weights:
+                places = [p.passage_id for p in found[name]]
+                wanted = 1 + places.index(row["id"]) if row["id"] in places else None
+                assert row["ranks"][name] == wanted
+            assert row["record"]["contents"] == PASSAGES[row["id"]]
+            assert row["snippet"].replace("*", "").split(" …")[0] in PASSAGES[row["id"]]
+        *shown, last = run(*given, *options).stdout.splitlines()
+        assert last == formula(fusion)
+        assert f"[{rows[0]['id']}]" in shown[0] or rows[0]["id"] in shown[0]
+        assert f"{next(iter(fusion.weights))} {rows[0]['ranks'][next(iter(fusion.weights))]}" in shown[0]
+
+
+def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
+    """A run holds what a search of each question finds; how deep it is changes no score."""
+    asked, output = tmp_path / "q.tsv", tmp_path / "run.trec"
+    asked.write_text("a\twho founded google\nb\tmoon\n")
+    given = ["--index", with_dense / "index", "--base", "dense", "-k", "3", "--candidates", "2"]
+    result = run("search", "--queries", asked, "--output", output, *given)
+    assert result.exit_code == 0, result.output
+    assert "over each channel's 2 best" in result.stdout
+    lines = [line.split() for line in output.read_text().splitlines()]
+    for query, text in (("a", "who founded google"), ("b", "moon")):
+        found = rankings(with_dense, text, ("dense", "bm25"))
+        expected = Fusion.with_alpha("dense", 1.0, candidates=2).fuse(found, 3)
+        own = [line for line in lines if line[0] == query]
+        assert [line[2] for line in own] == [p.passage_id for p in expected]
+        assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
+    assert {line[5] for line in lines} == {"sparta-dense+bm25"}
+    result = run("search", "--queries", asked, "--output", output, *given, "--normalization", "coverage")
+    assert result.exit_code == 0, result.output
+    assert "Σ idf of the question's words" in result.stdout
+    covering = Fusion.with_alpha("dense", 1.0, candidates=2, normalization="coverage")
+    lines = [line.split() for line in output.read_text().splitlines()]
+    for query, text in (("a", "who founded google"), ("b", "moon")):
+        found = rankings(with_dense, text, ("dense", "bm25"))
+        expected = covering.fuse(found, 3, bounds(with_dense, text))
+        own = [float(line[4]) for line in lines if line[0] == query]
+        assert own == pytest.approx([p.score for p in expected], abs=1e-6)
+    nothing = run("search", "☃", "--index", with_dense / "index", "--weights", "bm25=1")
+    assert "no passage has a word" in nothing.stdout
+    refused = run("search", "moon", "--queries", asked, "--output", output)
+    assert (refused.exit_code, "--queries" in refused.stderr) == (2, True)
+
+
+def test_tune(folder: Path) -> None:
+    result = run("tune", "--index", folder / "index", "--format", "json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["weight of bm25"] for row in rows[:16]] == [round(0.5 + 0.1 * i, 1) for i in range(16)]
+    for row in rows[:16]:
+        alpha = row["weight of bm25"]
+        assert row["RR"] == pytest.approx(mean_rank(folder, Fusion.with_alpha("sparta", alpha)))
+    best = [row for row in rows if row["note"].startswith("best")]
+    assert len(best) == 1
+    assert best[0]["RR"] == max(row["RR"] for row in rows[:16])
+    assert f"score = sparta + {best[0]['weight of bm25']:g}·bm25" in result.stderr.replace(
+        "+ bm25", "+ 1·bm25"
+    )
+    both = run(
+        *("tune", "--index", folder / "index", "--format", "json"),
+        *("--alphas", "0.2,1", "--candidates", "1,100"),
+    )
+    for row in json.loads(both.stdout)[:2]:
+        fusion = Fusion.with_alpha("sparta", row["weight of bm25"], candidates=row["candidates"])
+        assert row["RR"] == pytest.approx(mean_rank(folder, fusion))
+    [chosen] = [row for row in json.loads(both.stdout) if row["note"].startswith("best")]
+    assert f"over each channel's {chosen['candidates']} best" in both.stderr
+    (folder / "qrels.tsv").unlink()
+    by_answer = run("tune", "--index", folder / "index", "--format", "csv")
+    assert by_answer.stdout.splitlines()[0] == "weight of bm25,answer_recall@20,note"
+    result = run("tune", "--index", folder / "index", "--measure", "RR")
+    assert (result.exit_code, "expected judged passages to tune on for RR" in result.stderr) == (2, True)
+    for wrong in (
+        ["--weights", "sparta=1"],
+        ["--channels", "sparta"],
+        ["--channels", "bm25,bm25"],
+        ["--channels", "bm25,splade"],
+        ["--channels", "bm25", "--weights", "sparta=1,bm25=1"],
+        ["--measure", "answer_recall@0"],
+        ["--measure", "quality"],
+        ["--alphas", "0.5:2"],
+        ["--candidates", "0"],
+    ):
+        result = run("tune", "--index", folder / "index", *wrong)
+        assert (result.exit_code, "→" in result.stderr) == (2, True), wrong

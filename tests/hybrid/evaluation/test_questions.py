@@ -1,0 +1,227 @@
+"""Questions in the forms that people publish them in, and files that only look like it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hybrid.evaluation.questions import questions_beside, questions_of, set_beside
+from sparta.base.errors import InputError
+from sparta.base.records import Query
+from sparta.index.folder import Generation, IndexFolder, IndexState
+
+DPR = """who founded google\t['Larry Page', "Sergey Brin's friend"]
+"what is a ""cat"" called"\t"['Tom', ""O'Malley""]"
+"""
+
+
+def test_dprs_rows(tmp_path: Path) -> None:
+    """As csv.writer leaves them: fields with quotes are quoted, quotes in them doubled."""
+    path = tmp_path / "nq.test.tsv"
+    path.write_text(DPR)
+    asked = questions_of(path)
+    assert asked.name == "nq.test"
+    assert asked.queries == (
+        Query("1", "who founded google", ("Larry Page", "Sergey Brin's friend")),
+        Query("2", 'what is a "cat" called', ("Tom", "O'Malley")),
+    )
+    assert (asked.qrels, asked.groups, asked.match, asked.of) == ({}, {}, "string", 0)
+    packed = tmp_path / "nq.csv.gz"
+    packed.write_bytes(gzip.compress(DPR.encode()))
+    assert questions_of(packed).queries == asked.queries
+    assert questions_of(packed).name == "nq"
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A function that makes the manifest of an index whose first job read a source, with jobs after it.
+
+    Beside wiki.jsonl lie questions, and others in the folder where the command stands.
+    """
+    for folder, question in ((tmp_path / "data", "right"), (tmp_path / "here", "wrong")):
+        folder.mkdir()
+        (folder / "wiki.jsonl").touch()
+        (folder / "questions.jsonl").write_text(json.dumps({"_id": "1", "text": question}))
+        (folder / "qrels.tsv").write_text("1 0 p 1\n")
+    monkeypatch.chdir(tmp_path / "here")
+
+    def make(job: dict[str, str], **more: str) -> Path:
+        index = IndexFolder(tmp_path / "ix")
+        index.path.mkdir(exist_ok=True)
+        index.write_state(IndexState(Generation(1, {}, complete=True, job=job, **more)))
+        return index.path
+
+    return make
+
+
+def test_the_questions_beside_an_index_are_those_of_what_it_was_made_from(
+    beside: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Whatever was added later, from wherever."""
+    wiki = str(tmp_path / "data" / "wiki.jsonl")
+    for index in (
+        lambda: beside({"source": wiki, "mode": "create"}),
+        lambda: beside({"source": str(tmp_path / "data" / "new.jsonl"), "mode": "append"}, origin=wiki),
+        lambda: beside({"source": str(tmp_path / "here" / "wiki.jsonl"), "mode": "update"}, origin=wiki),
+    ):
+        assert [q.text for q in questions_beside(index()).queries] == ["right"]
+        assert set_beside(index()).corpus == Path(wiki)
+
+
+def test_no_questions_beside_an_index_of_which_nothing_tells_the_corpus(
+    beside: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From standard input, grown before origins were kept, or of shards that name a relative path."""
+    wiki = str(tmp_path / "data" / "wiki.jsonl")
+    for job, origin in (
+        ({"source": "-", "mode": "create"}, ""),
+        ({"source": wiki, "mode": "append"}, "-"),
+        ({"source": wiki, "mode": "append"}, ""),
+        ({"source": "wiki.jsonl", "mode": "create"}, ""),
+    ):
+        with pytest.raises(InputError, match="expected questions beside the index's corpus") as error:
+            questions_beside(beside(job, origin=origin))
+        assert error.value.remedy
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "curated.tsv"
+    lines = [
+        {"question": "how tall", "answer": [r"20\s?,?\s?320"]},
+        {"question": "who", "answer": "Page"},
+        {"id": 7, "question": "where", "answers": ["here", "there"]},
+    ]
+    path.write_text("\n\n".join(json.dumps(line) for line in lines))
+    assert questions_of(path).queries == (
+        Query("1", "how tall", (r"20\s?,?\s?320",)),
+        Query("3", "who", ("Page",)),
+        Query("7", "where", ("here", "there")),
+    )
+
+
+def test_a_json_list(tmp_path: Path) -> None:
+    path = tmp_path / "dev.json"
+    items = [
+        {"dataset": "nq", "question": "who", "answers": ["Page"], "positive_ctxs": [{"text": "t"}]},
+        {"question": "where", "answers": ["here"]},
+    ]
+    path.write_text(json.dumps(items, indent=1))
+    expected = (Query("1", "who", ("Page",)), Query("2", "where", ("here",)))
+    assert questions_of(path).queries == expected
+    packed = tmp_path / "dev.json.gz"
+    packed.write_bytes(gzip.compress(json.dumps(items).encode()))
+    assert questions_of(packed).queries == expected
+
+
+def test_entity_questions(tmp_path: Path) -> None:
+    folder = tmp_path / "dataset" / "test"
+    folder.mkdir(parents=True)
+    (folder / "P36.test.json").write_text(json.dumps([{"question": "capital", "answers": ["Paris"]}]))
+    (folder / "P17.test.json").write_text(
+        json.dumps([{"question": "country", "answers": ["France"]}, {"question": "land", "answers": ["UK"]}])
+    )
+    (folder / "readme.json").write_text("not read")
+    asked = questions_of(folder)
+    assert asked.name == "EntityQuestions test"
+    assert asked.queries == (
+        Query("P17-1", "country", ("France",)),
+        Query("P17-2", "land", ("UK",)),
+        Query("P36-1", "capital", ("Paris",)),
+    )
+    assert asked.groups == {"P17-1": "P17", "P17-2": "P17", "P36-1": "P36"}
+    (folder / "P36.dev.json").write_text(json.dumps([{"question": "x", "answers": ["y"]}]))
+    with pytest.raises(InputError, match="one file for relation P36"):
+        questions_of(folder)
+
+
+ROW = "q\t['a']\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place", "said"),
+    [
+        ("x.tsv", ROW + "only a question\n", ":2", "expected 2 (question, answers), found 1"),
+        ("x.tsv", ROW + "a\tb\tc\n", ":2", "found 3"),
+        ("x.tsv", "q\tLarry Page\n", ":1", "expected ['answer', …], found 'Larry Page'"),
+        ("x.tsv", "q\t__import__('os').system('true')\n", ":1", "expected ['answer', …]"),
+        ("x.tsv", ROW + "q\t[1]\n", ":2", "expected a list of answers, each a string, found [1]"),
+        ("x.tsv", "q\t'a'\n", ":1", 'each a string, found "a"'),
+        ("x.tsv", "q\t[]\n", ":1", "each a string, found []"),
+        ("x.tsv", "q\t{'a': 1}\n", ":1", "each a string, found {"),
+        ("x.jsonl", '{"question": "q", "answer": "a"}\n{"question": "q"}\n', ":2", "missing answers"),
+        ("x.jsonl", '{"answer": "a"}\n', ":1", "missing question"),
+        ("x.jsonl", '{"question": "q", "answer": 3}\n', ":1", "each a string, found 3"),
+        ("x.jsonl", '{"question": "q", "answer": "a"\n', ":1", "broken JSON"),
+        ("x.jsonl", '{"id": 1, "question": "q", "answer": "a"}\n' * 2, ":2", "'1' was already the id of"),
+        ("x.json", "[]", "", "found []"),
+        ("x.json", '[{"question": "q",\n "answers": }]', ":2", "broken JSON"),
+        ("x.json", '[{"question": "q", "answers": ["a"]}, "q"]', ", item 2", 'found "q"'),
+        (
+            "x.json",
+            '[{"question": "q", "answers": ["a"]}, {"question": 1, "answers": ["a"]}]',
+            ", item 2",
+            "a number",
+        ),
+        ("x.tsv", "", "", "empty file"),
+        ("x.tsv", "\n \n", "", "empty file"),
+    ],
+)
+def test_files_of_another_form(tmp_path: Path, name: str, content: str, place: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(InputError) as error:
+        questions_of(path)
+    assert str(error.value).startswith(f"{path}{place}: ")
+    assert said in str(error.value)
+    assert "→" in str(error.value)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_bytes(b"caf\xe9\t['a']\n")
+    with pytest.raises(InputError, match="UTF-8"):
+        questions_of(path)
+    with pytest.raises(InputError, match="no such file or folder"):
+        questions_of(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="found neither"):
+        questions_of(tmp_path / "empty")
+
+
+def test_a_sample_is_always_the_same_and_a_larger_one_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("".join(f"question {i}\t['a']\n" for i in range(200)))
+    asked = questions_of(path)
+    few, more = asked.sample(20), asked.sample(50)
+    assert (len(few.queries), few.of, len(more.queries)) == (20, 200, 50)
+    assert few == asked.sample(20)
+    assert [q for q in more.queries if q in few.queries] == list(few.queries), "in the file's order"
+    assert more.sample(20).queries == few.queries
+    assert asked.sample(200) is asked
+    numbers = [int(q.query_id) for q in more.queries]
+    assert 60 < sum(numbers) / 50 < 140, "from everywhere"
+
+
+def test_a_sample_keeps_the_judgments_of_its_questions(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": str(i), "text": f"q {i}"}) + "\n" for i in range(30))
+    )
+    rows = "".join(f"{i}\tp{i}\t1\n" for i in range(30))
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    few = questions_of(tmp_path).sample(4)
+    assert set(few.qrels) == {q.query_id for q in few.queries}
+    assert few.answers == {}
+
+
+def test_judgments_of_questions_that_are_not_asked_do_not_count(tmp_path: Path) -> None:
+    """Of them nothing can be found, and they would lower every mean."""
+    (tmp_path / "questions.jsonl").write_text('{"_id": "1", "text": "who"}\n{"_id": "2", "text": "what"}\n')
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n3\tb\t1\n")
+    asked = questions_of(tmp_path)
+    assert [q.query_id for q in asked.queries] == ["1"]
+    assert asked.qrels == {"1": {"a": 1}}

