@@ -24,7 +24,7 @@ from dense.search.store import (
     describe_vectors,
     find,
 )
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
@@ -109,7 +109,7 @@ class ChannelBuilder:
                 if advance:
                     advance(len(chosen))
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{len(there) - len(missing) + done:,} vectors are") from None
+            raise Interrupted(len(there) - len(missing) + done, "vector") from None
 
     @staticmethod
     def _blocks(missing: Rows) -> Iterator[Rows]:

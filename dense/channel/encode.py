@@ -28,7 +28,7 @@ from dense.search.store import (
     shard_files,
     write_shard,
 )
-from sparta.base.errors import IndexStateError, InputError, folder_in_use
+from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
@@ -139,7 +139,7 @@ def encode_vectors(
                 advance(len(block))
     except KeyboardInterrupt:
         there = sum(len(open_shard(path)) for path in shard_files(output).values())
-        raise KeyboardInterrupt(f"{there:,} passages are") from None
+        raise Interrupted(there, "passage") from None
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.records import Hit
 from sparta.index.folder import IndexFolder, default_index
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import ChannelSearcher, Found, Hit, hits_of
+from sparta.search.searcher import ChannelSearcher, Ranked
 
 if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
@@ -147,24 +149,20 @@ class DenseSearcher(ChannelSearcher):
         assert self.generation is not None
         return self.folder.query_side(self.generation).query_tokenizer()
 
-    def terms(self, q: str) -> dict[str, float]:
-        """The wordpieces of a question; they are shown, not searched."""
-        return self.tokenizer.terms(q)
-
-    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
-        """The k best passages for each question in columns."""
+    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
+        """The `k` best passages for each query, ids and scores alone."""
         if not queries:
             return iter(())
-        return self._found(self.model.encode_questions(queries), k, threads)
+        return self._rank(self.model.encode_questions(queries), k, threads)
 
     def search_vectors(self, questions: Floats, k: int = 10, threads: int = 1) -> Iterator[list[Hit]]:
         """The k best passages for each question, given as vectors `(n, width)`.
 
         :raises InputError: another width than the channel's, NaN or infinity, k below 1.
         """
-        return (hits_of(found, self) for found in self._found(questions, k, threads))
+        return (self.hits(ranked) for ranked in self._rank(questions, k, threads))
 
-    def _found(self, questions: Floats, k: int, threads: int) -> Iterator[Found]:
+    def _rank(self, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
         if k < 1:
             raise InputError(f"k must be at least 1, found {k}")
         questions = np.ascontiguousarray(questions, np.float32)
@@ -177,15 +175,19 @@ class DenseSearcher(ChannelSearcher):
         check_finite(questions, "questions", f"check the model {self.model_name}")
         return self._ranked(questions, min(k, self.num_docs), threads)
 
-    def _ranked(self, questions: Floats, k: int, threads: int) -> Iterator[Found]:
+    def _ranked(self, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
             part = questions[start : start + _QUESTIONS_AT_ONCE]
             ranked = rank(self._find, self.vectors, part, k, self.num_docs, threads)
             docids = [self._docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for own, (_, scores) in zip(docids, ranked, strict=True):
-                yield Found(list(itertools.islice(ids, len(own))), own.tolist(), scores.tolist())
+                yield Ranked(list(itertools.islice(ids, len(own))), own.tolist(), scores.tolist())
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """The stored records of passages."""
+        return [json.loads(raw) for raw in self.lucene.raws(docids)]
 
     def close(self) -> None:
-        """Let go of the index."""
+        """Release the index."""
         self._passages.close()

@@ -207,7 +207,8 @@ def _searcher(index: Path | None, channel: str) -> Any:
 
 
 def _of_hit(hit: Hit) -> Context:
-    return _context(hit.doc(), passage_id=hit.docid, score=hit.score)
+    record = {**hit.metadata, "title": hit.title, "contents": hit.text}
+    return _context(record, passage_id=hit.passage_id, score=hit.score)
 
 
 def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:

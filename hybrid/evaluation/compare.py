@@ -17,7 +17,7 @@ from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import MEASURES, depth_of, measures_of, search_all, warn_of_strangers
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.retrieval.channels import Channels, Searchable
-from hybrid.retrieval.fusion import NO_BOUNDS, Fusion
+from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import fused_hits
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
@@ -120,8 +120,7 @@ def waits(
 
 def _ask(channels: Channels, fusion: Fusion, k: int, question: str) -> object:
     found = channels.search(question, fusion.candidates, fusion.weights)
-    bounds = channels.upper_bounds([question])[0] if fusion.covering else NO_BOUNDS
-    return fused_hits(fusion, found, channels.searchers, k, bounds)
+    return fused_hits(fusion, found, channels.searchers, k)
 
 
 def by_group(compared: Compared, groups: Mapping[str, str]) -> Compared:

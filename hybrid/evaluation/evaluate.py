@@ -133,11 +133,10 @@ def search_index(
     with Searcher(index, channel=channel) as searcher:
         texts = [query.text for query in queries]
         ids = [query.query_id for query in queries]
-        searcher.batch_search(texts[:10], ids[:10], depth, threads)
+        searcher.run(texts[:10], ids[:10], depth, threads)
         started = time.monotonic()
-        found = searcher.batch_search(texts, ids, depth, threads)
-        seconds = time.monotonic() - started
-        return {q: [ScoredPassage(h.docid, h.score) for h in hits] for q, hits in found.items()}, seconds
+        run = searcher.run(texts, ids, depth, threads)
+        return run, time.monotonic() - started
 
 
 def table_of(sets: Sequence[Evaluated], measures: Sequence[str]) -> Table:

@@ -68,7 +68,7 @@ class Shown(NamedTuple):
 
     passage_id: str
     channel: str
-    lucene_docid: int
+    docid: int
 
 
 def search_all(
@@ -87,7 +87,7 @@ def search_all(
             for query, found in zip(some, rankings, strict=True):
                 known = [
                     shown.setdefault(docid, Shown(docid, name, number))
-                    for docid, number in zip(found.passage_ids, found.lucene_docids, strict=True)
+                    for docid, number in zip(found.passage_ids, found.docids, strict=True)
                 ]
                 runs[name][query.query_id] = [
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
@@ -96,7 +96,7 @@ def search_all(
 
     def text(passage_id: str) -> str:
         one = shown[passage_id]
-        return text_of(channels.searchers[one.channel].doc(one.lucene_docid))
+        return text_of(channels.searchers[one.channel].records([one.docid])[0])
 
     return Searched(asked, runs, Holds(asked.answers, text, match=asked.match), bounds)
 

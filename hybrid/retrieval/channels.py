@@ -10,21 +10,21 @@ from typing import Protocol, cast
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.lucene.jvm import leave_thread
-from sparta.search.searcher import ChannelSearcher, Found, Records, Searcher
+from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher
 
 DENSE = "dense"
-CHANNELS = ("bm25", "sparta", DENSE)
+CHANNELS = (BM25, IMPACT, DENSE)
 
 
 class Searchable(Protocol):
     """Several channels that answer together, and whose passages can be read."""
 
     @property
-    def searchers(self) -> Mapping[str, Records]:
-        """Each channel's records, by its name."""
+    def searchers(self) -> Mapping[str, ChannelSearcher]:
+        """Each channel's searcher, by its name."""
         ...
 
-    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
+    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Ranked]]:
         """The k best passages of each channel for each question."""
         ...
 
@@ -108,28 +108,28 @@ class Channels(Closing):
             raise
         self.searchers = {name: self.searchers[name] for name in names}  # not by who was first
 
-    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, Found]:
+    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, Ranked]:
         """The k best passages of each channel, or of some of them, for a question."""
         return {name: own[0] for name, own in self.batch_search([q], k, names=names).items()}
 
     def batch_search(
         self, queries: Sequence[str], k: int, threads: int = 1, names: Iterable[str] | None = None
-    ) -> dict[str, list[Found]]:
+    ) -> dict[str, list[Ranked]]:
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
             raise _are_closed()
         chosen = list(self.searchers if names is None else names)
-        found: dict[str, list[Found]] = {}
+        found: dict[str, list[Ranked]] = {}
 
         def ask_dense() -> None:
-            found[DENSE] = list(self.searchers[DENSE].found(queries, k, threads))
+            found[DENSE] = list(self.searchers[DENSE].rank(queries, k, threads))
 
         def ask_lucene(lucene: Sequence[str]) -> None:
             if len(lucene) == 2:
-                both = cast(Searcher, self.searchers["sparta"]).found_both(queries, k, threads)
-                found["sparta"], found["bm25"] = both
+                both = cast(Searcher, self.searchers[IMPACT]).rank_both(queries, k, threads)
+                found[IMPACT], found[BM25] = both
             else:
-                found[lucene[0]] = list(self.searchers[lucene[0]].found(queries, k, threads))
+                found[lucene[0]] = list(self.searchers[lucene[0]].rank(queries, k, threads))
 
         self._side_by_side(chosen, ask_dense, ask_lucene)
         return {name: found[name] for name in chosen}

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import NO_BOUNDS, Bounds, Fusion
+from hybrid.retrieval.fusion import Fusion
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
+from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import Found, Hit, Records
+from sparta.search.searcher import ChannelSearcher, Ranked, check_query_ids, hit_of
+
+
+class ChannelPlace(NamedTuple):
+    """What one channel gave a passage: its rank there, from 1, and its score there."""
+
+    rank: int
+    score: float
 
 
 @dataclass(frozen=True, slots=True)
 class HybridHit(Hit):
-    """One passage found. `ranks` has its place, from 1, in each channel that found it."""
+    """One passage of a fused ranking; `channels` has its place in each channel that ranks it."""
 
-    ranks: Mapping[str, int]
+    channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**Hit.as_dict(self), "channels": {name: p._asdict() for name, p in self.channels.items()}}
 
 
 class HybridSearcher(Closing):
-    """Searches several channels of an index side by side, and fuses what they find.
+    """Searches several channels of an index side by side and fuses their rankings; a `Retriever`.
 
-    In the shape of `Searcher`. Order: fused score descending; of equal scores, as `Fusion.fuse`
-    has it.
+    Order: fused score descending; ties as `Fusion.fuse` breaks them.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param fusion: which channels, and how; sparta + bm25 for None
+    :param fusion: which channels, and how; impact + bm25 for None
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
@@ -47,78 +58,85 @@ class HybridSearcher(Closing):
 
     @property
     def channel(self) -> str:
-        """The channels, joined by +, as the name of a run."""
+        """The channels, joined by +, as in the tag of a run."""
         return "+".join(self.fusion.weights)
 
     @property
     def tokenizer(self) -> QueryTokenizer:
-        """The index's tokenizer, to show which words of a question a passage has."""
+        """The query side of the index."""
         return self._first.tokenizer
 
-    def terms(self, q: str) -> dict[str, float]:
-        """The terms of a question, as the index's tokenizer has them."""
-        return self.tokenizer.terms(q)
-
-    def search(self, q: str, k: int = 10) -> list[HybridHit]:
-        """The k best passages for a question."""
-        found = self.channels.search(q, self.fusion.candidates)
-        return self._fused(found, self._bounds([q])[0], k)
-
-    def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
-    ) -> dict[str, list[HybridHit]]:
-        """The k best passages for each question, by query id; `threads` for each channel."""
-        if len(queries) != len(qids):
-            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        found = self.channels.batch_search(queries, self.fusion.candidates, threads)
-        each = zip(*found.values(), strict=True)
-        return {
-            qid: self._fused(dict(zip(found, own, strict=True)), bounds, k)
-            for qid, own, bounds in zip(qids, each, self._bounds(queries), strict=True)
-        }
-
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-        return self._first.doc(lucene_docid)
-
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
-        return self._first.raw(lucene_docid)
-
     @property
-    def _first(self) -> Any:
+    def _first(self) -> ChannelSearcher:
         return self.channels.searchers[next(iter(self.fusion.weights))]
 
+    def search(self, query: str, k: int = 10) -> list[HybridHit]:
+        """The `k` best passages for a query."""
+        return self._hits(self.channels.search(query, self.fusion.candidates), k)
+
+    def batch_search(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[HybridHit]]:
+        """The same for many queries, by query id; `threads` for each channel."""
+        check_query_ids(queries, query_ids)
+        ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
+        return {query_id: self._hits(own, k) for query_id, own in ranked}
+
+    def run(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[ScoredPassage]]:
+        """The same without titles and texts."""
+        check_query_ids(queries, query_ids)
+        ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
+        return {query_id: _fused(self.fusion, own, k) for query_id, own in ranked}
+
+    def _hits(self, ranked: Mapping[str, Ranked], k: int) -> list[HybridHit]:
+        return fused_hits(self.fusion, ranked, self.channels.searchers, k)
+
+    def _ranked(self, queries: Sequence[str], threads: int) -> Iterator[dict[str, Ranked]]:
+        ranked = self.channels.batch_search(queries, self.fusion.candidates, threads)
+        for own in zip(*ranked.values(), strict=True):
+            yield dict(zip(ranked, own, strict=True))
+
     def close(self) -> None:
-        """Let go of the index."""
+        """Release the index."""
         self.channels.close()
 
-    def _bounds(self, queries: Sequence[str]) -> Sequence[Bounds]:
-        return self.channels.upper_bounds(queries) if self.fusion.covering else [NO_BOUNDS] * len(queries)
 
-    def _fused(self, found: Mapping[str, Found], bounds: Bounds, k: int) -> list[HybridHit]:
-        return fused_hits(self.fusion, found, self.channels.searchers, k, bounds)
+def _fused(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> list[ScoredPassage]:
+    if k < 1:
+        raise InputError(f"k must be at least 1, found {k}")
+    columns = {name: (ranked[name].passage_ids, ranked[name].scores) for name in fusion.weights}
+    return fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k)
 
 
 def fused_hits(
-    fusion: Fusion,
-    found: Mapping[str, Found],
-    searchers: Mapping[str, Records],
-    k: int,
-    bounds: Bounds = NO_BOUNDS,
+    fusion: Fusion, ranked: Mapping[str, Ranked], searchers: Mapping[str, ChannelSearcher], k: int
 ) -> list[HybridHit]:
-    """Fuse what the channels found for one question; a hit leads to the first channel that found it.
-
-    :param bounds: for the normalization `coverage`, as `Fusion.fuse` takes them
-    """
-    if k < 1:
-        raise InputError(f"k must be at least 1, found {k}")
-    columns = {name: (found[name].passage_ids, found[name].scores) for name in fusion.weights}
-    places = {name: dict(zip(ids, itertools.count(1), strict=False)) for name, (ids, _) in columns.items()}
+    """Fuse the channels' rankings of one query, and read the records of the `k` best passages."""
+    fused = _fused(fusion, ranked, k)
+    rows = {name: dict(zip(ranked[name].passage_ids, itertools.count(), strict=False)) for name in ranked}
+    own = {p.passage_id: {n: r[p.passage_id] for n, r in rows.items() if p.passage_id in r} for p in fused}
+    records = _records(ranked, own, searchers)
     hits = []
-    for docid, score in fusion.gather_columns(columns, bounds).ranked(list(fusion.weights.values()), k):
-        ranks = {name: own[docid] for name, own in places.items() if docid in own}
-        first = next(iter(ranks))
-        number = found[first].lucene_docids[ranks[first] - 1]
-        hits.append(HybridHit(docid, number, score, searchers[first], ranks))
+    for passage_id, score in fused:
+        hit = hit_of(passage_id, score, records[passage_id])
+        places = {n: ChannelPlace(i + 1, ranked[n].scores[i]) for n, i in own[passage_id].items()}
+        hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, places))
     return hits
+
+
+def _records(
+    ranked: Mapping[str, Ranked],
+    rows: Mapping[str, Mapping[str, int]],
+    searchers: Mapping[str, ChannelSearcher],
+) -> dict[str, dict[str, Any]]:
+    """The records of passages, each from the first channel that ranks it, which knows its docid."""
+    wanted: dict[str, list[str]] = {}
+    for passage_id, own in rows.items():
+        wanted.setdefault(next(iter(own)), []).append(passage_id)
+    records: dict[str, dict[str, Any]] = {}
+    for name, ids in wanted.items():
+        docids = [ranked[name].docids[rows[i][name]] for i in ids]
+        records.update(zip(ids, searchers[name].records(docids), strict=True))
+    return records

@@ -56,6 +56,15 @@ class StorageError(SpartaError):
     """The disk is full or may not be written."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a job that keeps what it finished: `kept` units (passages, vectors, steps) are on disk."""
+
+    def __init__(self, kept: int, unit: str) -> None:
+        super().__init__(f"{kept:,} {unit}s kept")
+        self.kept = kept
+        self.unit = unit
+
+
 def folder_in_use(output: object) -> IndexStateError:
     """Return what is said where a resumable job would begin in a folder that holds files."""
     return IndexStateError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,54 @@ class ScoredPassage(NamedTuple):
 
     passage_id: str
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One passage that a search returned: a plain value, which needs no open index.
+
+    `score` is what the retriever ranked by; `metadata` holds the other fields of the passage's record.
+    """
+
+    passage_id: str
+    score: float
+    title: str = ""
+    text: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "id": self.passage_id,
+            "score": self.score,
+            "title": self.title,
+            "text": self.text,
+            "metadata": dict(self.metadata),
+        }
+
+
+class Retriever(Protocol):
+    """Whatever ranks the passages of an index for a query: impacts, BM25, vectors, or a fusion of them."""
+
+    @property
+    def channel(self) -> str:
+        """Its name, as in the tag of a run."""
+
+    def search(self, query: str, k: int = 10) -> Sequence[Hit]:
+        """The `k` best passages, best first."""
+
+    def batch_search(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> Mapping[str, Sequence[Hit]]:
+        """The same for many queries, by query id."""
+
+    def run(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> Mapping[str, Sequence[ScoredPassage]]:
+        """Passage ids and scores alone, by query id: the rankings of a TREC run."""
+
+    def close(self) -> None:
+        """Release the index."""
 
 
 Ranking = Sequence[ScoredPassage]

@@ -11,8 +11,8 @@ import itertools
 import shlex
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -32,6 +32,8 @@ from sparta.data.parsing import (
 )
 
 KEPT_SKIPS = 20
+RECORDS = "records"
+"""How the source of passages in memory is named."""
 
 _CORPUS_SUFFIXES = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 _BATCH_RECORDS = 1000
@@ -69,6 +71,19 @@ class ReadCounts:
 
 
 type _Outcome = Passage | BadRecordError
+type Record = str | Mapping[str, Any] | Passage
+"""A passage in memory: its text, the fields of a record (docs/formats.md), or a Passage."""
+type Corpus = str | Path | Iterable[Record] | CorpusReader
+"""A file, a folder, `-` for standard input, or records in memory."""
+
+
+def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
+    """Return the reader of a corpus. Of a text in memory without an id, its number (from 0) is the id."""
+    if isinstance(corpus, CorpusReader):
+        return corpus
+    if isinstance(corpus, str | Path):
+        return CorpusReader(corpus, skip_invalid=skip_invalid)
+    return RecordReader(corpus, skip_invalid=skip_invalid)
 
 
 class CorpusReader:
@@ -156,6 +171,42 @@ class CorpusReader:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
 
 
+class RecordReader(CorpusReader):
+    """The passages of records in memory, checked as those of a file are; an iterator is read once.
+
+    Such a corpus has no fingerprint: nothing can tell whether an index holds it already.
+    """
+
+    def __init__(self, records: Iterable[Record], *, skip_invalid: bool = False) -> None:
+        super().__init__(STANDARD_INPUT, skip_invalid=skip_invalid)
+        self.source = RECORDS
+        self._records = records
+
+    def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
+        for number, record in enumerate(self._records):
+            outcome = _record_outcome(record, number)
+            yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+
+
+def _record_outcome(record: object, number: int) -> _Outcome:
+    where = f"{RECORDS}:{number}"
+    if isinstance(record, str):
+        record = {"id": str(number), "text": record}
+    if isinstance(record, Passage):
+        return record if record.where else replace(record, where=where)
+    try:
+        if not isinstance(record, Mapping):
+            raise BadRecordError(
+                "not a record",
+                f"expected a dictionary, a Passage or a text, found {type(record).__name__}",
+                remedy='give {"id": …, "text": …, "title": …}',
+            )
+        return read_passage(record, where)
+    except BadRecordError as bad:
+        bad.where = where
+        return bad
+
+
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
     """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
     tally = Tally()
@@ -172,7 +223,7 @@ def source_fingerprint(source: str | Path) -> dict[str, Any]:
 
 
 def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
-    if source == STANDARD_INPUT:
+    if source in (STANDARD_INPUT, RECORDS):
         return {"source": source, "bytes": None, "sha256": None}
     return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}
 

@@ -23,7 +23,11 @@ from sparta.models.quantize import QuantizationCounts
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What happened: `unchanged` when the index already held this input."""
+    """What happened: `unchanged` when the index already held this input.
+
+    `documents` is the number of passages in the index now, `written` and `source` are counts of this job;
+    `channels` has the reports of the other channels that were brought up to date.
+    """
 
     path: Path
     documents: int
@@ -31,6 +35,7 @@ class IndexReport:
     source: dict[str, Any] = field(default_factory=dict)
     unchanged: bool = False
     seconds: float = 0.0
+    channels: tuple[Any, ...] = ()
 
 
 def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:

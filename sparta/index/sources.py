@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.data.corpus import RECORDS, Corpus, open_corpus, source_fingerprint
 from sparta.index.impact_batches import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
 from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
 from sparta.models.quantize import Quantizer
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from sparta.shards.encode import Advance, EncodeOptions
 
 
-def corpus_job(corpus: str | Path, unit: str, top_k: int | None, min_weight: float) -> dict[str, Any]:
+def corpus_job(corpus: Corpus, unit: str, top_k: int | None, min_weight: float) -> dict[str, Any]:
     """What identifies the indexing of a corpus: the input, and how it is cut."""
     cut = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
-    return {"from": "corpus", **_fingerprint(corpus), **cut}
+    return {"from": "corpus", **_fingerprint(open_corpus(corpus).source), **cut}
 
 
 def corpus_source(
-    corpus: str | Path,
+    corpus: Corpus,
     model: SparseEncoder,
     options: EncodeOptions,
     *,
@@ -44,9 +44,9 @@ def corpus_source(
     from sparta.data.sentences import split_units
     from sparta.shards.encode import ShardEncoder, blocks_of
 
-    reader = CorpusReader(corpus, skip_invalid=skip_invalid)
+    reader = open_corpus(corpus, skip_invalid=skip_invalid)
     side = model.query_side()
-    written = _LastWritten(str(corpus))
+    written = _LastWritten(reader.source)
 
     def batches(done: int) -> Iterator[ImpactBatch]:
         units = split_units(reader, options.unit, options.language)
@@ -236,6 +236,8 @@ def _json_fingerprint(path: Path) -> dict[str, Any]:
 def _fingerprint(source: str | Path) -> dict[str, Any]:
     """What identifies an input: absolute path, size and hash."""
     path = Path(source)
+    if str(source) == RECORDS:
+        return {"source": RECORDS, "bytes": None, "sha256": None}
     if str(source) == STANDARD_INPUT:
         return {**source_fingerprint(source), "source": str(source)}
     if path.exists() and not path.is_file() and not path.is_dir():  # a pipe can be read once only

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, Interrupted
 from sparta.data.sentences import passage_of
 from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.impact_batches import ImpactBatch
@@ -85,7 +85,7 @@ def _write_batches(
         if counted and progress.consumed:
             writer.commit(progress.dumps())  # what was handed over so far is whole passages: keep it
             kept = progress.consumed
-        raise KeyboardInterrupt(f"{kept:,} passages are") from None
+        raise Interrupted(kept, "passage") from None
     except InputError:
         if counted and progress.consumed and options.mode not in GROWING:
             writer.commit(progress.dumps())  # with --skip-invalid it goes on from here

@@ -30,6 +30,19 @@ def length_sorted_batches(lengths: Sequence[int], token_budget: int, max_batch: 
         start += size
 
 
+def parse_devices(text: str | None) -> tuple[str, ...]:
+    """Devices from their names with commas between them: `cuda:0,cuda:1`; torch must know each."""
+    parts = tuple(part.strip() for part in text.split(",")) if text is not None else ()
+    for part in parts:
+        if not part:
+            raise InputError(
+                f"expected a device, or several with commas between them, found {text!r}",
+                remedy="name it, as in --device cpu or --device cuda:0,cuda:1, or leave the option out",
+            )
+        pick_device(part)
+    return parts
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device or the host had no memory left."""
     if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_path, atomic_write
 from sparta.neural.encoding import pick_device
 
@@ -119,8 +119,7 @@ class Trainer:
                     self._step()
                 self._end_step(interrupted=bool(interrupted))
         except KeyboardInterrupt:
-            kept = f"{self.kept:,} of {self.config.steps:,} steps are" if self.kept else "no step is"
-            raise KeyboardInterrupt(kept) from None
+            raise Interrupted(self.kept, "step") from None
         return self.state
 
     def _begin(self, *, resume: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import Searcher
+from sparta.search.searcher import Searcher, docid_of
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
@@ -51,32 +51,40 @@ class Explanation:
     score: float
     terms: tuple[TermShare, ...]
 
+    def __str__(self) -> str:
+        lines = [f"{s.term}: {s.count:g} x {s.impact} = {s.share:g}" for s in self.terms]
+        rank = f"rank {self.rank}" if self.rank else "no hit"
+        return "\n".join([f"{self.passage_id}: score {self.score:g}, {rank}", *lines])
 
-def term_shares(searcher: Searcher, q: str, lucene_docid: int) -> tuple[TermShare, ...]:
-    """Each query term's share in the passage's score (SPARTA, eq. 8 and 9), strongest first."""
-    bag = searcher.terms(q)
-    impacts = searcher.lucene.impacts(lucene_docid, list(bag))
-    step = searcher.quantizer.step
+
+def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:
+    """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
+
+    Each query term's share is its count times the passage's impact (SPARTA, eq. 8 and 9), strongest first.
+
+    :raises InputError: the index holds no such passage.
+    """
+    with searcher.index.reading() as view:
+        docid = docid_of(view.lucene, passage_id)
+        bag = view.tokenizer.terms(query)
+        impacts = view.lucene.impacts(docid, list(bag))
+        step = view.quantizer.step
+        rank = view.lucene.rank(bag, docid)
     shares = [
         TermShare(term, count, int(impact), float(impact * step))
         for (term, count), impact in zip(bag.items(), impacts, strict=True)
     ]
-    return tuple(sorted(shares, key=lambda s: -s.share))
-
-
-def explain(searcher: Searcher, q: str, passage_id: str) -> Explanation:
-    """Explain one passage's score for a question, whether or not it would be among the first."""
-    docid = searcher.lookup(passage_id)
-    shares = term_shares(searcher, q, docid)
-    rank = searcher.lucene.rank(searcher.terms(q), docid)
-    return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
+    shares.sort(key=lambda s: -s.share)
+    return Explanation(passage_id, rank, sum(s.share for s in shares), tuple(shares))
 
 
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
     """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
-    vector = searcher.lucene.vector(searcher.lookup(passage_id))
+    with searcher.index.reading() as view:
+        vector = view.lucene.vector(docid_of(view.lucene, passage_id))
+        step = view.quantizer.step
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
-    return [(term, impact, impact * searcher.quantizer.step) for term, impact in order]
+    return [(term, impact, impact * step) for term, impact in order]
 
 
 def snippet(

@@ -1,70 +1,46 @@
-"""Searching: questions become bags of terms, Lucene sums their impacts."""
+"""Searching: a query becomes a bag of terms, and Lucene sums their impacts."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError, SpartaError
-from sparta.index.folder import Generation, IndexFolder, default_index
+from sparta.base.errors import InputError
+from sparta.base.records import Hit, ScoredPassage
+from sparta.index.folder import default_index
+from sparta.index.view import IndexVersion, OpenIndex
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import Hits
-from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
 
-logger = logging.getLogger(__name__)
-
-CHANNELS = ("sparta", "bm25")
-
-
-class Records(Protocol):
-    """What gives stored records by Lucene's numbers: a searcher of any channel."""
-
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
+IMPACT, BM25 = "impact", "bm25"
+CHANNELS = (IMPACT, BM25)
+_OLD_NAMES = {"sparta": IMPACT}
 
 
-class Found(NamedTuple):
-    """What a channel found for one question, best first: passage ids, Lucene's numbers, scores."""
+class Ranked(NamedTuple):
+    """The passages of one query, best first, in columns: passage ids, Lucene's docids, scores."""
 
     passage_ids: list[str]
-    lucene_docids: list[int]
+    docids: list[int]
     scores: list[float]
 
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One passage found. `docid` is the passage id, `lucene_docid` Lucene's number, `score` ranked it."""
-
-    docid: str
-    lucene_docid: int
-    score: float
-    searcher: Records
-
-    def doc(self) -> dict[str, Any]:
-        """The stored record."""
-        return self.searcher.doc(self.lucene_docid)
-
-    @property
-    def raw(self) -> str:
-        """The stored record as JSON."""
-        return self.searcher.raw(self.lucene_docid)
+    def scored(self) -> list[ScoredPassage]:
+        """The same as the lines of a run."""
+        return [ScoredPassage(*one) for one in zip(self.passage_ids, self.scores, strict=True)]
 
 
 class ChannelSearcher(Closing):
-    """What searchers of one channel share: hits made of the columns that `found` gives, and their records."""
+    """What the searchers of single channels share; a `Retriever`.
 
-    lucene: ImpactSearcher
+    `rank` gives ids and scores alone, which fusion and evaluation need; `search` and `batch_search` add the
+    passages' titles, texts and metadata.
+    """
+
     channel: str
 
     @property
@@ -72,157 +48,170 @@ class ChannelSearcher(Closing):
         """Number of passages."""
         raise NotImplementedError
 
-    def terms(self, q: str) -> dict[str, float]:
-        """The terms of a question and how much each counts."""
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
         raise NotImplementedError
 
-    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
-        """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
+    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
+        """The `k` best passages for each query, ids and scores alone."""
         raise NotImplementedError
 
-    def upper_bounds(self, queries: Sequence[str]) -> list[float] | None:
-        """What no passage scores more than, for each question; None where the channel knows no such bound."""
-        return None
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """The stored records of passages."""
+        raise NotImplementedError
 
-    def search(self, q: str, k: int = 10) -> list[Hit]:
-        """The k best passages for a question; by words or terms, none for one whose words are unknown."""
-        return hits_of(next(self.found([q], k)), self)
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The `k` best passages for a query, best first; none for a query without a known term."""
+        return self.hits(next(self.rank([query], k)))
 
     def batch_search(
-        self, queries: Sequence[str], qids: Sequence[str], k: int = 10, threads: int = 1
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
     ) -> dict[str, list[Hit]]:
-        """The k best passages for each question, by query id."""
-        if len(queries) != len(qids):
-            raise InputError(f"expected as many qids as queries, found {len(qids)} and {len(queries)}")
-        found = self.found(queries, k, threads)
-        return {qid: hits_of(own, self) for qid, own in zip(qids, found, strict=True)}
+        """The `k` best passages for each query, by query id."""
+        check_query_ids(queries, query_ids)
+        ranked = self.rank(queries, k, threads)
+        return {query_id: self.hits(own) for query_id, own in zip(query_ids, ranked, strict=True)}
 
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        """The stored record of a passage."""
-        record: dict[str, Any] = json.loads(self.raw(lucene_docid))
-        return record
+    def run(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+    ) -> dict[str, list[ScoredPassage]]:
+        """The same without titles and texts, for runs and evaluation."""
+        check_query_ids(queries, query_ids)
+        return {i: own.scored() for i, own in zip(query_ids, self.rank(queries, k, threads), strict=True)}
 
-    def raw(self, lucene_docid: int) -> str:
-        """The stored record of a passage as JSON."""
-        return self.lucene.raws([lucene_docid])[0]
+    def hits(self, ranked: Ranked) -> list[Hit]:
+        """Return hits with titles, texts and metadata, all read at once."""
+        records = self.records(ranked.docids)
+        rows = zip(ranked.passage_ids, ranked.scores, records, strict=True)
+        return [hit_of(passage_id, score, record) for passage_id, score, record in rows]
 
 
 class Searcher(ChannelSearcher):
     """Searches an index folder; needs no neural network.
 
-    `channel` is `sparta` (summed impacts, SPARTA, eq. 9, in units of impact) or `bm25` (k1 0.9, b 0.4 over
-    title and text). Order: score descending, then corpus position. Shape of the API: Pyserini's.
+    `channel` is `impact` (summed impacts, SPARTA, eq. 9) or `bm25` (k1 0.9, b 0.4 over title and text).
+    Order: score descending, then corpus position. Threads may share a searcher.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :raises IndexStateError: there is no index, or one of a newer format.
     """
 
-    def __init__(self, index: str | Path | None = None, *, channel: str = "sparta") -> None:
-        self.channel = _known(channel)
-        self.folder = IndexFolder(index if index is not None else default_index())
-        self.generation = self._choose()
-        try:
-            self._open()
-        except SpartaError:
-            if self.folder.state().searchable == self.generation:
-                raise
-            self.generation = self._choose()  # an overwrite ended just now and removed what was chosen
-            self._open()
+    def __init__(self, index: str | Path | OpenIndex | None = None, *, channel: str = IMPACT) -> None:
+        self.channel = channel_name(channel)
+        self.index = index if isinstance(index, OpenIndex) else OpenIndex(index or default_index())
 
     def beside(self, channel: str) -> Searcher:
-        """Return a searcher of a channel of the same open index; closing one of them closes both."""
-        other = copy(self)
-        other.channel = _known(channel)
-        return other
+        """Return a searcher of another channel of the same open index; closing one of them closes both."""
+        return Searcher(self.index, channel=channel)
 
-    def _open(self) -> None:
-        self.lucene = ImpactSearcher(
-            self.folder.lucene_path(self.generation), language=self.generation.language
-        )
-        side = self.folder.query_side(self.generation)
-        self.tokenizer: QueryTokenizer = side.query_tokenizer()
-        self.quantizer: Quantizer = side.quantizer
+    @property
+    def version(self) -> IndexVersion:
+        """The generation and commit that are searched."""
+        return self.index.version
 
-    def _choose(self) -> Generation:
-        state = self.folder.state()
-        generation = state.searchable
-        committed = generation and any(self.folder.lucene_path(generation).glob("segments_*"))
-        if generation is None or not committed:
-            raise IndexStateError(
-                "the index holds no passages yet",
-                where=str(self.folder.path),
-                remedy="finish it with: sparta index … --resume",
-            )
-        if state.live is None or not state.live.complete:
-            logger.warning(
-                "%s is incomplete: searching what is committed;"
-                " finish it by repeating its command with --resume",
-                self.folder.path,
-            )
-        return generation
+    def refresh(self) -> bool:
+        """Search what was committed since the index was opened; returns whether there was anything."""
+        return self.index.refresh()
 
     @property
     def num_docs(self) -> int:
         """Number of passages."""
-        return self.lucene.num_docs
+        with self.index.reading() as view:
+            return view.lucene.num_docs
 
-    def terms(self, q: str) -> dict[str, float]:
-        """The terms of a question and how much each counts."""
-        return self.tokenizer.terms(q)
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        with self.index.reading() as view:
+            return view.tokenizer
 
-    def lookup(self, passage_id: str) -> int:
-        """Lucene's number of a passage; an unknown id is an InputError."""
-        docid = int(self.lucene.docids([passage_id])[0])
-        if docid < 0:
-            raise InputError(
-                f"the index holds no passage with the id {passage_id!r}",
-                where=str(self.folder.path),
-                remedy="sparta search prints ids",
-            )
-        return docid
-
-    def score_batch(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
-        """Scores as arrays, without ids or records."""
+    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
+        """The `k` best passages for each query, ids and scores alone."""
         _check_depth(k)
-        if self.channel == "bm25":
-            return self.lucene.search_text(queries, k, threads)
-        return self.lucene.search_impacts(self._bags(queries), k, threads)
+        with self.index.reading() as view:
+            if self.channel == BM25:
+                return _columns(view.lucene, view.lucene.search_text(queries, k, threads))
+            bags = [view.tokenizer.terms(query) for query in queries]
+            return _columns(view.lucene, view.lucene.search_impacts(bags, k, threads))
 
-    def _bags(self, queries: Sequence[str]) -> list[Mapping[str, float]]:
-        return [self.tokenizer.terms(q) for q in queries]
-
-    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
-        """The k best passages for each question in columns: what fusing and evaluating need, and no more."""
-        return self._columns(self.score_batch(queries, k, threads))
-
-    def upper_bounds(self, queries: Sequence[str]) -> list[float] | None:
-        """What no passage scores more than, for each question: for bm25, the sum of its words' idf."""
-        if self.channel != "bm25":
-            return None
-        bounds: list[float] = self.lucene.text_upper_bounds(queries).tolist()
-        return bounds
-
-    def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
-        """What the channels sparta and bm25 find for each question, searched side by side in Java."""
+    def rank_both(
+        self, queries: Sequence[str], k: int, threads: int = 1
+    ) -> tuple[list[Ranked], list[Ranked]]:
+        """Rank by impacts and by BM25, side by side in one call."""
         _check_depth(k)
-        hits = list(self._columns(self.lucene.search_both(self._bags(queries), queries, k, threads)))
-        return hits[: len(queries)], hits[len(queries) :]
+        with self.index.reading() as view:
+            bags = [view.tokenizer.terms(query) for query in queries]
+            ranked = list(_columns(view.lucene, view.lucene.search_both(bags, queries, k, threads)))
+        return ranked[: len(queries)], ranked[len(queries) :]
 
-    def _columns(self, hits: Hits) -> Iterator[Found]:
-        ids = self.lucene.ids(hits.docids)
-        docids, scores = hits.docids.tolist(), hits.scores.tolist()
-        for start, end in itertools.pairwise(hits.indptr.tolist()):
-            yield Found(ids[start:end], docids[start:end], scores[start:end])
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """The stored records of passages."""
+        with self.index.reading() as view:
+            return [json.loads(raw) for raw in view.lucene.raws(docids)]
+
+    def passage(self, passage_id: str) -> dict[str, Any]:
+        """The stored record of one passage; an unknown id is an InputError."""
+        with self.index.reading() as view:
+            docid = docid_of(view.lucene, passage_id)
+            record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
+            return record
 
     def close(self) -> None:
-        """Let go of the index."""
-        self.lucene.close()
+        """Release the index."""
+        self.index.close()
 
 
-def _known(channel: str) -> str:
-    if channel not in CHANNELS:
-        raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {channel!r}")
-    return channel
+def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
+    """Return the hit of a stored record."""
+    metadata = {name: value for name, value in record.items() if name not in ("id", "title", "contents")}
+    title = record.get("title")
+    return Hit(
+        passage_id,
+        score,
+        title if isinstance(title, str) else "",
+        str(record.get("contents") or ""),
+        metadata,
+    )
+
+
+def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
+    """Lucene's number of a passage; an unknown id is an InputError."""
+    docid = int(lucene.docids([passage_id])[0])
+    if docid < 0:
+        raise InputError(
+            f"the index holds no passage with the id {passage_id!r}",
+            where=str(lucene.path.parent),
+            remedy="sparta search prints ids",
+        )
+    return docid
+
+
+def channel_name(name: str) -> str:
+    """Return the name of a channel in Lucene's index; its former name is understood."""
+    known = _OLD_NAMES.get(name, name)
+    if known not in CHANNELS:
+        raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {name!r}")
+    return known
+
+
+def check_query_ids(queries: Sequence[str], query_ids: Sequence[str]) -> None:
+    """Refuse query ids that are not one for each query, or not distinct: results are kept by them."""
+    if len(queries) != len(query_ids):
+        raise InputError(f"expected as many query ids as queries, found {len(query_ids)} and {len(queries)}")
+    repeated = [one for one, n in _counted(query_ids) if n > 1]
+    if repeated:
+        raise InputError(
+            f"expected distinct query ids, found {repeated[0]!r} more than once",
+            remedy="give every query an id of its own",
+        )
+
+
+def _counted(ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for one in ids:
+        counts[one] = counts.get(one, 0) + 1
+    return iter(counts.items())
 
 
 def _check_depth(k: int) -> None:
@@ -230,6 +219,8 @@ def _check_depth(k: int) -> None:
         raise InputError(f"k must be at least 1, found {k}")
 
 
-def hits_of(found: Found, searcher: Records) -> list[Hit]:
-    """Return hits that lead back to the searcher's records."""
-    return [Hit(docid, number, score, searcher) for docid, number, score in zip(*found, strict=True)]
+def _columns(lucene: ImpactSearcher, hits: Hits) -> Iterator[Ranked]:
+    ids = lucene.ids(hits.docids)
+    docids, scores = hits.docids.tolist(), hits.scores.tolist()
+    bounds = itertools.pairwise(hits.indptr.tolist())
+    return iter([Ranked(ids[start:end], docids[start:end], scores[start:end]) for start, end in bounds])

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from sparta.base.errors import IndexStateError, InputError, folder_in_use
+from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Passage
@@ -226,7 +226,7 @@ def encode_corpus(
             write_shard(output, shard)
             report.add(shard)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{passages_in(output):,} passages are") from None
+        raise Interrupted(passages_in(output), "passage") from None
     fingerprint = reader.fingerprint()
     if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
         fingerprint["source"] = str(Path(source).absolute())

@@ -1,0 +1,26 @@
+"""The dense channel as `sparta.index.channels` knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dense.channel.sync import DenseReport, has_dense
+from dense.channel.sync import sync as _sync
+
+if TYPE_CHECKING:
+    from dense.channel.searcher import DenseSearcher
+
+exists = has_dense
+
+
+def sync(index: Path, *, device: str | None = None, dtype: str = "auto") -> DenseReport:
+    """Bring the dense channel to what the Lucene index holds."""
+    return _sync(index, device=device, dtype=dtype)
+
+
+def open(index: Path) -> DenseSearcher:
+    """A searcher of the dense channel."""
+    from dense.channel.searcher import DenseSearcher
+
+    return DenseSearcher(index)

@@ -1,0 +1,152 @@
+"""`Index`: one object that makes, changes, searches and explains an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparta.base.closing import Closing
+from sparta.base.errors import InputError
+from sparta.base.records import Hit, Retriever
+from sparta.data.corpus import Corpus
+from sparta.index.build import IndexReport
+from sparta.index.channels import channel_plugin, other_channels
+from sparta.index.folder import default_index
+from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.view import IndexVersion
+from sparta.search.explain import Explanation, explain, top_terms
+from sparta.search.searcher import CHANNELS, IMPACT, Searcher, channel_name
+
+Advance = Callable[[int], object]
+
+
+class Index(Closing):
+    """An index folder: build it with `create`, open it by its path.
+
+        index = Index.create("ix", [{"id": "1", "text": "Bill Gates founded Microsoft."}])
+        for hit in index.search("who founded microsoft", k=3):
+            print(hit.passage_id, hit.score, hit.text)
+
+    Writing needs the extra `encode` (torch), searching does not. What this object writes is searched at
+    once; what other processes commit is searched after `refresh`. Threads may share it.
+
+    :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
+    :raises IndexStateError: there is no index, or one of a newer format.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(path) if path is not None else default_index()
+        self._searcher = Searcher(self.path)
+        self._others: dict[str, Retriever] = {}
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        passages: Corpus,
+        *,
+        overwrite: bool = False,
+        options: IndexOptions | None = None,
+        advance: Advance | None = None,
+    ) -> Index:
+        """Encode passages, write them into a new index, and open it.
+
+        :param passages: a file or folder (docs/formats.md), or dictionaries, texts or `Passage`s
+        :param overwrite: replace an index that is there; searchers see the old one until the new one is done
+        :param advance: called with the number of passages that were encoded
+        :raises InputError: a bad record.
+        :raises IndexStateError: another index is there already.
+        """
+        build_index(path, passages, "overwrite" if overwrite else "create", options, advance=advance)
+        return cls(path)
+
+    def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+        """Add passages whose ids are new."""
+        return self._write(passages, "append", options)
+
+    def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+        """Replace passages by id, and add those that are new."""
+        return self._write(passages, "update", options)
+
+    def delete(self, passage_ids: Iterable[str]) -> int:
+        """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
+        named = [passage_ids] if isinstance(passage_ids, str) else list(passage_ids)
+        deleted, _ = delete_from_index(self.path, named)
+        self.refresh()
+        return deleted
+
+    def search(self, query: str, k: int = 10, *, channel: str = IMPACT) -> Sequence[Hit]:
+        """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`."""
+        return self.retriever(channel).search(query, k)
+
+    def batch_search(
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        threads: int = 1,
+        channel: str = IMPACT,
+    ) -> dict[str, Sequence[Hit]]:
+        """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
+        ids = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
+        return dict(self.retriever(channel).batch_search(queries, ids, k, threads))
+
+    def retriever(self, channel: str = IMPACT) -> Retriever:
+        """A retriever of one channel of this index; closing the index closes it."""
+        if channel not in self._others and channel in other_channels(self.path):
+            self._others[channel] = channel_plugin(channel).open(self.path)
+        if channel in self._others:
+            return self._others[channel]
+        if channel == "dense":
+            raise InputError(
+                "expected an index with a dense channel, found none",
+                where=str(self.path),
+                remedy="build it with: dense index",
+            )
+        return self._searcher.beside(channel_name(channel))
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that can be searched."""
+        return [*CHANNELS, *other_channels(self.path)]
+
+    def explain(self, query: str, passage_id: str) -> Explanation:
+        """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
+        return explain(self._searcher, query, passage_id)
+
+    def terms(self, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
+        """The strongest terms of a passage, `(term, impact, weight)`."""
+        return top_terms(self._searcher, passage_id, n)
+
+    def passage(self, passage_id: str) -> dict[str, Any]:
+        """The stored record of a passage."""
+        return self._searcher.passage(passage_id)
+
+    @property
+    def version(self) -> IndexVersion:
+        """The generation and commit that are searched."""
+        return self._searcher.version
+
+    def refresh(self) -> bool:
+        """Search what was committed since; returns whether there was anything."""
+        changed = self._searcher.refresh()
+        if changed:
+            while self._others:  # opened anew when they are searched next
+                self._others.popitem()[1].close()
+        return changed
+
+    def __len__(self) -> int:
+        return self._searcher.num_docs
+
+    def close(self) -> None:
+        """Release the index."""
+        self._searcher.close()
+        for retriever in self._others.values():
+            retriever.close()
+
+    def _write(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
+        report = build_index(self.path, passages, mode, options)
+        self.refresh()
+        return report

@@ -1,0 +1,213 @@
+"""From a corpus or from ready vectors to an index: what `sparta index` and `Index.create` both call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparta.base.errors import InputError, Interrupted
+from sparta.data.corpus import Corpus, open_corpus
+from sparta.index.build import (
+    IndexReport,
+    delete_passages,
+    kept_passages,
+    optimize_index,
+    up_to_date,
+    write_index,
+)
+from sparta.index.channels import sync_channels
+from sparta.index.folder import GROWING, IndexFolder
+from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, Source, WriteOptions
+from sparta.index.sources import corpus_job, corpus_source, vectors_source
+from sparta.lucene.jvm import find_runtime
+from sparta.models.resolve import known_query_side
+
+if TYPE_CHECKING:
+    from sparta.models.sparse import SparseEncoder
+    from sparta.shards.encode import EncodeOptions
+
+Advance = Callable[[int], object]
+_ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """How an index is made or extended.
+
+    None keeps the setting of an index that is extended, and is the default of a new one: unit `passage`,
+    language `en`, all terms, the fast codec, the model that ships with sparta.
+
+    `model` is a folder or a hub id, `bits` the bits of an impact, `device` one or several torch devices with
+    commas between them. `unit` is `passage` or `sentence`; `top_k` keeps the strongest terms of each passage
+    and `min_weight` those of at least this weight. A commit is made every `commit_seconds`.
+    """
+
+    model: str | None = None
+    bits: int | None = None
+    device: str | None = None
+    dtype: str = "auto"
+    unit: str | None = None
+    language: str | None = None
+    top_k: int | None = None
+    min_weight: float | None = None
+    codec: str | None = None
+    threads: int = 2
+    optimize: bool = False
+    skip_invalid: bool = False
+    resume: bool = False
+    commit_seconds: float = DEFAULT_COMMIT_SECONDS
+
+    def for_writing(self, mode: str) -> WriteOptions:
+        """The part of them that decides how Lucene's index is written."""
+        return WriteOptions(
+            mode=mode,
+            resume=self.resume,
+            language=self.language or "en",
+            threads=self.threads,
+            codec=self.codec,
+            optimize=self.optimize,
+            commit_seconds=self.commit_seconds,
+        )
+
+    def for_encoding(self) -> EncodeOptions:
+        """The part of them that decides how passages are encoded."""
+        from sparta.neural.encoding import parse_devices
+        from sparta.shards.encode import EncodeOptions
+
+        return EncodeOptions(
+            unit=self.unit or "passage",
+            language=self.language or "en",
+            top_k=self.top_k,
+            min_weight=self.min_weight or 0.0,
+            dtype=self.dtype,
+            devices=parse_devices(self.device),
+            shard_size=_ENCODED_AT_ONCE,
+        )
+
+
+def build_index(
+    path: str | Path,
+    corpus: Corpus,
+    mode: str = "create",
+    options: IndexOptions | None = None,
+    *,
+    advance: Advance | None = None,
+) -> IndexReport:
+    """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
+
+    :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
+    :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
+    :param advance: called with the number of passages that were encoded
+    :raises InputError: a bad record or option.
+    :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
+    :raises Interrupted: Ctrl-C; says how many passages are committed.
+    """
+    reader = open_corpus(corpus)  # a wrong path is an error before a model is loaded
+    folder = IndexFolder(path)
+    chosen = _resolved(folder, options or IndexOptions(), mode)
+    find_runtime()  # without Java nothing can be written: an error before hours of encoding
+    job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0)
+    with _kept_on_interrupt(folder, mode):
+        report = _nothing_to_do(folder, job, mode, chosen)
+        if report is None:
+            source = corpus_source(
+                corpus,
+                _open_model(chosen),
+                chosen.for_encoding(),
+                skip_invalid=chosen.skip_invalid,
+                advance=advance,
+                job=job,
+            )
+            report = write_index(folder, source, chosen.for_writing(mode))
+    return _finished(folder, report, chosen)
+
+
+def build_index_from_vectors(
+    path: str | Path,
+    vectors: Sequence[Path],
+    mode: str = "create",
+    options: IndexOptions | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+) -> IndexReport:
+    """Write ready vectors into an index: folders of `sparta encode`, or Pyserini's JSON vectors.
+
+    :param tokenizer: for JSON vectors, the model whose wordpieces their terms are
+    """
+    folder = IndexFolder(path)
+    given = options or IndexOptions()
+    chosen = _resolved(folder, given, mode)
+    find_runtime()
+    with _kept_on_interrupt(folder, mode):
+        source = vectors_source(vectors, tokenizer)
+        if given.language is None and mode != "append" and source.language:
+            chosen = replace(chosen, language=source.language)
+        report = write_index(folder, source, chosen.for_writing(mode))
+    return _finished(folder, report, chosen)
+
+
+def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
+    """Delete passages by id from all channels: how many units were deleted, and the ids that are not there."""
+    folder = IndexFolder(path)
+    folder.state()  # where there is no index, none is made
+    deleted, missing = delete_passages(folder, list(dict.fromkeys(passage_ids)))
+    sync_channels(folder.path)
+    return deleted, missing
+
+
+def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOptions:
+    """The options with what the index itself decides filled in; what is extended must be there."""
+    live = folder.state().searchable if mode in GROWING else None
+    if live is None:
+        return replace(options, language=options.language or "en", unit=options.unit or "passage")
+    own = live.form
+    if options.language not in (None, own["language"]):
+        raise InputError(
+            f"expected the index's own language {own['language']!r}, found --language {options.language}",
+            where=str(folder.path),
+            remedy="leave --language out, or put these texts into another --index",
+        )
+    filled = {name: own[name] for name in own if getattr(options, name) is None}
+    return replace(options, **filled)
+
+
+def _open_model(options: IndexOptions) -> SparseEncoder:
+    from sparta.models.load import load_model
+    from sparta.neural.encoding import parse_devices, pick_device
+
+    first = (*parse_devices(options.device), None)[0]
+    return load_model(options.model, bits=options.bits).to(pick_device(first))
+
+
+def _nothing_to_do(
+    folder: IndexFolder, job: dict[str, Any], mode: str, options: IndexOptions
+) -> IndexReport | None:
+    """What can be said before torch and a model are loaded: the index is up to date, or must not change."""
+    if not folder.exists():
+        return None
+    side = known_query_side(options.model, options.bits)
+    if side is None:
+        return None
+    return up_to_date(folder, Source(job, side, lambda _: iter(())), options.for_writing(mode))
+
+
+def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:
+    """Merge an index that held its input already, if wanted, and bring the other channels up to date."""
+    if report.unchanged and options.optimize:
+        optimize_index(folder)
+    first = options.device.partition(",")[0] if options.device else None
+    return replace(report, channels=sync_channels(folder.path, device=first, dtype=options.dtype))
+
+
+@contextmanager
+def _kept_on_interrupt(folder: IndexFolder, mode: str) -> Iterator[None]:
+    """Say at Ctrl-C how many passages are committed."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(kept_passages(folder, mode), "passage") from None

@@ -1,0 +1,135 @@
+"""An index folder held open for reading, and opened anew when a writer has committed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.index.folder import Generation, IndexFolder
+from sparta.lucene.bridge import ImpactSearcher
+from sparta.models.quantize import Quantizer
+from sparta.models.query_encoder import QueryTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class IndexVersion(NamedTuple):
+    """What a reader sees: the generation (a new one with each `--overwrite`) and Lucene's commit in it."""
+
+    generation: int
+    commit: int
+
+
+@dataclass
+class IndexView:
+    """One commit of an index, open for reading."""
+
+    generation: Generation
+    version: IndexVersion
+    lucene: ImpactSearcher
+    tokenizer: QueryTokenizer
+    quantizer: Quantizer
+    readers: int = field(default=0)
+    retired: bool = field(default=False)
+
+
+class OpenIndex(Closing):
+    """The newest commit of an index folder when it was opened, or refreshed last.
+
+    Threads may share it: a refresh lets searches that are running end on the commit that they began with.
+
+    :raises IndexStateError: there is no index, it holds no passages, or it is of a newer format.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = IndexFolder(path)
+        self._lock = threading.Lock()
+        self._view: IndexView | None = self._open()
+
+    @property
+    def version(self) -> IndexVersion:
+        """The generation and commit that are read."""
+        with self.reading() as view:
+            return view.version
+
+    @contextmanager
+    def reading(self) -> Iterator[IndexView]:
+        """Hold the present view open, whatever is refreshed or closed meanwhile."""
+        with self._lock:
+            view = self._view
+            if view is None:
+                raise IndexStateError(
+                    "the index is closed", where=str(self.folder.path), remedy="open it again"
+                )
+            view.readers += 1
+        try:
+            yield view
+        finally:
+            with self._lock:
+                view.readers -= 1
+                unused = view.retired and not view.readers
+            if unused:
+                view.lucene.close()
+
+    def refresh(self) -> bool:
+        """See what was committed since; returns whether there was anything. Cheap if there was not."""
+        with self.reading() as view:
+            if self._newest()[1] == view.version:
+                return False
+        self._replace(self._open())
+        return True
+
+    def close(self) -> None:
+        """Release the index as soon as the searches that are running have ended."""
+        self._replace(None)
+
+    def _replace(self, new: IndexView | None) -> None:
+        with self._lock:
+            old, self._view = self._view, new
+            unused = old is not None and not old.readers
+            if old is not None:
+                old.retired = True
+        if old is not None and unused:
+            old.lucene.close()
+
+    def _open(self) -> IndexView:
+        generation, version = self._newest()
+        try:
+            return self._view_of(generation, version)
+        except SpartaError:
+            again, version = self._newest()  # a writer finished just now and removed what was chosen
+            if again == generation:
+                raise
+            return self._view_of(again, version)
+
+    def _view_of(self, generation: Generation, version: IndexVersion) -> IndexView:
+        side = self.folder.query_side(generation)
+        lucene = ImpactSearcher(self.folder.lucene_path(generation), language=generation.language)
+        return IndexView(generation, version, lucene, side.query_tokenizer(), side.quantizer)
+
+    def _newest(self) -> tuple[Generation, IndexVersion]:
+        """The generation that is searched, and the number of its last commit."""
+        state = self.folder.state()
+        generation = state.searchable
+        commits = [*self.folder.lucene_path(generation).glob("segments_*")] if generation else []
+        if generation is None or not commits:
+            raise IndexStateError(
+                "the index holds no passages yet",
+                where=str(self.folder.path),
+                remedy="finish it with: sparta index … --resume",
+            )
+        if state.live is None or not state.live.complete:
+            logger.warning(
+                "%s is incomplete: searching what is committed;"
+                " finish it by repeating its command with --resume",
+                self.folder.path,
+            )
+        commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)
+        return generation, IndexVersion(generation.number, commit)
