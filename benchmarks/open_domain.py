@@ -42,7 +42,8 @@ from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_maybe_gzip, sha256_file
 from sparta.models.resolve import default_model_folder, hash_folder
-from sparta.search.searcher import ChannelSearcher, Found, Searcher
+from sparta.search.searcher import ChannelSearcher, Searcher
+from sparta.search.searcher import Ranked as Columns
 
 MEASURE = "answer_recall@20"
 DEPTH = 100
@@ -84,7 +85,7 @@ class Rankings:
 
     def add(self, part: int, searcher: ChannelSearcher, questions: Mapping[str, str], took: float) -> None:
         """Merge what a part's index finds; of equal scores, the part that comes first in the corpus wins."""
-        rows = zip(questions, searcher.found(list(questions.values()), DEPTH, 2), strict=True)
+        rows = zip(questions, searcher.rank(list(questions.values()), DEPTH, 2), strict=True)
         for key, row in rows:
             new = [(p, round(score, 5)) for p, score in zip(row.passage_ids, row.scores, strict=True)]
             merged = [*self.found.get(key, []), *new]
@@ -109,20 +110,16 @@ class Ranked(Closing):
         self.searchers = dict.fromkeys(("bm25", *rankings), self.bm25)  # they tell the passages' texts
         self.rankings = rankings
 
-    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Found]]:
+    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Columns]]:
         """What each channel finds, as `hybrid.retrieval.channels.Channels` gives it."""
-        found = {"bm25": list(self.bm25.found(queries, k, threads))}
+        found = {"bm25": list(self.bm25.rank(queries, k, threads))}
         for name, own in self.rankings.items():
             found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]
         return found
 
-    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """The most that a passage can score for each question by BM25."""
-        return [{"bm25": bound} for bound in self.bm25.upper_bounds(queries) or ()]
-
-    def _known(self, ranking: Ranking) -> Found:
+    def _known(self, ranking: Ranking) -> Columns:
         ids = [docid for docid, _ in ranking]
-        return Found(ids, self.bm25.lucene.docids(ids).tolist(), [score for _, score in ranking])
+        return Columns(ids, self.bm25.docids(ids), [score for _, score in ranking])
 
     def close(self) -> None:
         """Let go of the index."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import click
 
-from cli._args import SpartaGroup, dumps, index_option, typed
-from cli._eval import eval_command
-from cli._finding import explain, export, search, terms
-from cli._numbers import Finite
-from cli._train import data_options, end_options, length_options, loop_options, named_sets, report
-from cli._writing import delete, encode, index, update
-from sparta.base.errors import InputError
+from cli._options import SpartaGroup
+from cli.sparta_commands.delete import delete
+from cli.sparta_commands.doctor import doctor
+from cli.sparta_commands.encode import encode
+from cli.sparta_commands.eval import eval_command
+from cli.sparta_commands.explain import explain, terms
+from cli.sparta_commands.export import export
+from cli.sparta_commands.index import index
+from cli.sparta_commands.search import search
+from cli.sparta_commands.train import train
+from cli.sparta_commands.update import update
 
 
 @click.group(
@@ -27,129 +28,6 @@ def main() -> None:
     sparta index --corpus wiki.jsonl
     sparta search "who founded google"
     """  # noqa: D301 (click looks for the backspace)
-
-
-@click.command()
-@data_options
-@length_options(learning_rate=1.5e-4)
-@click.option(
-    "--pressure", type=Finite(), default=0.001, show_default=True, help="Weight of the vocabulary penalty."
-)
-@click.option(
-    "--terms",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Move the pressure so that a paragraph has about N terms.",
-)
-@click.option(
-    "--pruned-to",
-    type=click.IntRange(10),
-    metavar="N",
-    help="Learn to rank by the N strongest terms of each text alone, too: for indexes of --top-k N.",
-)
-@click.option(
-    "--only-terms",
-    metavar="TERM,…",
-    help="Train nothing but the embeddings of these wordpieces, anew; the SPARTA model that --encoder names"
-    " stays as it is otherwise, and so do the other weights of every text.",
-)
-@click.option(
-    "--query-weights",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Train nothing but what the N terms that questions commonly ask count in a question, where each then"
-    " counts once; the SPARTA model that --encoder names stays as it is otherwise. A step asks 48 questions"
-    " among up to 700 paragraphs of a set and their sentences; those on one topic must stand together.",
-)
-@loop_options
-@click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
-@click.option("--tied", is_flag=True, help="Term embeddings are the encoder's word embeddings.")
-@click.option(
-    "--no-lexical",
-    "lexical",
-    flag_value=False,
-    default=True,
-    help="Do not add to a term's weight when it stands in the answer.",
-)
-@click.option(
-    "--context-share",
-    type=click.FloatRange(0, 1, max_open=True),
-    help="Part of an answer's weights that its context gives, as far as it is read with it "
-    "[default: 0.4, with --alone or --segments 0; a model that is trained further keeps its own].",
-)
-@click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
-@end_options
-def train(
-    pairs: tuple[str, ...],
-    articles: tuple[str, ...],
-    passages: tuple[str, ...],
-    batch_size: int,
-    **given: Any,
-) -> None:
-    """Train a model on questions and the texts that answer them.
-
-    Files hold pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON, DPR
-    JSON, MRQA JSONL, or TSV of triples, gzipped or not; a BEIR folder with qrels/train.tsv will do. With a
-    SPARTA model as --encoder, that model is trained further. With several GPUs:
-
-    \b
-    torchrun --nproc-per-node 4 -m cli._sparta train …
-    """  # noqa: D301 (click looks for the backspace)
-    if given["alone"] and given["segments"]:
-        raise InputError(
-            "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
-        )
-    given["only_terms"] = _terms(given["only_terms"])
-    given["query_weights"] = given["query_weights"] or 0
-    for option, part in (("--only-terms", "terms that are"), ("--query-weights", "weights that are")):
-        if given[option[2:].replace("-", "_")] and (others := typed("pressure", "terms", "pruned_to")):
-            raise InputError(
-                f"expected {option} without {' and '.join(others)}, found both",
-                remedy=f"{part} trained alone have no penalty: leave one of them out",
-            )
-    sets = named_sets(pairs, articles, passages, batch_size)
-    from dense.training.teacher import open_bi_encoder
-    from sparta.training.train import train_model
-
-    result = train_model(sets, openers=[open_bi_encoder], **given)
-    report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")
-
-
-def _terms(text: str | None) -> list[str]:
-    """Read --only-terms."""
-    found = [] if text is None else [term.strip() for term in text.split(",")]
-    if "" in found:
-        raise InputError(
-            f"expected wordpieces with commas between them as --only-terms, found {text!r}",
-            remedy="--only-terms who,did",
-        )
-    return found
-
-
-@click.command()
-@index_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def doctor(index: Path | None, as_json: bool) -> None:
-    """Check this machine, and say how to mend what is wrong.
-
-    Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
-    """
-    from sparta.doctor import examine
-
-    findings = examine(index, needed=bool(typed("index")))
-    if as_json:
-        click.echo(dumps([f._asdict() for f in findings]))
-    else:
-        for finding in findings:
-            mark = {
-                "ok": click.style("ok  ", fg="green"),
-                "note": "note",
-                "bad": click.style("BAD ", fg="red"),
-            }
-            advice = f"\n      → {finding.remedy}" if finding.remedy else ""
-            click.echo(f"{mark[finding.state]} {finding.name}: {finding.found}{advice}")
-    if any(f.state == "bad" for f in findings):
-        click.get_current_context().exit(1)
 
 
 for command in (index, update, delete, encode, search, explain, terms, export, train, doctor, eval_command):

@@ -10,20 +10,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparta.api import Index
     from sparta.base.errors import (
         IndexStateError,
         InputError,
+        Interrupted,
         JavaError,
         ModelError,
         SpartaError,
         StorageError,
     )
-    from sparta.base.records import Passage, Query, ScoredPassage
+    from sparta.base.records import Hit, Passage, Query, Retriever, ScoredPassage
+    from sparta.index.build import IndexReport
+    from sparta.index.pipeline import IndexOptions
+    from sparta.index.view import IndexVersion
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
     from sparta.models.sparse import SpartaModel
     from sparta.search.explain import Explanation, TermShare, top_terms
-    from sparta.search.searcher import Hit, Searcher
+    from sparta.search.searcher import Searcher
 
 _HOMES = {
     "IndexStateError": "sparta.base.errors",
@@ -41,20 +46,32 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "SpartaModel": "sparta.models.sparse",
     "Quantizer": "sparta.models.quantize",
-    "Hit": "sparta.search.searcher",
+    "Hit": "sparta.base.records",
+    "Retriever": "sparta.base.records",
+    "Interrupted": "sparta.base.errors",
+    "Index": "sparta.api",
+    "IndexOptions": "sparta.index.pipeline",
+    "IndexReport": "sparta.index.build",
+    "IndexVersion": "sparta.index.view",
     "Searcher": "sparta.search.searcher",
 }
 
 __all__ = [
     "Explanation",
     "Hit",
+    "Index",
+    "IndexOptions",
+    "IndexReport",
     "IndexStateError",
+    "IndexVersion",
     "InputError",
+    "Interrupted",
     "JavaError",
     "ModelError",
     "Passage",
     "Quantizer",
     "Query",
+    "Retriever",
     "ScoredPassage",
     "Searcher",
     "SpartaError",

@@ -37,7 +37,7 @@ class Index(Closing):
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else default_index()
-        self._searcher = Searcher(self.path)
+        self.searcher = Searcher(self.path)
         self._others: dict[str, Retriever] = {}
 
     @classmethod
@@ -72,9 +72,9 @@ class Index(Closing):
     def delete(self, passage_ids: Iterable[str]) -> int:
         """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
         named = [passage_ids] if isinstance(passage_ids, str) else list(passage_ids)
-        deleted, _ = delete_from_index(self.path, named)
+        report = delete_from_index(self.path, named)
         self.refresh()
-        return deleted
+        return report.named - len(report.missing)
 
     def search(self, query: str, k: int = 10, *, channel: str = IMPACT) -> Sequence[Hit]:
         """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`."""
@@ -105,7 +105,7 @@ class Index(Closing):
                 where=str(self.path),
                 remedy="build it with: dense index",
             )
-        return self._searcher.beside(channel_name(channel))
+        return self.searcher.beside(channel_name(channel))
 
     @property
     def channels(self) -> list[str]:
@@ -114,35 +114,35 @@ class Index(Closing):
 
     def explain(self, query: str, passage_id: str) -> Explanation:
         """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
-        return explain(self._searcher, query, passage_id)
+        return explain(self.searcher, query, passage_id)
 
     def terms(self, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
         """The strongest terms of a passage, `(term, impact, weight)`."""
-        return top_terms(self._searcher, passage_id, n)
+        return top_terms(self.searcher, passage_id, n)
 
     def passage(self, passage_id: str) -> dict[str, Any]:
         """The stored record of a passage."""
-        return self._searcher.passage(passage_id)
+        return self.searcher.passage(passage_id)
 
     @property
     def version(self) -> IndexVersion:
         """The generation and commit that are searched."""
-        return self._searcher.version
+        return self.searcher.version
 
     def refresh(self) -> bool:
         """Search what was committed since; returns whether there was anything."""
-        changed = self._searcher.refresh()
+        changed = self.searcher.refresh()
         if changed:
             while self._others:  # opened anew when they are searched next
                 self._others.popitem()[1].close()
         return changed
 
     def __len__(self) -> int:
-        return self._searcher.num_docs
+        return self.searcher.num_docs
 
     def close(self) -> None:
         """Release the index."""
-        self._searcher.close()
+        self.searcher.close()
         for retriever in self._others.values():
             retriever.close()
 

@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.records import Query
+from sparta.base.records import Hit, Query
 from sparta.data.answers import has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
-from sparta.search.searcher import Hit, Searcher
+from sparta.search.searcher import Searcher
 from sparta.training.formats import DPR_FORM
 
 BM25 = "bm25"
@@ -136,7 +136,7 @@ def mine_index(
         if not written:
             raise InputError(
                 f"expected questions that a passage of the index answers, found none among {left_out:,}",
-                where=str(lexical.folder.path),
+                where=str(lexical.index.folder.path),
                 remedy="check that questions and index belong together, or look deeper with --depth",
             )
     return MiningReport(written, left_out, total)
@@ -170,9 +170,8 @@ class _Miner:
         if asked.positives:
             return list(asked.positives)
         if asked.judged:
-            docids = self.lexical.lucene.docids(list(asked.judged)).tolist()
-            known = [(i, d) for i, d in zip(asked.judged, docids, strict=True) if d >= 0]
-            return [_context(self.lexical.doc(docid), passage_id=i) for i, docid in known]
+            docids = [docid for docid in self.lexical.docids(list(asked.judged)) if docid >= 0]
+            return [_context(record, passage_id=record["id"]) for record in self.lexical.records(docids)]
         for hit in lexical:
             passage = _of_hit(hit)
             if has_answer(passage["text"], asked.answers, match=self.match):

@@ -28,10 +28,6 @@ class Searchable(Protocol):
         """The k best passages of each channel for each question."""
         ...
 
-    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """What no passage scores more than, for each question, in each channel that knows it."""
-        ...
-
 
 def open_channel(index: Path, name: str) -> ChannelSearcher:
     """Open one of `CHANNELS`; torch is imported for `dense` only.
@@ -41,6 +37,13 @@ def open_channel(index: Path, name: str) -> ChannelSearcher:
     """
     _check_names([name])
     return _open_dense(index) if name == DENSE else _open_lucene(index, [name])[name]
+
+
+def channel(name: str) -> str:
+    """Return the name of a channel; the former name of `impact` is understood."""
+    known = IMPACT if name == "sparta" else name
+    _check_names([known])
+    return known
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -133,13 +136,6 @@ class Channels(Closing):
 
         self._side_by_side(chosen, ask_dense, ask_lucene)
         return {name: found[name] for name in chosen}
-
-    def upper_bounds(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """What no passage scores more than, for each question, in each channel that knows it."""
-        if self._closed:
-            raise _are_closed()
-        known = {name: searcher.upper_bounds(queries) for name, searcher in self.searchers.items()}
-        return [{name: own[i] for name, own in known.items() if own} for i in range(len(queries))]
 
     def _side_by_side(
         self, names: Sequence[str], dense: Callable[[], None], lucene: Callable[[Sequence[str]], None]

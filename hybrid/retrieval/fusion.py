@@ -72,7 +72,7 @@ class Fusion:
     rank gets nothing there (Cormack et al., 2009).
     """
 
-    weights: Mapping[str, float] = field(default_factory=lambda: {"sparta": 1.0, "bm25": 1.0})
+    weights: Mapping[str, float] = field(default_factory=lambda: {"impact": 1.0, "bm25": 1.0})
     method: str = "linear"
     normalization: str = "minmax"
     candidates: int = CANDIDATES
@@ -97,7 +97,7 @@ class Fusion:
 
     @property
     def label(self) -> str:
-        """What is fused, in short: `sparta + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF sparta + bm25`."""
+        """What is fused, in short: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
         if self.method == "rrf":
             return f"RRF {self._terms}"
         named = self.normalization != "minmax" and len(self.weights) > 1
@@ -109,7 +109,7 @@ class Fusion:
 
     @property
     def total(self) -> str:
-        """What is summed: `sparta + 1.2·bm25`, `1/(60+rank sparta) + 1/(60+rank bm25)`."""
+        """What is summed: `impact + 1.2·bm25`, `1/(60+rank impact) + 1/(60+rank bm25)`."""
         if self.method == "linear":
             return self._terms
         return " + ".join(
@@ -247,21 +247,22 @@ def formula(*fusions: Fusion) -> str:
 def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
     """Return the weights of all fusions of two and of three channels: α for BM25, 1 for the others.
 
-    The base comes first, dense before sparta, and BM25 last (TASER, eq. 7).
+    The base comes first, dense before impact, and BM25 last (TASER, eq. 7).
     """
-    weights = {"dense": 1.0, "sparta": 1.0, "bm25": alpha}
-    together = (("dense", "bm25"), ("sparta", "bm25"), ("dense", "sparta"), ("dense", "sparta", "bm25"))
+    weights = {"dense": 1.0, "impact": 1.0, "bm25": alpha}
+    together = (("dense", "bm25"), ("impact", "bm25"), ("dense", "impact"), ("dense", "impact", "bm25"))
     return [{name: weights[name] for name in names} for names in together if set(names) <= set(channels)]
 
 
 def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:
-    """Read `bm25=1.2,sparta=1`: weights by channel, in the order given.
+    """Read `bm25=1.2,impact=1`: weights by channel, in the order given.
 
     :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
     """
     weights: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, given = (piece.strip() for piece in part.rpartition("="))
+        name = "impact" if name == "sparta" and "impact" in known else name  # its former name
         if name not in known:
             raise _not_weights(known, repr(name or given))
         if name in weights:

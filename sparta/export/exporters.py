@@ -48,11 +48,11 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         raise InputError(
             "expected a file to write, found a folder", where=str(output), remedy="name a file in it"
         )
-    with atomic_path(output) as temporary:
-        contents = Contents.read(searcher.lucene)
+    with searcher.index.reading() as view, atomic_path(output) as temporary:
+        contents = Contents.read(view.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":
-                _write_ciff(contents, stream, searcher.generation.model["name"])
+                _write_ciff(contents, stream, view.generation.model["name"])
             else:
                 # The disk that takes the output has room for its postings; beside a pipe there is none.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
@@ -73,7 +73,7 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
         raise InputError(
             "expected a model that weighs the terms of questions, found one in which each counts as often as"
             " it occurs",
-            where=str(searcher.folder.path),
+            where=str(searcher.index.folder.path),
             remedy="leave --query-weights out",
         )
     named = ((side.tokenizer.id_to_token(i), weight) for i, weight in enumerate(side.weights.tolist()))

@@ -26,7 +26,6 @@ from sparta.lucene.jvm import find_runtime
 from sparta.models.resolve import known_query_side
 
 if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
 Advance = Callable[[int], object]
@@ -113,10 +112,13 @@ def build_index(
     with _kept_on_interrupt(folder, mode):
         report = _nothing_to_do(folder, job, mode, chosen)
         if report is None:
+            from sparta.models.load import open_encoder
+
+            encoding = chosen.for_encoding()
             source = corpus_source(
                 corpus,
-                _open_model(chosen),
-                chosen.for_encoding(),
+                open_encoder(chosen.model, chosen.bits, encoding.devices),
+                encoding,
                 skip_invalid=chosen.skip_invalid,
                 advance=advance,
                 job=job,
@@ -149,13 +151,25 @@ def build_index_from_vectors(
     return _finished(folder, report, chosen)
 
 
-def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Delete passages by id from all channels: how many units were deleted, and the ids that are not there."""
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What a deletion did; `deleted` counts units, which are sentences where those are indexed."""
+
+    named: int
+    deleted: int
+    missing: tuple[str, ...]
+    unit: str
+    channels: tuple[Any, ...] = ()
+
+
+def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteReport:
+    """Delete passages by id from all channels of an index; ids that it does not hold are reported."""
     folder = IndexFolder(path)
     folder.state()  # where there is no index, none is made
-    deleted, missing = delete_passages(folder, list(dict.fromkeys(passage_ids)))
-    sync_channels(folder.path)
-    return deleted, missing
+    named = list(dict.fromkeys(passage_ids))
+    deleted, missing = delete_passages(folder, named)
+    unit = folder.require_live().unit
+    return DeleteReport(len(named), deleted, tuple(missing), unit, sync_channels(folder.path))
 
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOptions:
@@ -172,14 +186,6 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOpt
         )
     filled = {name: own[name] for name in own if getattr(options, name) is None}
     return replace(options, **filled)
-
-
-def _open_model(options: IndexOptions) -> SparseEncoder:
-    from sparta.models.load import load_model
-    from sparta.neural.encoding import parse_devices, pick_device
-
-    first = (*parse_devices(options.device), None)[0]
-    return load_model(options.model, bits=options.bits).to(pick_device(first))
 
 
 def _nothing_to_do(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sparta.models.quantize import Quantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, model_folder
 from sparta.models.sparse import SparseEncoder, SpartaModel
 from sparta.neural.checkpoint import read_json
+from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
 
@@ -58,3 +60,10 @@ def _load(folder: Path) -> SparseEncoder:
         "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder
     )
     return load_beir_sparta(folder)
+
+
+def open_encoder(
+    name: str | Path | None, bits: int | None = None, devices: Sequence[str] = ()
+) -> SparseEncoder:
+    """Open a model on the first of some devices; None of them is the best that there is."""
+    return load_model(name, bits=bits).to(pick_device(devices[0] if devices else None))

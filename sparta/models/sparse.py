@@ -20,11 +20,12 @@ from tqdm import tqdm
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
-from sparta.models.config import Lexical, SpartaConfig
+from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, load_tokenizer
 from sparta.neural.backbones import blank_encoder, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.inputs import Lexical
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docid_of
@@ -14,14 +14,6 @@ _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
 _SNIPPET_WORDS = 40
 _LEAD = 8  # of the words shown, one in so many stands before the first match
-
-
-class HasTokenizer(Protocol):
-    """A searcher of any channel."""
-
-    @property
-    def tokenizer(self) -> QueryTokenizer:
-        """The tokenizer of the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +27,17 @@ class TermShare:
     count: float
     impact: int
     weight: float
+
+    def as_dict(self) -> dict[str, float | str]:
+        """For JSON."""
+        weight = round(self.weight, 4)
+        return {
+            "term": self.term,
+            "count": self.count,
+            "impact": self.impact,
+            "weight": weight,
+            "share": self.share,
+        }
 
     @property
     def share(self) -> float:
@@ -50,6 +53,11 @@ class Explanation:
     rank: int
     score: float
     terms: tuple[TermShare, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        terms = [term.as_dict() for term in self.terms]
+        return {"id": self.passage_id, "rank": self.rank, "score": self.score, "terms": terms}
 
     def __str__(self) -> str:
         lines = [f"{s.term}: {s.count:g} x {s.impact} = {s.share:g}" for s in self.terms]
@@ -88,7 +96,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 
 
 def snippet(
-    searcher: HasTokenizer,
+    tokenizer: QueryTokenizer,
     text: str,
     terms: Collection[str],
     mark: Callable[[str], str],
@@ -96,7 +104,7 @@ def snippet(
 ) -> str:
     """About `words` words of a text around the most matches, the words that contain a query term marked."""
     found = list(_WORD.finditer(text))
-    matched = [_matches(searcher, m.group(), terms) for m in found]
+    matched = [_matches(tokenizer, m.group(), terms) for m in found]
     start = _best_window(matched, words)
     end = min(len(found), start + words)
     if not found:
@@ -109,8 +117,8 @@ def snippet(
     return before + " ".join("".join(pieces).split()) + after
 
 
-def _matches(searcher: HasTokenizer, word: str, terms: Collection[str]) -> bool:
-    encoded = searcher.tokenizer.tokenizer.encode(word, add_special_tokens=False)
+def _matches(tokenizer: QueryTokenizer, word: str, terms: Collection[str]) -> bool:
+    encoded = tokenizer.tokenizer.encode(word, add_special_tokens=False)
     return word[0].isalnum() and any(token in terms for token in encoded.tokens)
 
 

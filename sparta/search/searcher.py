@@ -150,6 +150,12 @@ class Searcher(ChannelSearcher):
         with self.index.reading() as view:
             return [json.loads(raw) for raw in view.lucene.raws(docids)]
 
+    def docids(self, passage_ids: Sequence[str]) -> list[int]:
+        """Lucene's docids of passages, −1 where there is none."""
+        with self.index.reading() as view:
+            docids: list[int] = view.lucene.docids(passage_ids).tolist()
+            return docids
+
     def passage(self, passage_id: str) -> dict[str, Any]:
         """The stored record of one passage; an unknown id is an InputError."""
         with self.index.reading() as view:

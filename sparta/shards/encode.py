@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from sparta.data.corpus import CorpusReader
 from sparta.data.languages import check_language
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DEFAULT_TOKEN_BUDGET, DocumentEncoder
+from sparta.models.load import open_encoder
 from sparta.models.prune import prune
 from sparta.models.query_encoder import QuerySide
 from sparta.models.sparse import SparseEncoder
@@ -190,17 +192,34 @@ def blocks_of(passages: Iterable[Passage], size: int) -> Iterator[tuple[int, int
         yield number, number * size, block
 
 
+@contextmanager
+def _kept_on_interrupt(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(passages_in(output), "passage") from None
+
+
 def encode_corpus(
     source: str | Path,
     output: Path,
-    model: SparseEncoder,
+    model: SparseEncoder | str | None,
     options: EncodeOptions,
     *,
+    bits: int | None = None,
     resume: bool = False,
     skip_invalid: bool = False,
     advance: Advance | None = None,
 ) -> EncodeReport:
-    """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing."""
+    """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
+
+    :param model: a model, or its folder or hub id; None is the one that ships with sparta
+    :param bits: of an impact, where the model is named; None is the model's own
+    :raises Interrupted: Ctrl-C; says how many passages are in the folder.
+    """
+    if not isinstance(model, SparseEncoder):
+        with _kept_on_interrupt(output):
+            model = open_encoder(model, bits, options.devices)
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     passages = split_units(reader, options.unit, options.language)
     side = model.query_side()
@@ -221,12 +240,10 @@ def encode_corpus(
             else:
                 yield number, first, block
 
-    try:
+    with _kept_on_interrupt(output):
         for shard in ShardEncoder(model, options).encode(missing(), advance):
             write_shard(output, shard)
             report.add(shard)
-    except KeyboardInterrupt:
-        raise Interrupted(passages_in(output), "passage") from None
     fingerprint = reader.fingerprint()
     if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
         fingerprint["source"] = str(Path(source).absolute())

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.config import Lexical, SpartaConfig
+from sparta.models.config import SpartaConfig
 from sparta.models.resolve import sparta_folder
 from sparta.models.sparse import SpartaModel
 from sparta.neural.checkpoint import is_int8
 from sparta.neural.encoding import pick_dtype
-from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout
+from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
 from sparta.neural.trainer import TrainerConfig, training_device
 from sparta.training.negatives import Bm25
 from sparta.training.paragraphs import ParagraphSet

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cli._args import (
+from cli._options import (
     corpus_bar,
     counted,
     depth_option,
@@ -18,7 +18,6 @@ from cli._args import (
     folder_type,
     form_option,
     model_options,
-    open_model,
     threads_option,
     typed,
     unit_options,
@@ -41,7 +40,7 @@ _OF_SETS = (
 @click.option("--qrels", type=file_type, help="Judgments for --run, in TREC's or BEIR's form.")
 @click.option(
     "--out-of-domain",
-    "strange",
+    "out_of_domain",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="SET",
@@ -53,7 +52,7 @@ _OF_SETS = (
     "--channel",
     "channels",
     multiple=True,
-    type=click.Choice(["sparta", "bm25"]),
+    type=click.Choice(["impact", "bm25", "sparta"]),
     help="What is ranked by [default: both].",
 )
 @click.option(
@@ -73,7 +72,7 @@ def eval_command(
     sets: tuple[Path, ...],
     runs: tuple[Path, ...],
     qrels: Path | None,
-    strange: tuple[Path, ...],
+    out_of_domain: tuple[Path, ...],
     **given: Any,
 ) -> None:
     """Measure rankings on test sets, or runs against judgments.
@@ -86,7 +85,9 @@ def eval_command(
     sparta eval beir/nfcorpus
     sparta eval dev-v1.1.json --channel sparta --top-k 500
     """  # noqa: D301 (click looks for the backspace)
-    domains = dict.fromkeys(sets, "in-domain" if strange else "") | dict.fromkeys(strange, "out-of-domain")
+    domains = dict.fromkeys(sets, "in-domain" if out_of_domain else "") | dict.fromkeys(
+        out_of_domain, "out-of-domain"
+    )
     if bool(domains) == bool(runs) or bool(runs) != bool(qrels):
         raise InputError(
             "expected test sets, or --run and --qrels together",
@@ -110,8 +111,10 @@ def eval_command(
         for path in domains:
             if not path.exists():
                 raise InputError("no such test set", where=str(path), remedy="check the path")
+        from sparta.models.load import open_encoder
+
         options = encode_options(**{**given, "language": "en"})
-        model = open_model(given["model"], given["bits"], given["device"])
+        model = open_encoder(given["model"], given["bits"], options.devices)
         found = []
         for path, domain in domains.items():
             with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
@@ -119,7 +122,7 @@ def eval_command(
                     path,
                     model,
                     options,
-                    channels=given["channels"] or ("sparta", "bm25"),
+                    channels=given["channels"] or ("impact", "bm25"),
                     measures=measures,
                     depth=given["depth"],
                     threads=given["threads"],

@@ -1,4 +1,4 @@
-"""`hybrid search`, `hybrid eval`, `hybrid tune`: several channels as one."""
+"""`hybrid eval`: every channel and fusion measured on queries with known answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import counted, file_type, folder_type, form_option, threads_option, typed
-from cli._fusion_args import (
+from cli._fusion_options import (
     alpha_option,
     asked_of,
     base_option,
@@ -17,52 +16,17 @@ from cli._fusion_args import (
     fusion_of,
     fusion_options,
     given_weights,
-    method_options,
     notes,
     print_table,
     question_options,
-    tuned_options,
     weights_of,
     weights_option,
 )
-from cli._search import check_search, print_hits, search_many, search_options
+from cli._options import counted, file_type, folder_type, form_option, threads_option, typed
 from sparta.base.errors import IndexStateError, InputError, ModelError
 
 if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
-
-
-@click.command()
-@search_options
-@base_option("sparta")
-@alpha_option
-@weights_option()
-@method_options
-def search(**given: Any) -> None:
-    """Find passages in several channels: base + α·bm25, or as --weights says.
-
-    A hit shows its rank, title, [id], score and place in each channel, and where its text has words of the
-    question. Many questions come from --queries, and their answers go to --output; a passage that is not
-    among the --candidates of any channel is not found.
-    """
-    check_search("hybrid search", given)
-    from hybrid.retrieval.fusion import formula
-    from hybrid.retrieval.searcher import HybridHit, HybridSearcher
-
-    fusion = fusion_of(weights_of(given), given)
-
-    def places(hit: HybridHit) -> tuple[str, dict[str, Any]]:
-        ranks = {name: hit.ranks.get(name) for name in fusion.weights}
-        shown = ", ".join(f"{name} {place or '–'}" for name, place in ranks.items())
-        return f"{hit.score:.4g} ({shown})", {"ranks": ranks}
-
-    folder = folder_of(given)
-    if given["queries"] is not None:
-        search_many(lambda: HybridSearcher(folder, fusion), given)
-    else:
-        with HybridSearcher(folder, fusion) as searcher:
-            print_hits(searcher, given, places)
-    click.echo(formula(fusion), err=given["as_json"])
 
 
 @click.command(name="eval")
@@ -178,77 +142,3 @@ def _build_dense(index: Path, *, needed: bool) -> None:
         if needed:
             raise
         click.echo(f"the dense channel is left out: {error}", err=True)
-
-
-@click.command()
-@question_options
-@base_option("sparta")
-@weights_option("Channels and their weights, in place of --base; that of BM25 is tuned.")
-@click.option(
-    "--channels", metavar="NAME,…", help="Channels besides the base whose weights are tuned [default: bm25]."
-)
-@tuned_options
-@threads_option
-@click.option(
-    "--measure",
-    help="As ir_measures names it, or answer_recall@K [default: RR if all is judged, else answer_recall@20].",
-)
-@form_option
-def tune(**given: Any) -> None:
-    """Measure base + α·bm25 for α from 0.5 to 2.0, or for --alphas, and name the best (TASER, §4.3).
-
-    With --candidates 20,50,100, each of these numbers of passages from each channel is tried too. Of several
-    sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
-    five parts of the questions, measured on the fifth.
-    """
-    from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
-    from hybrid.evaluation.tune import tune as measured
-    from hybrid.retrieval.channels import Channels
-
-    index = folder_of(given)
-    weights, tuned = _to_tune(given)
-    alphas, candidates = parse_alphas(given["alphas"]), parse_candidates(given["candidates"])
-    fusion = fusion_of(weights, {**given, "candidates": max(candidates)})
-    asked = asked_of(given, index)
-    measure = _measure(given["measure"]) if given["measure"] else measure_for(asked)
-    with Channels(index, list(weights)) as channels:
-        found = measured(
-            channels, asked, fusion, measure, tuned, alphas, candidates=candidates, threads=given["threads"]
-        )
-    print_table(tune_table(found), given["form"], notes(asked, [chosen(fusion, found)]))
-
-
-def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
-    """Return the weights to begin with, and the channels whose weights are tuned."""
-    from hybrid.retrieval.channels import CHANNELS
-
-    weights = weights_of({**given, "alpha": 1.0})
-    if given["channels"] is None:
-        tuned = ["bm25"]
-    else:
-        base = next(iter(weights))
-        named = [name.strip() for name in given["channels"].split(",")]
-        unknown = [name for name in named if name not in CHANNELS]
-        if unknown or len(set(named)) < len(named) or given["weights"] is not None:
-            raise InputError(
-                f"expected --channels of {', '.join(CHANNELS)}, each once and without --weights, found"
-                f" {given['channels']!r}",
-                remedy="hybrid tune --base dense --channels bm25,sparta",
-            )
-        tuned = [name for name in named if name != base]
-        weights = {base: 1.0, **dict.fromkeys(tuned, 1.0)}
-    if not tuned or tuned[0] not in weights or len(weights) < 2:
-        raise InputError(
-            f"expected a channel to tune beside the others, found {', '.join(weights)}",
-            remedy="hybrid tune --weights dense=1,sparta=0.5,bm25=1 tunes the weight of BM25",
-        )
-    return weights, tuned
-
-
-def _measure(name: str) -> str:
-    from hybrid.evaluation.measures import parse_measures
-
-    head, _, depth = name.partition("@")
-    if head == "answer_recall" and depth.isdecimal() and int(depth) > 0:
-        return f"{head}@{int(depth)}"
-    return parse_measures([name])[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._args import Decorator, index_option, options, typed
+from cli._options import Decorator, index_option, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.tables import Table
     from hybrid.retrieval.fusion import Fusion
 
-_IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,sparta=1,dense=1."
+_IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,impact=1,dense=1."
 
 _adding_options = options(
     click.option(
@@ -91,7 +91,9 @@ question_options = options(
 def base_option(shown: str) -> Decorator:
     """Option of the channel that BM25 joins, with what is said of its default."""
     return click.option(
-        "--base", type=click.Choice(["dense", "sparta"]), help=f"What BM25 joins [default: {shown}]."
+        "--base",
+        type=click.Choice(["impact", "dense", "sparta"]),
+        help=f"What BM25 joins [default: {shown}].",
     )
 
 
@@ -118,12 +120,12 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
 
 
 def weights_of(given: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weights that were given, or base (sparta, unless another is given) and α."""
-    from hybrid.retrieval.channels import CHANNELS
+    """Return the weights that were given, or those of base and α."""
+    from hybrid.retrieval.channels import CHANNELS, channel
 
     if given["weights"] is not None:
         return given_weights(given["weights"], CHANNELS)
-    return {given["base"] or "sparta": 1.0, "bm25": given["alpha"]}
+    return {channel(given["base"] or "impact"): 1.0, "bm25": given["alpha"]}
 
 
 def given_weights(text: str, known: Sequence[str]) -> dict[str, float]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._args import Decorator, command_line, folder_type, options
 from cli._numbers import HIGHEST_SEED, Finite
+from cli._options import Decorator, command_line, folder_type, options
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:

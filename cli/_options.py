@@ -9,8 +9,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from cli._numbers import HIGHEST_COUNT, Finite
-from sparta.base.errors import InputError, SpartaError, StorageError
+from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.files import unreadable
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -48,9 +48,9 @@ class SpartaGroup(click.Group):
             click.echo(f"error: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
-            click.echo(
-                _interrupted(self.commands.get(ctx.invoked_subcommand or ""), str(interrupt)), err=True
-            )
+            command = self.commands.get(ctx.invoked_subcommand or "")
+            kept = interrupt if isinstance(interrupt, Interrupted) else None
+            click.echo(_interrupted(command, kept), err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
@@ -68,24 +68,15 @@ class SpartaGroup(click.Group):
             ctx.exit(full.exit_code)
 
 
-def _interrupted(command: click.Command | None, kept: str) -> str:
-    """What a command says that Ctrl-C ended; `kept` is its own account of what is on disk."""
+def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -> str:
+    """What to print after Ctrl-C, where a job says what it keeps."""
     resumes = command is not None and any(option.name == "resume" for option in command.params)
     again = "the same command" + (" with --resume" if resumes else "")
-    if kept.startswith("0 "):
-        return f"interrupted: nothing was written yet; {again} begins anew"
-    if resumes:
-        return f"interrupted: {kept or 'what was finished is'} kept; {again} goes on"
-    return f"interrupted: {kept} kept; {again} goes on" if kept else "interrupted"
-
-
-@contextmanager
-def told_what_is_kept(kept: Callable[[], int]) -> Iterator[None]:
-    """Give a Ctrl-C that comes without an account of what is on disk the number of passages that are."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(str(interrupt) or f"{kept():,} passages are") from None
+    if interrupt is None:
+        return "interrupted"
+    if not interrupt.kept:
+        return f"interrupted: nothing was written yet; {again} starts from the beginning"
+    return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
 def _never_fail_to_print() -> None:
@@ -186,6 +177,18 @@ model_options = options(
     dtype_option,
 )
 
+codec_option = click.option(
+    "--codec",
+    type=click.Choice(["lucene", "sparta"]),
+    help="Form of the postings: lucene opens in any Pyserini, sparta is searched faster [default: lucene].",
+)
+
+encoder_options = options(
+    click.option("--device", metavar="NAME", help="Device [default: the best there is]."),
+    dtype_option,
+    click.option("--quiet", is_flag=True, help="No progress bar."),
+)
+
 shard_option = click.option(
     "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
@@ -264,23 +267,9 @@ def command_line(*without: str) -> str:
     return shlex.join(words)
 
 
-def devices_of(text: str | None) -> tuple[str, ...]:
-    """`cuda:0,cuda:1` to its parts, of which torch must know each."""
-    from sparta.neural.encoding import pick_device
-
-    parts = tuple(part.strip() for part in text.split(",")) if text is not None else ()
-    for part in parts:
-        if not part:
-            raise InputError(
-                f"expected a device, or several separated by commas, found {text!r}",
-                remedy="name it, as in --device cpu or --device cuda:0,cuda:1, or leave the option out",
-            )
-        pick_device(part)
-    return parts
-
-
 def encode_options(**given: Any) -> Any:
     """Return the encoding options that the command line gave."""
+    from sparta.neural.encoding import parse_devices
     from sparta.shards.encode import EncodeOptions
 
     return EncodeOptions(
@@ -289,18 +278,16 @@ def encode_options(**given: Any) -> Any:
         min_weight=given["min_weight"],
         dtype=given["dtype"],
         language=given["language"],
-        devices=devices_of(given["device"]),
+        devices=parse_devices(given["device"]),
         **{k: given[k] for k in ("part", "shard_size") if k in given},
     )
 
 
-def open_model(name: str | None, bits: int | None, device: str | None) -> Any:
-    """Open the model on its first device."""
-    from sparta.models.load import load_model
-    from sparta.neural.encoding import pick_device
+def index_options_of(given: dict[str, Any]) -> Any:
+    """Return the options of an index that the command line gave."""
+    from sparta.index.pipeline import IndexOptions
 
-    first = devices_of(device)
-    return load_model(name, bits=bits).to(pick_device(first[0] if first else None))
+    return IndexOptions(**{f.name: given[f.name] for f in fields(IndexOptions) if f.name in given})
 
 
 def part_of(text: str) -> tuple[int, int]:
@@ -317,15 +304,6 @@ def part_of(text: str) -> tuple[int, int]:
     return i, n
 
 
-def read_counts(counts: dict[str, Any]) -> str:
-    """What was read of a corpus, to be put after a report."""
-    if "read" not in counts:
-        return ""
-    reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
-    skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
-    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}"
-
-
 def count_lines(source: str) -> int | None:
     """How many lines a plain file has, for the progress bar's ETA; None when that is not cheap to know."""
     path = Path(source)
@@ -338,17 +316,18 @@ def count_lines(source: str) -> int | None:
         raise unreadable(path, error) from error
 
 
-def corpus_bar(corpus: str, unit: str, *, quiet: bool) -> Any:
+def corpus_bar(corpus: str, unit: str | None, *, quiet: bool) -> Any:
     """Open a bar with rate and, where the number of units is cheap to know, ETA; only on a terminal."""
     from tqdm import tqdm
 
-    total = count_lines(corpus) if unit == "passage" else None
+    total = count_lines(corpus) if unit != "sentence" else None
     return tqdm(total=total, unit=unit, disable=True if quiet else None, smoothing=0.1, file=sys.stderr)
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 passage`, `2 passages`."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    """`1 passage`, `2 passages`, `2 queries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:

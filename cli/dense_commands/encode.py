@@ -1,0 +1,66 @@
+"""`dense encode`: a corpus becomes shards of vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._options import corpus_bar, counted, encoder_options, folder_type, part_of, shard_option
+from cli._reports import read_counts
+
+
+@click.command()
+@click.option(
+    "--corpus",
+    metavar="PATH",
+    required=True,
+    help="JSONL, DPR TSV, a folder of them, gzipped or not, or - for standard input.",
+)
+@click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
+@click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")
+@click.option(
+    "--unit",
+    type=click.Choice(["passage", "sentence"]),
+    default="passage",
+    show_default=True,
+    help="Unit of the index that the vectors are for.",
+)
+@click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
+@shard_option
+@click.option(
+    "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard."
+)
+@click.option("--resume", is_flag=True, help="Encode only what is missing.")
+@click.option("--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping.")
+@encoder_options
+def encode(corpus: str, output: Path, model: str | None, shard: str, **given: Any) -> None:
+    """Encode a corpus into shards of vectors.
+
+    Afterwards: dense index --vectors. Several machines may share a corpus (--shard).
+    """
+    from dense.models.resolve import vector_width
+    from sparta.data.corpus import CorpusReader
+
+    CorpusReader(corpus)  # a wrong path is told before torch is loaded
+    part = part_of(shard)
+    vector_width(model)
+    from dense.channel.encode import VectorOptions, encode_vectors
+
+    chosen = {k: given[k] for k in ("unit", "language", "dtype", "shard_size")}
+    with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
+        report, counts = encode_vectors(
+            corpus,
+            output,
+            model,
+            VectorOptions(part=part, **chosen),
+            resume=given["resume"],
+            skip_invalid=given["skip_invalid"],
+            device=given["device"],
+            advance=bar.update,
+        )
+    click.echo(
+        f"{output}: encoded {counted(report.encoded, given['unit'])}, kept {report.kept:,}, left to other"
+        f" machines {report.elsewhere:,}{read_counts(counts)}"
+    )

@@ -1,0 +1,53 @@
+"""`dense index`: the dense channel of an index."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._options import encoder_options, folder_type, index_option
+from cli._reports import print_channel_reports
+
+
+@click.command()
+@index_option
+@click.option(
+    "--model",
+    metavar="FOLDER|ID",
+    help="Dense model [default: that of the channel or of --vectors, or the one that ships with sparta].",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["auto", "flat", "ivf", "hnsw"]),
+    help="flat is exact, ivf and hnsw are faster; auto chooses by size [default: the channel's, or auto].",
+)
+@click.option(
+    "--vectors",
+    multiple=True,
+    type=folder_type,
+    help="Folders that dense encode wrote; what they lack is encoded.",
+)
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Make the channel anew, also of another model; vectors of the same model are kept.",
+)
+@encoder_options
+def index(index: Path | None, **given: Any) -> None:
+    """Give an index a dense channel, or bring it up to date.
+
+    The passages are those that sparta index put into the index. An interrupted command goes on when it is
+    repeated. sparta index --append, sparta update and sparta delete keep the channel up to date.
+    """
+    from tqdm import tqdm
+
+    from dense.channel.sync import sync
+    from sparta.index.folder import default_index
+
+    quiet = given.pop("quiet")
+    with tqdm(unit="passage", disable=True if quiet else None, smoothing=0.1, file=sys.stderr) as bar:
+        report = sync(index or default_index(), expect=bar.reset, advance=bar.update, **given)
+    print_channel_reports([report])

@@ -1,0 +1,100 @@
+"""`dense mine`: hard negatives from an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._options import counted, file_type, index_option
+from sparta.base.files import unreadable
+
+if TYPE_CHECKING:
+    from dense.training.mining import Question
+
+
+@click.command()
+@index_option
+@click.option(
+    "--questions",
+    "paths",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, or a BEIR folder.",
+)
+@click.option("--output", required=True, type=file_type, help="Training file to write: .json or .json.gz.")
+@click.option(
+    "--channel",
+    type=click.Choice(["bm25", "dense", "sparta"]),
+    default="bm25",
+    show_default=True,
+    help="What ranks the passages: bm25 for a first training, dense for the second.",
+)
+@click.option(
+    "--depth", type=click.IntRange(1), default=100, show_default=True, help="Passages that are looked at."
+)
+@click.option(
+    "--negatives",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many are kept for each question.",
+)
+@click.option(
+    "--match",
+    type=click.Choice(["string", "regex"]),
+    default="string",
+    show_default=True,
+    help="What answers are: texts, or regular expressions (CuratedTREC).",
+)
+@click.option(
+    "--keep", is_flag=True, help="Keep the hard negatives that the file has, before the mined ones."
+)
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:
+    """Find hard negatives in an index.
+
+    These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
+    positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
+    holds one; without any, the question is left out.
+
+    \b
+    dense mine --questions nq-train.tsv --negatives 1 --output first.json
+    dense mine --questions first.json --channel dense --keep --output second.json
+    """  # noqa: D301 (click looks for the backspace)
+    from tqdm import tqdm
+
+    from dense.training.mining import mine_index
+
+    for path in paths:
+        if not path.exists():
+            raise unreadable(path, FileNotFoundError())
+    asked = (one for path in paths for one in _asked(path))  # training data need not fit into the memory
+    with tqdm(unit="question", disable=True if quiet else None) as bar:
+        found = mine_index(index, asked, output, advance=bar.update, **given)
+    without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
+    click.echo(
+        f"{output}: {counted(found.written, 'question')} with {found.negatives / found.written:.1f}"
+        f" negatives on average{without}"
+    )
+
+
+def _asked(path: Path) -> Iterable[Question]:
+    """Questions in any form: training data with positives, judged ones, or those with answers only."""
+    from dense.training.mining import asked_of_beir, asked_of_dpr, asked_of_queries
+    from hybrid.evaluation.questions import questions_of
+    from sparta.data.jsonlist import begins_list, json_list
+    from sparta.training.formats import DPR_FORM
+
+    if (path / "qrels" / "train.tsv").is_file():
+        return asked_of_beir(path)
+    if path.name.removesuffix(".gz").endswith(".json") and begins_list(path):
+        first = next(json_list(path, DPR_FORM), None)
+        if isinstance(first, dict) and "positive_ctxs" in first:
+            return asked_of_dpr(path)
+    known = questions_of(path)
+    return asked_of_queries(known.queries, known.qrels)

@@ -1,0 +1,52 @@
+"""`hybrid search`: several channels as one ranking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._fusion_options import (
+    alpha_option,
+    base_option,
+    folder_of,
+    fusion_of,
+    method_options,
+    weights_of,
+    weights_option,
+)
+from cli._search import check_search, print_hits, run_queries, search_options
+
+if TYPE_CHECKING:
+    from hybrid.retrieval.searcher import HybridHit
+
+
+@click.command()
+@search_options
+@base_option("impact")
+@alpha_option
+@weights_option()
+@method_options
+def search(**given: Any) -> None:
+    """Find passages in several channels: base + α·bm25, or as --weights says.
+
+    A hit shows its rank, title, [id], score and its rank in each channel, and where its text has words of the
+    query. --queries takes many queries; their rankings go to --output as a TREC run. A passage that is not
+    among the --candidates of any channel is not found.
+    """
+    check_search("hybrid search", given)
+    from hybrid.retrieval.fusion import formula
+    from hybrid.retrieval.searcher import HybridSearcher
+
+    fusion = fusion_of(weights_of(given), given)
+
+    def places(hit: HybridHit) -> str:
+        ranks = {name: hit.channels.get(name) for name in fusion.weights}
+        return f"{hit.score:.4g} ({', '.join(f'{n} {p.rank if p else chr(8211)}' for n, p in ranks.items())})"
+
+    with HybridSearcher(folder_of(given), fusion) as searcher:
+        if given["queries"] is not None:
+            run_queries(searcher, given)
+        else:
+            print_hits(searcher, given, places)
+    click.echo(formula(fusion), err=given["as_json"])

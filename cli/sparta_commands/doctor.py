@@ -1,0 +1,35 @@
+"""`sparta doctor`: what is missing on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._options import dumps, index_option, typed
+
+
+@click.command()
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def doctor(index: Path | None, as_json: bool) -> None:
+    """Check this machine, and say how to mend what is wrong.
+
+    Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
+    """
+    from sparta.doctor import examine
+
+    findings = examine(index, needed=bool(typed("index")))
+    if as_json:
+        click.echo(dumps([f._asdict() for f in findings]))
+    else:
+        for finding in findings:
+            mark = {
+                "ok": click.style("ok  ", fg="green"),
+                "note": "note",
+                "bad": click.style("BAD ", fg="red"),
+            }
+            advice = f"\n      → {finding.remedy}" if finding.remedy else ""
+            click.echo(f"{mark[finding.state]} {finding.name}: {finding.found}{advice}")
+    if any(f.state == "bad" for f in findings):
+        click.get_current_context().exit(1)

@@ -1,0 +1,62 @@
+"""`sparta encode`: a corpus becomes shards of sparse vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._options import (
+    corpus_bar,
+    counted,
+    encode_options,
+    folder_type,
+    model_options,
+    part_of,
+    shard_option,
+    unit_options,
+)
+from cli._reports import read_counts, windowed
+
+
+@click.command()
+@click.option("--corpus", metavar="PATH", required=True, help="As for sparta index.")
+@click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
+@model_options
+@unit_options
+@shard_option
+@click.option(
+    "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages per shard."
+)
+@click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
+@click.option("--resume", is_flag=True, help="Encode only what is missing.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
+    """Encode a corpus into shards of sparse vectors.
+
+    Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
+    """
+    from sparta.data.corpus import CorpusReader
+
+    CorpusReader(corpus)  # a wrong path is an error before torch is loaded
+    part = part_of(shard)
+    from sparta.shards.encode import encode_corpus
+
+    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
+        report = encode_corpus(
+            corpus,
+            output,
+            given["model"],
+            encode_options(**given, part=part),
+            bits=given["bits"],
+            resume=resume,
+            skip_invalid=given["skip_invalid"],
+            advance=bar.update,
+        )
+    click.echo(
+        f"{output}: encoded {counted(report.encoded, 'passage')} "
+        f"({report.mean_terms:,.0f} terms per passage), "
+        f"kept {report.kept:,}, left to other machines {report.elsewhere:,}"
+        f"{windowed(report.windowed)}{read_counts(report.corpus['counts'])}"
+    )

@@ -1,0 +1,52 @@
+"""`sparta explain` and `sparta terms`: why a passage has its score, and what it is found by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._options import Text, counted, dumps, index_option, table
+
+
+@click.command()
+@click.argument("query", type=Text())
+@click.argument("passage_id", metavar="ID", type=Text())
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> None:
+    """Say why a passage has its score for a query.
+
+    Each term's impact and the weight it stands for, their sum, the passage's rank.
+    """
+    from sparta.api import Index
+
+    with Index(index) as opened:
+        why = opened.explain(query, passage_id)
+        total = len(opened)
+    if as_json:
+        click.echo(dumps(why.as_dict()))
+        return
+    rows = [[s.term, f"{s.count:g}", str(s.impact), f"{s.weight:.3f}", f"{s.share:g}"] for s in why.terms]
+    click.echo(table(["term", "in the query", "impact", "weight", "adds to the score"], rows))
+    rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the hits"
+    click.echo(f"score {why.score:g}: {rank}")
+
+
+@click.command()
+@click.argument("passage_id", metavar="ID", type=Text())
+@click.option("-n", type=click.IntRange(1), default=30, show_default=True, help="How many terms.")
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:
+    """List the strongest terms of a passage: what it is found by."""
+    from sparta.api import Index
+
+    with Index(index) as opened:
+        strongest = opened.terms(passage_id)
+    if as_json:
+        named = [{"term": t, "impact": i, "weight": w} for t, i, w in strongest[:n]]
+        click.echo(dumps({"id": passage_id, "terms": named, "of": len(strongest)}))
+        return
+    click.echo(table(["term", "impact", "weight"], [[t, str(i), f"{w:.3f}"] for t, i, w in strongest[:n]]))
+    click.echo(f"{counted(len(strongest), 'term')} in all")

@@ -1,0 +1,53 @@
+"""`sparta export`: the impacts for another engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._options import counted, file_type, index_option
+from sparta.base.errors import InputError
+
+
+@click.command()
+@index_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["pyserini-json", "ciff"]),
+    required=True,
+    help="What the other engine reads.",
+)
+@click.option("--output", required=True, type=file_type, help="File to write.")
+@click.option(
+    "--query-weights",
+    type=file_type,
+    help="Also write what each term counts in a question, as JSON; the default model has such weights.",
+)
+def export(index: Path | None, form: str, output: Path, query_weights: Path | None) -> None:
+    """Write the impacts for another engine.
+
+    As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read. Neither says
+    what the terms of a question count: --query-weights does.
+    """
+    if query_weights is not None and query_weights.absolute() == output.absolute():
+        raise InputError(
+            f"expected two files, found {output} for the impacts and for the weights of questions",
+            remedy="give --query-weights a name of its own",
+        )
+    from sparta.export.exporters import export_index, export_query_weights
+    from sparta.search.searcher import Searcher
+
+    with Searcher(index) as searcher:
+        if query_weights is not None:
+            weighed = export_query_weights(searcher, query_weights)
+            click.echo(f"{query_weights}: {counted(weighed, 'term')}")
+        elif searcher.tokenizer.weights is not None:
+            click.echo(
+                "the terms of questions have weights of their own here: where each counts 1, the ranking is"
+                " another (--query-weights FILE writes them)",
+                err=True,
+            )
+        documents, postings = export_index(searcher, form, output)
+    click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}")

@@ -1,0 +1,57 @@
+"""`sparta search`: passages for a query, or for many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cli._options import dumps
+from cli._search import check_search, echo_hit, run_queries, search_options, shown_snippet
+
+
+@click.command()
+@search_options
+@click.option(
+    "--channel",
+    type=click.Choice(["impact", "bm25", "dense", "sparta"]),
+    default="impact",
+    show_default=True,
+    help="Learned impacts (sparta is the same), BM25, or the dense channel.",
+)
+def search(channel: str, **given: Any) -> None:
+    """Find passages for a query, or for many.
+
+    A hit shows its rank, title, [id] and score, the words that matched, and what each term adds to the score.
+    --queries takes many queries; their rankings go to --output as a TREC run.
+    """
+    check_search("sparta search", given)
+    from sparta.api import Index
+
+    with Index(given["index"]) as index:
+        retriever = index.retriever(channel)
+        if given["queries"] is not None:
+            run_queries(retriever, given)
+            return
+        query, as_json = given["query"], given["as_json"]
+        hits = retriever.search(query, given["k"])
+        tokenizer = index.searcher.tokenizer
+        terms = set(tokenizer.terms(query))
+        if not hits and not as_json:
+            click.echo(
+                "no passage has a term of this query"
+                if terms
+                else "no passage: the vocabulary of the index has no word of this query"
+            )
+        for rank, hit in enumerate(hits, 1):
+            shares = []
+            if retriever.channel == "impact":
+                shares = [s for s in index.explain(query, hit.passage_id).terms if s.impact]
+            snippet = shown_snippet(tokenizer, hit, {s.term for s in shares} or terms, as_json=as_json)
+            if as_json:
+                more = {"terms": [s.as_dict() for s in shares]} if shares else {}
+                click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
+            else:
+                echo_hit(rank, hit, f"{hit.score:.6g}", snippet)
+                if shares:
+                    click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
