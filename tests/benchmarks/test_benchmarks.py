@@ -34,13 +34,13 @@ def open_domain() -> ModuleType:
 
 def finding(scores: dict[str, dict[str, float]]) -> Any:
     """A searcher that has these passages for each question; of equal scores, the first one first."""
-    from sparta.search.searcher import Found
+    from sparta.search.searcher import Ranked as Columns
 
-    def found(questions: list[str], k: int, threads: int) -> list[Found]:
+    def found(questions: list[str], k: int, threads: int) -> list[Columns]:
         ranked = [sorted(scores[q].items(), key=lambda one: -one[1])[:k] for q in questions]
-        return [Found([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in ranked]
+        return [Columns([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in ranked]
 
-    return SimpleNamespace(found=found, num_docs=sum(map(len, scores.values())))
+    return SimpleNamespace(rank=found, num_docs=sum(map(len, scores.values())))
 
 
 def test_rankings_of_parts_are_those_of_the_whole(open_domain, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_complete_rankings_of_another_model_are_measured_as_they_are(open_domain
     known = open_domain.Rankings(path, {**facts, "model": "new"})
     assert (known.former, known.found) == ("m", {"k": [("p0", 1.0), ("p1", 1.0)]})
     assert known.facts == facts
-    assert [row[0] for row in open_domain.rates({"sparta": known}).rows] == ["sparta, another model"]
+    assert [row[0] for row in open_domain.rates({"impact": known}).rows] == ["impact, another model"]
     with pytest.raises(SystemExit, match="found model m, parts 2"):
         open_domain.Rankings(path, {"model": "new", "parts": 1})
 
@@ -134,14 +134,14 @@ def test_open_domain_questions_in_parts(tmp_path: Path) -> None:
     one = run("--channels", "dense")
     assert one.returncode == 0, one.stderr
     assert (tmp_path / "rankings" / "dense.json.gz").exists()
-    assert "sparta" not in one.stdout
+    assert "impact" not in one.stdout
     both = run()
     assert both.returncode == 0, both.stderr
     assert "dense index" not in both.stderr, "what was encoded is not encoded again"
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in both.stdout.splitlines() if "|" in line
     ]
-    for channel in ("bm25", "sparta", "dense", "sparta + "):
+    for channel in ("bm25", "impact", "dense", "impact + "):
         assert any(channel in " ".join(row) for row in rows), (channel, both.stdout)
     assert "tune: 3 questions" in both.stdout
 
@@ -154,16 +154,13 @@ class Ranked:
         self.searchers = dict.fromkeys(names)
 
     def batch_search(self, queries: list[str], k: int, threads: int = 1) -> Any:
-        from sparta.search.searcher import Found
+        from sparta.search.searcher import Ranked as Columns
 
         best = {name: [list(own[q].items())[:k] for q in queries] for name, own in self.found.items()}
         return {
-            name: [Found([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in found]
+            name: [Columns([p for p, _ in own], list(range(len(own))), [s for _, s in own]) for own in found]
             for name, found in best.items()
         }
-
-    def upper_bounds(self, queries: list[str]) -> list[dict[str, float]]:
-        return [{"bm25": 20.0}] * len(queries)
 
     def __enter__(self) -> Ranked:
         return self

@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cli._args import table
+from cli._options import table
 from cli._sparta import main
 from sparta.data.trec import read_run
 from sparta.models.resolve import default_model_folder
@@ -866,7 +866,7 @@ def test_search_prints_what_the_searcher_finds(channel, built):
     assert [int(rank) for rank, _, _ in heads] == list(range(1, len(hits) + 1))
     titles = {str(r.get("id", r.get("_id"))): r.get("title", "") for r in RECORDS}
     assert [head for _, head, _ in heads] == [
-        f"{titles[h.docid]}  [{h.docid}]" if titles[h.docid] else h.docid for h in hits
+        f"{titles[h.passage_id]}  [{h.passage_id}]" if titles[h.passage_id] else h.passage_id for h in hits
     ]
     assert [float(score) for _, _, score in heads] == pytest.approx([h.score for h in hits], rel=1e-3)
     if channel == "sparta":
@@ -881,7 +881,7 @@ def test_search_json_is_what_the_searcher_finds(built):
         with Searcher(built) as searcher:
             hits = searcher.search(QUESTION, k)
             assert [(f["rank"], f["id"], f["score"], f["record"]) for f in found] == [
-                (rank, h.docid, h.score, h.doc()) for rank, h in enumerate(hits, 1)
+                (rank, h.passage_id, h.score, h.doc()) for rank, h in enumerate(hits, 1)
             ]
         for hit in found:
             assert sum(t["count"] * t["impact"] for t in hit["terms"]) == hit["score"]
@@ -891,7 +891,7 @@ def test_search_json_by_bm25(built):
     found = hits_of("the moon", "--index", built, "--channel", "bm25")
     with Searcher(built, channel="bm25") as searcher:
         assert [(f["id"], f["score"]) for f in found] == [
-            (h.docid, h.score) for h in searcher.search("the moon")
+            (h.passage_id, h.score) for h in searcher.search("the moon")
         ]
     assert found[0]["id"] == "moon"
 
@@ -966,11 +966,11 @@ def test_runs_of_tsv_and_of_beir_jsonl(built, tmp_path):
         runs.append(Path("run.trec").read_text())
         run = read_run("run.trec")
         assert {i: [p.passage_id for p in ps] for i, ps in run.items()} == {
-            i: [h.docid for h in hits] for i, hits in found.items() if hits
+            i: [h.passage_id for h in hits] for i, hits in found.items() if hits
         }
     assert runs[0] == runs[1]
     first = runs[0].splitlines()[0].split()
-    assert first == ["q1", "Q0", found["q1"][0].docid, "1", str(found["q1"][0].score), "sparta-sparta"]
+    assert first == ["q1", "Q0", found["q1"][0].passage_id, "1", str(found["q1"][0].score), "sparta-impact"]
 
 
 def test_queries_that_are_not_what_they_should_be(built, tmp_path):

@@ -152,7 +152,9 @@ def test_nothing_to_do_and_a_conflict_are_told_without_a_neural_network(
 
 
 def test_the_api_answers_without_a_neural_network(python, index):
-    code = "import sys, sparta; print(sparta.Searcher(sys.argv[1]).search('who founded google')[0].docid)"
+    code = (
+        "import sys, sparta; print(sparta.Searcher(sys.argv[1]).search('who founded google')[0].passage_id)"
+    )
     ended = python(code, index)
     assert (ended.code, ended.stdout) == (0, "google\n")
     assert ended.modules & NEURAL == set()
@@ -187,7 +189,7 @@ def _modules(package: Any) -> list[str]:
 
 def test_importing_starts_no_java_and_asks_no_network(python, without_java):
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
-    ended = python(code, *_modules(sparta), "cli._sparta", "cli._args", **without_java)
+    ended = python(code, *_modules(sparta), "cli._sparta", "cli._options", **without_java)
     assert (ended.code, ended.stderr) == (0, "")
     assert "torch" in ended.modules  # some of them do need it
     assert ended.modules & JAVA == set()

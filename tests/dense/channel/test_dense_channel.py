@@ -61,7 +61,7 @@ def place_of(index: Path) -> ChannelFolder:
 def rankings(index: Path) -> dict[str, list[Any]]:
     with DenseSearcher(index) as searcher:
         found = searcher.batch_search(QUESTIONS, QUESTIONS, N)
-    return {q: [(hit.docid, hit.score) for hit in hits] for q, hits in found.items()}
+    return {q: [(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
 
 
 def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:

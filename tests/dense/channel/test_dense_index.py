@@ -130,7 +130,7 @@ def expected(index: Path, model: Path, questions: list[str], k: int) -> dict[str
 def rankings(index: Path, k: int = 20) -> dict[str, list[Any]]:
     with DenseSearcher(index) as searcher:
         hits = searcher.batch_search(QUESTIONS, QUESTIONS, k)
-    return {q: [(hit.docid, hit.score) for hit in found] for q, found in hits.items()}
+    return {q: [(hit.passage_id, hit.score) for hit in found] for q, found in hits.items()}
 
 
 def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
@@ -159,9 +159,9 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
     with DenseSearcher(index) as searcher:
         assert searcher.num_docs == N
         hit = searcher.search(QUESTIONS[0], 1)[0]
-        assert (hit.docid, hit.score) == found[QUESTIONS[0]][0]
-        assert hit.doc()["id"] == hit.docid
-        assert json.loads(hit.raw) == hit.doc()
+        assert (hit.passage_id, hit.score) == found[QUESTIONS[0]][0]
+        record = json.loads(searcher.lucene.raws(searcher.lucene.docids([hit.passage_id]))[0])
+        assert (record["id"], record["contents"]) == (hit.passage_id, hit.text)
         assert searcher.batch_search([], [], 5) == {}
 
 

@@ -17,7 +17,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from cli._dense import main
-from cli._train import named_sets
+from cli._training import named_sets
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.models.checkpoints import begin_from
 from dense.training.stages import train_in_two_stages

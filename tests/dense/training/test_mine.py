@@ -74,7 +74,7 @@ def mined(index: Path, questions: Path, output: Path, *options: object) -> list[
 
 def ranking(index: Path, channel: str, question: str) -> list[tuple[str, float]]:
     with Searcher(index, channel=channel) as searcher:
-        return [(h.docid, h.score) for h in searcher.search(question, 100)]
+        return [(h.passage_id, h.score) for h in searcher.search(question, 100)]
 
 
 def ids(passages: list[dict[str, Any]]) -> list[str]:

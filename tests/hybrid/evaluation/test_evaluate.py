@@ -329,9 +329,9 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [(r["set"], r["ranking"]) for r in rows] == [
-        (s, c) for s in ("small", "dev", "mean") for c in ("sparta", "bm25")
+        (s, c) for s in ("small", "dev", "mean") for c in ("impact", "bm25")
     ]
-    for channel in ("sparta", "bm25"):
+    for channel in ("impact", "bm25"):
         figures = [float(r["RR"]) for r in rows if r["ranking"] == channel]
         assert figures[2] == pytest.approx((figures[0] + figures[1]) / 2)
     rows = rows[:4]
@@ -340,7 +340,7 @@ def test_sparta_eval_as_typed(beir, tmp_path, tiny_model_folder):
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(lines) == 2 * 2 + 2 * 2
     assert sorted(p.name for p in runs.iterdir()) == [
-        f"{s}-{c}.trec" for s in ("dev", "small") for c in ("bm25", "sparta")
+        f"{s}-{c}.trec" for s in ("dev", "small") for c in ("bm25", "impact")
     ]
     for row in rows:
         own = [v["RR"] for v in lines if (v["set"], v["ranking"]) == (row["set"], row["ranking"])]
@@ -360,7 +360,7 @@ def test_wrong_arguments(arguments, tmp_path, monkeypatch):
 def test_domains_have_means_of_their_own():
     def one(name: str, value: float, domain: str) -> Evaluated:
         figures = {"RR": {"q1": value, "q2": value}}
-        return Evaluated(name, [Evaluation("sparta", figures)], domain=domain)
+        return Evaluated(name, [Evaluation("impact", figures)], domain=domain)
 
     sets = [one("a", 0.2, "in-domain"), one("x", 0.8, "out-of-domain"), one("b", 0.4, "in-domain")]
     rows = table_of(sets, ["RR"]).rows

@@ -34,7 +34,7 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Query, ScoredPassage
-from sparta.search.searcher import Found
+from sparta.search.searcher import Ranked
 
 PASSAGES = [f"p{i}" for i in range(30)]
 
@@ -47,7 +47,7 @@ def made_up(
     qrels = {f"q{seed}-{i}": {rng.choice(PASSAGES): 1} for i in range(questions)}
     known = {q: tuple(f"answer of {p}" for p in judged) if answers else () for q, judged in qrels.items()}
     runs: dict[str, dict[str, Any]] = {}
-    for name, strength in (("bm25", 1.5), ("sparta", 1.2), ("dense", 0.9)):
+    for name, strength in (("bm25", 1.5), ("impact", 1.2), ("dense", 0.9)):
         runs[name] = {}
         for q, judged in qrels.items():
             scores = {p: rng.gauss(strength if p in judged else 0, 1) for p in rng.sample(PASSAGES, 25)}
@@ -64,18 +64,19 @@ class Made:
         self.runs = {n: {q: r for runs in sets for q, r in runs[n].items()} for n in names}
         self.calls = 0
         self.searchers = {
-            n: SimpleNamespace(search=lambda q, k, n=n: self._found(n, q, k), doc=self.doc) for n in names
+            n: SimpleNamespace(search=lambda q, k, n=n: self._found(n, q, k), records=self.records)
+            for n in names
         }
 
-    def _found(self, name: str, text: str, k: int) -> Found:
+    def _found(self, name: str, text: str, k: int) -> Ranked:
         ranking = self.runs[name][text.removeprefix("text of ")][:k]
         ids = [p.passage_id for p in ranking]
-        return Found(ids, [int(i[1:]) for i in ids], [p.score for p in ranking])
+        return Ranked(ids, [int(i[1:]) for i in ids], [p.score for p in ranking])
 
-    def search(self, text: str, k: int, names: Any = None) -> dict[str, Found]:
+    def search(self, text: str, k: int, names: Any = None) -> dict[str, Ranked]:
         return {n: self._found(n, text, k) for n in names or self.runs}
 
-    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Found]]:
+    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:
         self.calls += 1
         return {n: [self._found(n, text, k) for text in texts] for n in self.runs}
 
@@ -85,11 +86,8 @@ class Made:
     def _best(self, text: str) -> float:
         return self.runs["bm25"][text.removeprefix("text of ")][0].score
 
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        return {"text": f"the answer of p{lucene_docid} is here"}
-
-    def raw(self, lucene_docid: int) -> str:
-        return ""
+    def records(self, docids: Any) -> list[dict[str, Any]]:
+        return [{"text": f"the answer of p{docid} is here"} for docid in docids]
 
     def channels(self) -> Channels:
         return cast(Channels, self)
@@ -111,24 +109,24 @@ def slow(
 
 def test_the_mean_over_the_sets_decides() -> None:
     (one, runs), (two, others) = made_up(1, 40), made_up(2, 25)
-    made = Made(runs, others, names=("sparta", "bm25"))
-    found = tune(made.channels(), [one, two], Fusion.with_alpha("sparta", 9.0), "RR")
+    made = Made(runs, others, names=("impact", "bm25"))
+    found = tune(made.channels(), [one, two], Fusion.with_alpha("impact", 9.0), "RR")
     assert made.calls == 2, "each set is searched once"
     means = {}
     for alpha in ALPHAS:
-        weights = {"sparta": 1.0, "bm25": alpha}
+        weights = {"impact": 1.0, "bm25": alpha}
         expected = [fmean(slow(s, r, weights).values()) for s, r in ((one, runs), (two, others))]
         assert list(found.means[Setting((alpha,), 100)]) == pytest.approx(expected)
         means[alpha] = fmean(expected)
     best = max(ALPHAS, key=lambda alpha: (round(means[alpha], 12), -alpha))
     assert found.best == Setting((best,), 100)
     assert found.folds == []
-    assert chosen(Fusion.with_alpha("sparta", 9.0), found).weights == {"sparta": 1.0, "bm25": best}
+    assert chosen(Fusion.with_alpha("impact", 9.0), found).weights == {"impact": 1.0, "bm25": best}
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "set1 RR", "set2 RR", "mean", "note"]
     assert [row[3] for row in table.rows[:16]] == pytest.approx([100 * means[alpha] for alpha in ALPHAS])
     assert [row[0] for row in table.rows if row[-1].startswith("best")] == [best]
-    alone = {name: [] for name in ("sparta", "bm25")}
+    alone = {name: [] for name in ("impact", "bm25")}
     for asked, own in ((one, runs), (two, others)):
         for name in alone:
             alone[name].append(100 * fmean(slow(asked, own, {name: 1.0}).values()))
@@ -240,13 +238,13 @@ def test_coverage_weighs_bm25_question_by_question() -> None:
 
 def test_two_weights_each_with_each() -> None:
     asked, runs = made_up(4, 20)
-    made = Made(runs, names=("dense", "bm25", "sparta"))
-    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "sparta": 1.0})
-    found = tune(made.channels(), [asked], fusion, "RR", ["bm25", "sparta"], [0.5, 1.0, 2.0])
+    made = Made(runs, names=("dense", "bm25", "impact"))
+    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "impact": 1.0})
+    found = tune(made.channels(), [asked], fusion, "RR", ["bm25", "impact"], [0.5, 1.0, 2.0])
     assert len(found.means) == 9
     for ((a, b), _), [mean] in found.means.items():
         assert mean == pytest.approx(
-            fmean(slow(asked, runs, {"dense": 1.0, "bm25": a, "sparta": b}).values())
+            fmean(slow(asked, runs, {"dense": 1.0, "bm25": a, "impact": b}).values())
         )
     table = tune_table(found)
     assert list(table.header) == ["weight of bm25", "weight of sparta", "RR", "note"]
@@ -328,11 +326,11 @@ def test_of_equal_settings_the_smallest_is_best() -> None:
 
 def test_more_settings_than_can_be_measured() -> None:
     asked, runs = made_up(1, 3)
-    made = Made(runs, names=("dense", "bm25", "sparta"))
-    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "sparta": 1.0})
+    made = Made(runs, names=("dense", "bm25", "impact"))
+    fusion = Fusion({"dense": 1.0, "bm25": 1.0, "impact": 1.0})
     alphas = parse_alphas("0:1:0.01")
     with pytest.raises(InputError, match="expected at most 20,000 settings to measure, found 20,402"):
-        tune(made.channels(), [asked], fusion, "RR", ["bm25", "sparta"], alphas, candidates=[5, 10])
+        tune(made.channels(), [asked], fusion, "RR", ["bm25", "impact"], alphas, candidates=[5, 10])
     assert made.calls == 0
 
 
@@ -340,7 +338,7 @@ def test_what_is_tuned_for() -> None:
     judged, answered = made_up(1, 3)[0], QuestionSet("x", (Query("1", "q", ("a",)),))
     assert measure_for([judged]) == "RR"
     assert measure_for([judged, answered]) == "answer_recall@20"
-    made = Made(made_up(1, 3)[1], names=("sparta", "bm25"))
+    made = Made(made_up(1, 3)[1], names=("impact", "bm25"))
     for sets, measure in (([answered], "RR"), ([answered, judged], "answer_recall@20")):
         with pytest.raises(InputError, match=r"to tune on for .*, found none"):
             tune(made.channels(), sets, Fusion(), measure)
@@ -348,11 +346,11 @@ def test_what_is_tuned_for() -> None:
 
 def test_tuning_by_answers() -> None:
     asked, runs = made_up(5, 30, answers=True)
-    made = Made(runs, names=("sparta", "bm25"))
+    made = Made(runs, names=("impact", "bm25"))
     found = tune(made.channels(), [asked], Fusion(), "answer_recall@3")
     for ((alpha,), _), [mean] in found.means.items():
         assert mean == pytest.approx(
-            fmean(slow(asked, runs, {"sparta": 1.0, "bm25": alpha}, "Success@3").values())
+            fmean(slow(asked, runs, {"impact": 1.0, "bm25": alpha}, "Success@3").values())
         ), "the right passage is the one that holds the answer"
 
 
@@ -362,14 +360,14 @@ def rows_of(table: Table) -> dict[str, dict[str, Any]]:
 
 def test_the_rows_of_a_comparison() -> None:
     asked, runs = made_up(6, 60, answers=True)
-    made = Made(runs, names=("bm25", "sparta", "dense"))
-    fusions = [Fusion.with_alpha("dense", 1.2), Fusion.with_alpha("sparta", 1.2)]
+    made = Made(runs, names=("bm25", "impact", "dense"))
+    fusions = [Fusion.with_alpha("dense", 1.2), Fusion.with_alpha("impact", 1.2)]
     compared = compare(made.channels(), asked, fusions)
     assert not compared.ms
     compared = timed(compared, made.channels(), asked, fusions)
     assert made.calls == 1, "each channel is searched once for all fusions"
     rows = rows_of(compare_table([compared]))
-    assert list(rows) == ["bm25", "sparta", "dense", "dense + 1.2·bm25", "sparta + 1.2·bm25"]
+    assert list(rows) == ["bm25", "impact", "dense", "dense + 1.2·bm25", "impact + 1.2·bm25"]
     for name, row in rows.items():
         weights = {name: 1.0} if name in runs else {name.split(" ")[0]: 1.0, "bm25": 1.2}
         for measure, column in (("RR", "RR"), ("nDCG@10", "nDCG@10"), ("Success@20", "answer_recall@20")):
@@ -390,7 +388,7 @@ def test_macro_and_micro_by_hand() -> None:
     asked = QuestionSet(
         "e", asked.queries, asked.qrels, groups=dict(zip(ids, ["P1", "P2", "P2", "P2"], strict=True))
     )
-    made = Made(runs, names=("bm25", "sparta"))
+    made = Made(runs, names=("bm25", "impact"))
     micro, macro = with_macro(compare(made.channels(), asked, [Fusion()]), asked)
     assert (micro.name, macro.name) == ("e (micro)", "e (macro)")
     for own, grouped in zip(micro.evaluations, macro.evaluations, strict=True):

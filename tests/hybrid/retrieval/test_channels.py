@@ -18,7 +18,7 @@ from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, fused_hits
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import ScoredPassage
-from sparta.search.searcher import Found
+from sparta.search.searcher import Ranked
 
 
 class Fake:
@@ -26,31 +26,33 @@ class Fake:
 
     num_docs = 3
 
-    def __init__(self, answers: dict[str, dict[str, float]], wait: float = 0.0, fails: bool = False) -> None:
+    def __init__(
+        self, answers: dict[str, dict[str, float]], wait: float = 0.0, fails: bool = False, name: str = ""
+    ) -> None:
+        self.name = name
         time.sleep(wait)
         self.answers, self.wait, self.fails = answers, wait, fails
         self.closed = False
         self.other: Fake | None = None
         self.threads: set[int] = set()
 
-    def found(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Found]:
+    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
         self.threads.add(threading.get_ident())
         time.sleep(self.wait)
         if self.fails:
             raise IndexStateError("the index is gone")
         for q in queries:
             best = list(self.answers[q].items())[:k]
-            yield Found([p for p, _ in best], list(range(len(best))), [score for _, score in best])
+            yield Ranked([p for p, _ in best], list(range(len(best))), [score for _, score in best])
 
-    def found_both(self, queries: Sequence[str], k: int, threads: int = 1) -> tuple[list[Found], list[Found]]:
+    def rank_both(
+        self, queries: Sequence[str], k: int, threads: int = 1
+    ) -> tuple[list[Ranked], list[Ranked]]:
         assert self.other
-        return list(self.found(queries, k)), list(self.other.found(queries, k))
+        return list(self.rank(queries, k)), list(self.other.rank(queries, k))
 
-    def doc(self, lucene_docid: int) -> dict[str, Any]:
-        return {"text": f"number {lucene_docid}"}
-
-    def raw(self, lucene_docid: int) -> str:
-        return str(lucene_docid)
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        return [{"contents": f"{self.name} {docid}"} for docid in docids]
 
     def close(self) -> None:
         self.closed = True
@@ -70,7 +72,7 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
             found = {name: openers[name]() for name in names}
             opened.update(found)
             if len(names) == 2:
-                found["sparta"].other = found["bm25"]
+                found["impact"].other = found["bm25"]
             return found
 
         def open_dense(index: Path) -> Fake:
@@ -86,15 +88,15 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
 
 FOUND = {
     "bm25": {"q": {"b": 9.0, "d": 5.0}},
-    "sparta": {"q": {"a": 30.0, "b": 20.0, "c": 10.0}},
+    "impact": {"q": {"a": 30.0, "b": 20.0, "c": 10.0}},
     "dense": {"q": {"c": 1.0}},
 }
 
 
 def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
-    waits = {"bm25": 0.1, "sparta": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
+    waits = {"bm25": 0.1, "impact": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
     opened = channels(**{n: (lambda f=f, n=n: Fake(f, wait=waits[n])) for n, f in FOUND.items()})  # type: ignore[misc]
-    fusion = Fusion({"sparta": 1.0, "bm25": 1.2, "dense": 0.5})
+    fusion = Fusion({"impact": 1.0, "bm25": 1.2, "dense": 0.5})
     started = time.monotonic()
     with HybridSearcher("nowhere", fusion) as searcher:
         assert 0.19 < time.monotonic() - started < 0.39, "opened side by side"
@@ -104,20 +106,19 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
         expected = fusion.fuse(
             {n: [ScoredPassage(*pair) for pair in own["q"].items()] for n, own in FOUND.items()}, 3
         )
-        assert [(h.docid, h.score) for h in hits] == expected
-        ranks = {h.docid: h.ranks for h in searcher.search("q", 10)}
+        assert [(h.passage_id, h.score) for h in hits] == expected
+        ranks = {h.passage_id: {n: p.rank for n, p in h.channels.items()} for h in searcher.search("q", 10)}
         assert ranks == {
-            "a": {"sparta": 1},
-            "b": {"sparta": 2, "bm25": 1},
-            "c": {"sparta": 3, "dense": 1},
+            "a": {"impact": 1},
+            "b": {"impact": 2, "bm25": 1},
+            "c": {"impact": 3, "dense": 1},
             "d": {"bm25": 2},
         }
         batch = searcher.batch_search(["q", "q"], ["1", "2"], 10)
         assert batch["1"] == batch["2"] == searcher.search("q", 10)
         assert searcher.num_docs == 3
-        assert hits[0].doc() == searcher.doc(hits[0].lucene_docid)
-        assert searcher.raw(2) == "2"
-        with pytest.raises(InputError, match="as many qids"):
+        assert searcher.run(["q"], ["1"], 3) == {"1": expected}
+        with pytest.raises(InputError, match="as many query ids"):
             searcher.batch_search(["q"], [])
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("q", 0)
@@ -128,12 +129,12 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
 
 def test_a_channel_that_fails(channels: Make) -> None:
     opened = channels(
-        bm25=lambda: Fake(FOUND["bm25"], fails=True), sparta=lambda: Fake(FOUND["sparta"], wait=0.1)
+        bm25=lambda: Fake(FOUND["bm25"], fails=True), impact=lambda: Fake(FOUND["impact"], wait=0.1)
     )
-    with Channels(Path("nowhere"), ["sparta", "bm25"]) as pair:
+    with Channels(Path("nowhere"), ["impact", "bm25"]) as pair:
         with pytest.raises(IndexStateError, match="the index is gone"):
             pair.search("q", 5)
-        assert pair.search("q", 5, ["sparta"])["sparta"].passage_ids[0] == "a"
+        assert pair.search("q", 5, ["impact"])["impact"].passage_ids[0] == "a"
     assert all(fake.closed for fake in opened.values())
 
 
@@ -166,25 +167,22 @@ def test_the_dense_side_fails_when_the_other_is_done(channels: Make) -> None:
 
 def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
     """Lucene's numbers are those of the reader that gave them: two channels may have two commits open."""
-    found = {"dense": Found(["a"], [7], [1.0]), "bm25": Found(["a", "b"], [3, 4], [2.0, 1.0])}
-    searchers = {name: Fake({}) for name in found}
+    found = {"dense": Ranked(["a"], [7], [1.0]), "bm25": Ranked(["a", "b"], [3, 4], [2.0, 1.0])}
+    searchers = {name: Fake({}, name=name) for name in found}
     hits = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), found, searchers, 5)
-    assert [(h.docid, h.lucene_docid, h.searcher) for h in hits] == [
-        ("a", 7, searchers["dense"]),
-        ("b", 4, searchers["bm25"]),
-    ]
-    assert [h.ranks for h in hits] == [{"dense": 1, "bm25": 1}, {"bm25": 2}]
+    assert [(h.passage_id, h.text) for h in hits] == [("a", "dense 7"), ("b", "bm25 4")]
+    assert [h.channels for h in hits] == [{"dense": (1, 1.0), "bm25": (1, 2.0)}, {"bm25": (2, 1.0)}]
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:
-    channels(bm25=lambda: Fake(FOUND["bm25"]), sparta=lambda: Fake(FOUND["sparta"]))
-    opened = Channels(Path("nowhere"), ["bm25", "sparta"])
+    channels(bm25=lambda: Fake(FOUND["bm25"]), impact=lambda: Fake(FOUND["impact"]))
+    opened = Channels(Path("nowhere"), ["bm25", "impact"])
     opened.close()
     opened.close()
 
 
 def test_an_unknown_channel() -> None:
-    with pytest.raises(InputError, match="expected a channel of bm25, sparta, dense, found 'splade'"):
+    with pytest.raises(InputError, match="expected a channel of bm25, impact, dense, found 'splade'"):
         open_channel(Path("nowhere"), "splade")
 
 
@@ -196,7 +194,7 @@ import hybrid.evaluation.compare, hybrid.evaluation.tune
 from hybrid.retrieval.channels import Channels
 from sparta.base.errors import IndexStateError
 try:
-    Channels(Path("nowhere"), ["sparta", "bm25"])
+    Channels(Path("nowhere"), ["impact", "bm25"])
 except IndexStateError:
     print("torch" in sys.modules)
 """

@@ -24,8 +24,8 @@ def pairs(found: list[ScoredPassage]) -> list[tuple[str, float]]:
 
 def test_base_plus_alpha_bm25_by_hand() -> None:
     """min-max centred: sparta a .5, b 0, c -.5; bm25 b .5, d -.5; what is missing counts as the least."""
-    fusion = Fusion.with_alpha("sparta", 1.2)
-    found = fusion.fuse({"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)})
+    fusion = Fusion.with_alpha("impact", 1.2)
+    found = fusion.fuse({"impact": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)})
     assert pairs(found) == [
         ("b", 0.6),
         ("a", round(0.5 - 0.6, 6)),
@@ -33,7 +33,7 @@ def test_base_plus_alpha_bm25_by_hand() -> None:
         ("d", round(-0.5 - 0.6, 6)),
     ]
     assert formula(fusion) == (
-        "score = sparta + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        "score = impact + 1.2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
         " a passage that a channel lacks counts as its least"
     )
 
@@ -49,8 +49,8 @@ def test_equal_scores_are_ordered_by_the_first_channel_then_by_id() -> None:
 
 
 def test_the_only_hit_of_a_channel_counts() -> None:
-    fusion = Fusion.with_alpha("sparta", 1.2)
-    found = fusion.fuse({"sparta": ranking(a=30, b=20), "bm25": ranking(right=9)})
+    fusion = Fusion.with_alpha("impact", 1.2)
+    found = fusion.fuse({"impact": ranking(a=30, b=20), "bm25": ranking(right=9)})
     assert pairs(found) == [("right", 0.1), ("a", -0.1), ("b", -1.1)]
     for normalization in ("minmax", "zscore"):
         one = Fusion({"x": 1.0, "y": 1.0}, normalization=normalization)
@@ -60,19 +60,19 @@ def test_the_only_hit_of_a_channel_counts() -> None:
 
 def test_coverage_by_hand() -> None:
     """bm25 has 9 of the 12 that a passage could score: its 0.5 to -0.5 become 0.375 to -0.375, times 2."""
-    found = {"sparta": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)}
-    fusion = Fusion.with_alpha("sparta", 2.0, normalization="coverage")
+    found = {"impact": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)}
+    fusion = Fusion.with_alpha("impact", 2.0, normalization="coverage")
     assert pairs(fusion.fuse(found, bounds={"bm25": 12.0})) == [
         ("b", 0.75),
         ("a", -0.25),
         ("c", -1.25),
         ("d", -1.25),
     ]
-    whole = Fusion.with_alpha("sparta", 2.0).fuse(found)
-    for wrong in ({}, {"bm25": 0.0}, {"bm25": -1.0}, {"bm25": math.nan}, {"bm25": math.inf}, {"sparta": 9.0}):
+    whole = Fusion.with_alpha("impact", 2.0).fuse(found)
+    for wrong in ({}, {"bm25": 0.0}, {"bm25": -1.0}, {"bm25": math.nan}, {"bm25": math.inf}, {"impact": 9.0}):
         with pytest.raises(InputError, match="expected the most that BM25 can give, a number above 0"):
             fusion.fuse(found, bounds=wrong)
-    assert fusion.fuse({"sparta": found["sparta"]}), "what found nothing needs no bound"
+    assert fusion.fuse({"impact": found["impact"]}), "what found nothing needs no bound"
     assert fusion.fuse(found, bounds={"bm25": 9.0}) == whole
     assert fusion.fuse(found, bounds={"bm25": 8.999}) == whole, "rounded above its bound"
     runs = {name: {"1": own, "2": own} for name, own in found.items()}
@@ -80,11 +80,11 @@ def test_coverage_by_hand() -> None:
     assert fused["1"] == fusion.fuse(found, bounds={"bm25": 12.0})
     assert fused["2"] == whole
     assert formula(fusion) == (
-        "score = sparta + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
+        "score = impact + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
         " bm25's multiplied by its best score / Σ idf of the question's words,"
         " a passage that a channel lacks counts as its least"
     )
-    assert "idf" not in Fusion({"sparta": 1.0, "dense": 1.0}, normalization="coverage").rule
+    assert "idf" not in Fusion({"impact": 1.0, "dense": 1.0}, normalization="coverage").rule
 
 
 def test_rrf_by_hand() -> None:
@@ -221,9 +221,9 @@ def test_candidates_are_gathered_once_for_all_weights() -> None:
 
 
 def test_weights_are_read() -> None:
-    known = ("bm25", "sparta", "dense")
+    known = ("bm25", "impact", "dense")
     assert list(parse_weights(" dense=1, bm25=1.2 ", known).items()) == [("dense", 1.0), ("bm25", 1.2)]
-    assert parse_weights("sparta=-1e-1", known) == {"sparta": -0.1}
+    assert parse_weights("sparta=-1e-1", known) == {"impact": -0.1}
     assert parse_weights("a=b=2", ["a=b"]) == {"a=b": 2.0}, "runs are named by their files"
 
 
@@ -243,10 +243,10 @@ def test_weights_are_read() -> None:
     ],
 )
 def test_what_are_no_weights(given: str, found: str) -> None:
-    with pytest.raises(InputError, match="expected weights of bm25, sparta, dense as NAME=NUMBER") as error:
-        parse_weights(given, ("bm25", "sparta", "dense"))
+    with pytest.raises(InputError, match="expected weights of bm25, impact, dense as NAME=NUMBER") as error:
+        parse_weights(given, ("bm25", "impact", "dense"))
     assert found in str(error.value)
-    assert "--weights bm25=1,sparta=1,dense=1" in str(error.value)
+    assert "--weights bm25=1,impact=1,dense=1" in str(error.value)
 
 
 # ---------------------------------------------------------------- answers (DPR)

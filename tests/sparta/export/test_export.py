@@ -25,6 +25,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Source, WriteOptions
 from sparta.index.sources import vectors_source
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
@@ -289,14 +290,14 @@ def indexed_again(searcher: Searcher, folder: Path) -> Path:
 def rankings(folder: Path, channel: str, queries: list[str]) -> dict[str, list[tuple[str, float]]]:
     with Searcher(folder, channel=channel) as opened:
         found = opened.batch_search(queries, queries, k=25)
-        return {q: [(hit.docid, hit.score) for hit in hits] for q, hits in found.items()}
+        return {q: [(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
 
 
 @pytest.mark.jvm
 def test_indexing_the_json_again_gives_the_same_rankings(searcher: Searcher, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     queries = [" ".join(rng.choice(TERMS, rng.integers(1, 8))) for _ in range(40)]
-    expected = rankings(searcher.folder.path, "sparta", queries)
+    expected = rankings(searcher.index.folder.path, "sparta", queries)
     assert rankings(indexed_again(searcher, tmp_path), "sparta", queries) == expected
     assert sum(map(len, expected.values())) > 400
 
@@ -403,7 +404,7 @@ def test_a_failure_half_way_leaves_the_old_file(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(searcher.lucene, "ids", fail)
+    monkeypatch.setattr(ImpactSearcher, "ids", fail)
     with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt):
         export_index(searcher, form, output)
     assert output.read_bytes() == b"old"
@@ -414,7 +415,8 @@ def test_a_failure_half_way_leaves_the_old_file(
 def test_a_passage_too_long_for_ciff_is_named(
     built: tuple[Path, Vectors], searcher: Searcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents = Contents.read(searcher.lucene)
+    with searcher.index.reading() as view:
+        contents = Contents.read(view.lucene)
     sums = contents.sums.copy()
     sums[3] = 2**31
     monkeypatch.setattr(Contents, "read", lambda _: replace(contents, sums=sums))

@@ -163,10 +163,10 @@ def nursery(tiny_model_folder, tmp_path_factory) -> Iterator[Nursery]:
 @pytest.fixture
 def here(monkeypatch) -> Callable[..., str]:
     """Run a command in this process to its end, undisturbed."""
+    import cli._writing
     from click.testing import CliRunner
 
     import cli._sparta
-    import cli._writing
 
     options = cli._writing.encode_options
     monkeypatch.setattr(
@@ -255,7 +255,7 @@ def rankings(index: Path) -> tuple[int, dict[str, list[tuple[str, float]]]]:
     asked = ["the moon of the earth", "old city", "year", "who founded google", "water river road"]
     with Searcher(index) as searcher:
         found = searcher.batch_search(asked, asked, 200)
-        return searcher.num_docs, {q: [(h.docid, h.score) for h in hits] for q, hits in found.items()}
+        return searcher.num_docs, {q: [(h.passage_id, h.score) for h in hits] for q, hits in found.items()}
 
 
 MODES = {

@@ -45,10 +45,16 @@ def test_an_index_of_each_format_opens(tmp_path, codec, version):
     shutil.copytree(FORMATS / f"index-{version}-{codec}", tmp_path / "index")
     with Searcher(tmp_path / "index") as searcher:
         hits = searcher.search("the moon, the town", 9)
-        assert [(h.docid, h.score) for h in hits] == [("c", 300.0), ("a", 206.0), ("d", 201.0), ("b", 6.0)]
-        assert hits[2].doc() == {"id": "d", "contents": "The moon of the town.", "title": "odd"}
+        assert [(h.passage_id, h.score) for h in hits] == [
+            ("c", 300.0),
+            ("a", 206.0),
+            ("d", 201.0),
+            ("b", 6.0),
+        ]
+        assert hits[2].text == "The moon of the town."
+        assert hits[2].title == "odd"
     with Searcher(tmp_path / "index", channel="bm25") as searcher:
-        assert [h.docid for h in searcher.search("moon town", 9)] == ["d", "c", "a"]
+        assert [h.passage_id for h in searcher.search("moon town", 9)] == ["d", "c", "a"]
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -127,7 +127,7 @@ class Builder:
 
     def ranking(self, query: str = "", k: int = 1000, **options: Any) -> list[tuple[str, float]]:
         with Searcher(self.folder.path, **options) as searcher:
-            return [(hit.docid, hit.score) for hit in searcher.search(query, k)]
+            return [(hit.passage_id, hit.score) for hit in searcher.search(query, k)]
 
     def generations(self) -> list[str]:
         return sorted(p.name for p in self.folder.path.iterdir() if p.is_dir())
@@ -1018,7 +1018,7 @@ def test_shards_and_corpus_give_the_same_index(encoded, tmp_path, tiny_model):
             made[name] = (reader.num_docs, vectors, raws)
         with Searcher(index.path) as searcher:
             hits = searcher.batch_search(["moon earth", "the city of paris", "who"], "abc", 30)
-            made[name] += ([[(h.docid, h.score) for h in found] for found in hits.values()],)
+            made[name] += ([[(h.passage_id, h.score) for h in found] for found in hits.values()],)
     assert made["corpus"] == made["shards"]
     weights = tiny_model.encode_document(json.loads(made["corpus"][2][3])["contents"], dtype="fp32")
     step = tiny_model.config.quantizer.max_weight / 255

@@ -14,7 +14,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.jobs import WriteOptions
 from sparta.index.sources import vectors_source
 from sparta.models.quantize import Quantizer
-from sparta.search.explain import explain, snippet, term_shares, top_terms
+from sparta.search.explain import explain, snippet, top_terms
 from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
@@ -58,7 +58,7 @@ def test_shares_sum_to_the_score_and_the_rank_is_the_place_in_search(searcher, v
     for _ in range(15):
         asked = " ".join(rng.choices(["moon", "moons", "earth", "road", "的", "queen"], k=rng.randint(1, 6)))
         hits = searcher.search(asked, 1000)
-        places = {hit.docid: (place, hit.score) for place, hit in enumerate(hits, 1)}
+        places = {hit.passage_id: (place, hit.score) for place, hit in enumerate(hits, 1)}
         for passage_id in vectors:
             why = explain(searcher, asked, passage_id)
             assert why.passage_id == passage_id
@@ -66,14 +66,14 @@ def test_shares_sum_to_the_score_and_the_rank_is_the_place_in_search(searcher, v
             assert why.score == sum(share.share for share in why.terms)
             assert {s.term: (s.count, s.impact) for s in why.terms} == {
                 term: (count, vectors[passage_id].get(term, 0))
-                for term, count in searcher.terms(asked).items()
+                for term, count in searcher.tokenizer.terms(asked).items()
             }
 
 
 def test_shares_strongest_first_and_their_weights(index_of):
     index = index_of({"a": {"moon": 4, "earth": 9, "sun": 200}, "b": {"sun": 1}})
     with Searcher(index) as searcher:
-        shares = term_shares(searcher, "earth moon, moon moon sun town", searcher.lookup("a"))
+        shares = explain(searcher, "earth moon, moon moon sun town", "a").terms
         shown = [(s.term, s.count, s.impact, s.weight, s.share) for s in shares]
         assert shown == [
             ("sun", 1, 200, 200 * STEP, 200),
@@ -94,7 +94,7 @@ def test_weighted_questions(index_of, tiny_tokenizer):
         weights[tiny_tokenizer.token_to_id(term)] = weight
     with Searcher(index_of({"a": {"moon": 7, "sun": 9}, "b": {"earth": 5, "moon": 1}}, weights)) as searcher:
         for hit in searcher.search("the sun, moon and moon and earth"):
-            why = explain(searcher, "the sun, moon and moon and earth", hit.docid)
+            why = explain(searcher, "the sun, moon and moon and earth", hit.passage_id)
             assert why.score == pytest.approx(hit.score, rel=1e-6)
             assert {s.term for s in why.terms} == {"moon", "earth"}
 
@@ -116,7 +116,9 @@ def test_top_terms(index_of):
 
 
 def marked(searcher: Any, text: str, question: str, words: int = 6) -> str:
-    return snippet(searcher, text, set(searcher.terms(question)), lambda w: f"[{w}]", words)
+    return snippet(
+        searcher.tokenizer, text, set(searcher.tokenizer.terms(question)), lambda w: f"[{w}]", words
+    )
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, wr
         with Searcher(index) as searcher:
             for asked in ("moon", "house", "moon moon house city"):
                 hits = searcher.search(asked, k=2)
-                scores[model.name, asked] = {hit.docid: hit.score for hit in hits}
+                scores[model.name, asked] = {hit.passage_id: hit.score for hit in hits}
     plain, own = scores["tiny", "moon"], scores["weighted", "moon"]
     assert plain["a"] > 0
     assert own == {passage: pytest.approx(0.5 * score) for passage, score in plain.items()}
@@ -258,7 +258,7 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     def found(index: str) -> list[Any]:
         with Searcher(tmp_path / index) as searcher:
             asked = [searcher.search(q, k=4) for q in ("moon house", "moon moon city", "earth house")]
-            return [[(hit.docid, hit.score) for hit in hits] for hits in asked]
+            return [[(hit.passage_id, hit.score) for hit in hits] for hits in asked]
 
     run("index", corpus="c.jsonl", model="weighted", index="first")
     exporting = [
