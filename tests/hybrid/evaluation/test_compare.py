@@ -274,10 +274,10 @@ def test_rankings_are_left_as_runs(folder: Path, tmp_path: Path) -> None:
     name = folder.name
     assert sorted(p.name for p in out.iterdir()) == [
         f"{name}-bm25.trec",
-        f"{name}-sparta+1.2xbm25.trec",
+        f"{name}-impact+1.2xbm25.trec",
         f"{name}-impact.trec",
     ]
-    fused = read_run(out / f"{name}-sparta+1.2xbm25.trec")
+    fused = read_run(out / f"{name}-impact+1.2xbm25.trec")
     expected = Fusion.with_alpha("impact", 1.2).fuse(rankings(folder, "king of the city"))
     assert [p.passage_id for p in fused["3"]] == [p.passage_id for p in expected]
 

@@ -247,7 +247,7 @@ def test_two_weights_each_with_each() -> None:
             fmean(slow(asked, runs, {"dense": 1.0, "bm25": a, "impact": b}).values())
         )
     table = tune_table(found)
-    assert list(table.header) == ["weight of bm25", "weight of sparta", "RR", "note"]
+    assert list(table.header) == ["weight of bm25", "weight of impact", "RR", "note"]
     assert [row[0] for row in table.rows[:3]] == [0.5, 1.0, 2.0]
     for row, a in zip(table.rows[:3], (0.5, 1.0, 2.0), strict=True):
         assert row[2] == pytest.approx(100 * max(m for ((w, _), _), [m] in found.means.items() if w == a))
