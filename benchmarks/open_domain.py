@@ -12,8 +12,7 @@ result is that of one index. BM25, whose do, searches the whole.
 The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 to 4 MB) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
 many. When all is there, α is tuned on the first set only (--alphas, answer_recall@20; TASER, §4.3), for the
-dense base, the sparta base and both, and all channels and hybrids are measured on all sets. With the rankings
-of another machine, the table takes minutes and no encoding.
+dense base, the sparta base and both, and all channels and hybrids are measured on all sets.
 """
 
 from __future__ import annotations
@@ -62,22 +61,18 @@ def command(program: str, *arguments: object) -> None:
 class Rankings:
     """The best passages of one channel for each question, over the parts of the corpus that are done.
 
-    `facts` are what all parts must have in common; a file of other facts is refused, but for one that is
-    complete and of another model, `former`: it is measured as it is, which is said above the table.
+    `facts` are what all parts must have in common; a file of other facts is refused.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path, self.facts = path, dict(facts)
         self.parts: dict[str, dict[str, Any]] = {}
         self.found: dict[str, Ranking] = {}
-        self.former = ""
         if path.exists():
             stored = json.loads(gzip.decompress(path.read_bytes()))
             known = {k: stored["facts"].get(k) for k in facts}
             differing = {k: v for k, v in known.items() if v != facts[k]}
-            if list(differing) == ["model"] and len(stored["parts"]) == facts.get("parts"):
-                self.former, self.facts = str(differing["model"]), stored["facts"]
-            elif differing:
+            if differing:
                 found = ", ".join(f"{k} {v}" for k, v in differing.items())
                 raise SystemExit(f"{path}: expected {self.facts}, found {found}: remove it")
             self.parts = stored["parts"]
@@ -215,11 +210,6 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
         table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
         print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
-    for name, own in rankings.items():
-        if own.former:
-            print(
-                f"{name}: by another model than today's ({own.former}); without {own.path} it is encoded anew"
-            )
     print(f"\n{table.write('markdown')}\n\n{formula(*fusions)}\n\n{rates(rankings).write('markdown')}")
 
 
@@ -229,8 +219,7 @@ def rates(rankings: Mapping[str, Rankings]) -> Table:
     for name, own in rankings.items():
         passages = sum(part["passages"] for part in own.parts.values())
         seconds = sum(part["seconds"] for part in own.parts.values())
-        label = f"{name}, another model" if own.former else name
-        rows.append([label, passages, seconds / 3600, passages / seconds])
+        rows.append([name, passages, seconds / 3600, passages / seconds])
     return Table(["encoded", "passages", "hours", "passages a second"], rows, digits=2)
 
 

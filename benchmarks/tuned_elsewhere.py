@@ -35,7 +35,7 @@ def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion], same: Co
     channels = list(next(iter(fusions.values())).weights)
     with Channels(index, channels) as opened:
         depth = max(depth_of(one, MEASURE) for one in fusions.values())
-        searched = search_all(opened, asked, depth, covering=any(one.covering for one in fusions.values()))
+        searched = search_all(opened, asked, depth)
     alone = [searched.measured(name, searched.runs[name], [MEASURE]) for name in channels]
     fused = {
         name: searched.measured(name, searched.fused(fusion), [MEASURE]) for name, fusion in fusions.items()

@@ -29,11 +29,10 @@ _adding_options = options(
     ),
     click.option(
         "--normalization",
-        type=click.Choice(["minmax", "zscore", "none", "coverage"]),
+        type=click.Choice(["minmax", "zscore", "none"]),
         default="minmax",
         show_default=True,
-        help="Of scores, for each question and channel; coverage is minmax, and multiplies bm25's by its best"
-        " score / Σ idf of the question's words (α counts about half as much then: try --alphas 0.2:4:0.2).",
+        help="Of scores, for each question and channel.",
     ),
 )
 method_options = options(

@@ -275,7 +275,6 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
         data: Any = None,
         layout: str = "pairs",
         teacher: Any = None,
-        kind: Any = SpartaTraining,
         **config: Any,
     ) -> Any:
         one = data or open_set(str(pairs_file), layout, batch)
@@ -293,7 +292,7 @@ def training(pairs_file, make_tiny_model, tmp_path) -> Callable[..., Any]:
         )
         shared = InputLayout(answer_segment=0, use_context=True, share_context=True)
         model = make_tiny_model(SpartaConfig(layout=shared), seed=seed)
-        return kind(model, [one], chosen, tmp_path / name, teacher)
+        return SpartaTraining(model, [one], chosen, tmp_path / name, teacher)
 
     return make
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from cli._numbers import Finite
-from cli._options import typed
 from cli._training import data_options, end_options, length_options, loop_options, named_sets, report
 from sparta.base.errors import InputError
 
@@ -23,26 +22,6 @@ from sparta.base.errors import InputError
     type=click.IntRange(1),
     metavar="N",
     help="Move the pressure so that a paragraph has about N terms.",
-)
-@click.option(
-    "--pruned-to",
-    type=click.IntRange(10),
-    metavar="N",
-    help="Learn to rank by the N strongest terms of each text alone, too: for indexes of --top-k N.",
-)
-@click.option(
-    "--only-terms",
-    metavar="TERM,…",
-    help="Train nothing but the embeddings of these wordpieces, anew; the SPARTA model that --encoder names"
-    " stays as it is otherwise, and so do the other weights of every text.",
-)
-@click.option(
-    "--query-weights",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Train nothing but what the N terms that questions commonly ask count in a question, where each then"
-    " counts once; the SPARTA model that --encoder names stays as it is otherwise. A step asks 48 questions"
-    " among up to 700 paragraphs of a set and their sentences; those on one topic must stand together.",
 )
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
@@ -82,28 +61,9 @@ def train(
         raise InputError(
             "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
         )
-    given["only_terms"] = _terms(given["only_terms"])
-    given["query_weights"] = given["query_weights"] or 0
-    for option, part in (("--only-terms", "terms that are"), ("--query-weights", "weights that are")):
-        if given[option[2:].replace("-", "_")] and (others := typed("pressure", "terms", "pruned_to")):
-            raise InputError(
-                f"expected {option} without {' and '.join(others)}, found both",
-                remedy=f"{part} trained alone have no penalty: leave one of them out",
-            )
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.training.teacher import open_bi_encoder
     from sparta.training.train import train_model
 
     result = train_model(sets, openers=[open_bi_encoder], **given)
     report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")
-
-
-def _terms(text: str | None) -> list[str]:
-    """Read --only-terms."""
-    found = [] if text is None else [term.strip() for term in text.split(",")]
-    if "" in found:
-        raise InputError(
-            f"expected wordpieces with commas between them as --only-terms, found {text!r}",
-            remedy="--only-terms who,did",
-        )
-    return found

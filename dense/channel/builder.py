@@ -186,8 +186,7 @@ class ChannelBuilder:
         old = self.own
         if not old or not old.index_name or not (self.place.path / old.index_name).is_file():
             return None
-        alike = (old.store, old.search.kind, old.search.distinct)
-        if alike != (channel.store, channel.search.kind, channel.search.distinct):
+        if (old.store, old.search.kind) != (channel.store, channel.search.kind):
             return None
         grown = len(vectors) > _MOST_GROWTH * max(1, len(self.place.vectors(old)))
         return None if grown and channel.search.kind == "ivf" else old

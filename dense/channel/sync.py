@@ -106,7 +106,7 @@ def sync(
 def _settled(own: Channel, asked: str, commit: str) -> bool:
     """Whether a channel already is what is wanted."""
     wanted = Parameters.default(faiss_index.choose_kind(asked, own.passages), own.passages)
-    alike = (own.search.kind, own.search.distinct) == (wanted.kind, wanted.distinct)
+    alike = own.search.kind == wanted.kind
     return own.commit == commit and own.asked == asked and alike
 
 

@@ -61,15 +61,19 @@ class Parameters:
     """How an approximate index is built: `lists` of IVF; `links` and `build_depth` (M, efConstruction) of
     HNSW. How deep it is searched follows from it and from k.
 
-    With `distinct` the index holds each distinct vector once. In a graph, the neighbours of a vector that
-    many rows share would all be its own copies, and a search that came to them would not leave them again.
+    HNSW holds each distinct vector once. In a graph, the neighbours of a vector that many rows share would
+    all be its own copies, and a search that came to them would not leave them again.
     """
 
     kind: str
     lists: int = 0
     links: int = 0
     build_depth: int = 0
-    distinct: bool = False
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the index holds each distinct vector once."""
+        return self.kind == "hnsw"
 
     @staticmethod
     def default(kind: str, n: int) -> Parameters:
@@ -77,7 +81,7 @@ class Parameters:
         if kind == "ivf":
             return Parameters(kind, lists=int(max(1, min(4 * n**0.5, n // 39))))
         if kind == "hnsw":
-            return Parameters(kind, links=32, build_depth=64, distinct=True)
+            return Parameters(kind, links=32, build_depth=64)
         return Parameters(kind)
 
     def probes(self, k: int, n: int) -> int:

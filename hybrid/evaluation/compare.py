@@ -59,8 +59,7 @@ def compare(
     depth = max(map(depth_of, fusions))
     if runs:
         make_folder(runs)  # before hours of searching
-    covering = any(fusion.covering for fusion in fusions)
-    searched = search_all(channels, asked, depth, threads, covering=covering)
+    searched = search_all(channels, asked, depth, threads)
     warn_of_strangers(searched)
     fused = {
         fusion.label: searched.fused(fusion, depth)
@@ -160,15 +159,7 @@ def _word(name: str) -> str:
 
 
 def compare_runs(paths: Mapping[str, Path], qrels: Path, fusion: Fusion) -> tuple[Compared, Run]:
-    """Fuse TREC runs that are there, by name, and measure all of them; the fused run comes with it.
-
-    :raises InputError: among others, coverage is wanted: a run does not tell how high its scores can be.
-    """
-    if fusion.normalization == "coverage":
-        raise InputError(
-            "expected a normalization that needs the scores alone, found coverage, which needs the index",
-            remedy="give --normalization minmax, or search an index in place of --runs",
-        )
+    """Fuse TREC runs that are there, by name, and measure all of them; the fused run comes with it."""
     judged = read_qrels(qrels)
     runs: dict[str, Run] = {name: read_judged_run(path, judged, qrels) for name, path in paths.items()}
     depth = max(len(found) for run in runs.values() for found in run.values())

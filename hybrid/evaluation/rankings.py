@@ -12,7 +12,7 @@ from hybrid.evaluation.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.retrieval.channels import Searchable
-from hybrid.retrieval.fusion import Fusion, RunBounds
+from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import Run, ScoredPassage
 
 MEASURES = ("RR", "nDCG@10")
@@ -24,19 +24,15 @@ _CUTOFF = re.compile(r"@(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What each channel found for each question, and which of it holds an answer.
-
-    `bounds` is what covering fusions take, by query id.
-    """
+    """What each channel found for each question, and which of it holds an answer."""
 
     asked: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
-    bounds: RunBounds
 
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
         """Fuse what was found, to this depth."""
-        return fusion.fuse_runs(self.runs, depth, self.bounds)
+        return fusion.fuse_runs(self.runs, depth)
 
     def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
         """Measure one run by answers (`answer_recall@K`) and by judged passages (the other measures)."""
@@ -71,18 +67,13 @@ class Shown(NamedTuple):
     docid: int
 
 
-def search_all(
-    channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2, *, covering: bool = False
-) -> Searched:
-    """Search all channels side by side, each once; `covering` fusions need upper bounds too."""
+def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2) -> Searched:
+    """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
-    bounds: dict[str, Mapping[str, float]] = {}
     for start in range(0, len(asked.queries), _AT_ONCE):
         some = asked.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        if covering:
-            bounds.update(zip([q.query_id for q in some], channels.upper_bounds(texts), strict=True))
         for name, rankings in channels.batch_search(texts, depth, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 known = [
@@ -98,7 +89,7 @@ def search_all(
         one = shown[passage_id]
         return text_of(channels.searchers[one.channel].records([one.docid])[0])
 
-    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match), bounds)
+    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
 
 
 def warn_of_strangers(searched: Searched) -> None:

@@ -132,7 +132,7 @@ def tune(
     alone: dict[str, list[float]] = {}
     for asked in sets:
         depth = depth_of(fusions[-1], measure)
-        searched = search_all(channels, asked, depth, threads, covering=fusion.covering)
+        searched = search_all(channels, asked, depth, threads)
         measured: dict[Setting, Mapping[str, float]] = {}
         for one in fusions:
             measured |= _values(searched, one, measure, tuned, grid)
@@ -152,7 +152,7 @@ def _values(
     searched: Searched, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
 ) -> dict[Setting, Mapping[str, float]]:
     """Return the measure of each question with each weights of the grid, by setting."""
-    candidates, depth = fusion.gather_runs(searched.runs, searched.bounds), depth_of(fusion, measure)
+    candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion, measure)
     found: dict[Setting, Mapping[str, float]] = {}
     for given in grid:
         weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())

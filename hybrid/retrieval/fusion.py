@@ -15,14 +15,8 @@ from sparta.base.records import Ranking, Run, ScoredPassage
 
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
-Bounds = Mapping[str, float]
-"""What no passage scores more than for a question, by channel, of those that know it."""
-RunBounds = Mapping[str, Bounds]
-"""The same by query id."""
 CANDIDATES = 100
 RRF_K = 60
-NO_BOUNDS: Bounds = {}
-_NO_RUN_BOUNDS: RunBounds = {}
 
 
 def centred(scores: Scores) -> Scores:
@@ -48,13 +42,10 @@ NORMALIZATIONS: dict[str, Callable[[Scores], Scores]] = {
     "minmax": centred,
     "zscore": standardized,
     "none": plain,
-    "coverage": centred,
 }
-LEAST_OF_EQUALS = {"minmax": -0.5, "zscore": -1.0, "coverage": -0.5}
+LEAST_OF_EQUALS = {"minmax": -0.5, "zscore": -1.0}
 """What a passage counts that a channel lacks, where all that it has score the same."""
-_CENTRED = "min-max centred (Ma et al., 2021)"
-_SAID = {"minmax": _CENTRED, "zscore": "standardized", "none": "as they are", "coverage": _CENTRED}
-_COVERED = " bm25's multiplied by its best score / Σ idf of the question's words,"
+_SAID = {"minmax": "min-max centred (Ma et al., 2021)", "zscore": "standardized", "none": "as they are"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +56,6 @@ class Fusion:
     sum of its scores in the channels, normalized for each question over the `candidates` best of the channel;
     a passage that a channel does not rank gets the least score there (TASER, eq. 7). Where all that a channel
     ranks score the same, or it ranks one only, these stand at the upper end and the others at the lower.
-    The normalization `coverage` is `minmax`, and multiplies BM25's column by its best score / the most
-    that BM25 could give: Σ idf of the question's words. A passage that has them all once has about half.
 
     With `rrf` it is the weighted sum of 1 / (rrf_k + rank), ranks from 1; a passage that a channel does not
     rank gets nothing there (Cormack et al., 2009).
@@ -123,36 +112,24 @@ class Fusion:
             return f"each channel's {self.candidates} best"
         return (
             f"scores {_SAID[self.normalization]} over each channel's {self.candidates} best,"
-            f"{_COVERED if self.covering else ''}"
             " a passage that a channel lacks counts as its least"
         )
 
-    @property
-    def covering(self) -> bool:
-        """Whether it needs BM25's upper bounds."""
-        return self.method == "linear" and self.normalization == "coverage" and "bm25" in self.weights
-
-    def fuse(
-        self, rankings: Mapping[str, Ranking], k: int | None = None, bounds: Bounds = NO_BOUNDS
-    ) -> list[ScoredPassage]:
+    def fuse(self, rankings: Mapping[str, Ranking], k: int | None = None) -> list[ScoredPassage]:
         """Return one ranking of all candidates, or of the `k` best; `rankings` best first, by channel.
 
         A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
         channel comes first, then in the next.
-
-        :param bounds: for `coverage`, bm25's upper bound
-        :raises InputError: it is missing, or no number above 0.
         """
-        return self.gather(rankings, bounds).ranked(list(self.weights.values()), k)
+        return self.gather(rankings).ranked(list(self.weights.values()), k)
 
-    def gather(self, rankings: Mapping[str, Ranking], bounds: Bounds = NO_BOUNDS) -> Candidates:
+    def gather(self, rankings: Mapping[str, Ranking]) -> Candidates:
         """Return the candidates of one question with what each channel adds for them before the weight."""
         return self.gather_columns(
-            {name: ([p.passage_id for p in own], [p.score for p in own]) for name, own in rankings.items()},
-            bounds,
+            {name: ([p.passage_id for p in own], [p.score for p in own]) for name, own in rankings.items()}
         )
 
-    def gather_columns(self, found: Mapping[str, Columns], bounds: Bounds = NO_BOUNDS) -> Candidates:
+    def gather_columns(self, found: Mapping[str, Columns]) -> Candidates:
         """Do the same for passage ids and scores in columns."""
         cut: list[Columns] = []
         for name in self.weights:
@@ -161,13 +138,11 @@ class Fusion:
         ids = list(dict.fromkeys(itertools.chain.from_iterable(own for own, _ in cut)))
         row = dict(zip(ids, range(len(ids)), strict=True))
         added = np.zeros((len(cut), len(ids)))
-        for name, column, (own, scores) in zip(self.weights, added, cut, strict=True):
+        for column, (own, scores) in zip(added, cut, strict=True):
             if own:
                 values = self._channel(scores)
                 column[:] = self._least(values)
                 column[[row[passage_id] for passage_id in own]] = values
-                if self.covering and name == "bm25":
-                    column *= _share(scores[0], bounds.get(name))
         return Candidates(ids, added)
 
     def _least(self, own: Scores) -> float:
@@ -183,38 +158,18 @@ class Fusion:
             return 1 / (self.rrf_k + np.arange(1, len(scores) + 1))
         return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
-    def fuse_runs(
-        self, runs: Mapping[str, Run], k: int | None = None, bounds: RunBounds = _NO_RUN_BOUNDS
-    ) -> dict[str, list[ScoredPassage]]:
-        """Fuse whole runs, by channel; a question that one run lacks is fused from the others.
-
-        :param bounds: for `coverage`, by question what `fuse` takes
-        """
+    def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, list[ScoredPassage]]:
+        """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""
         weights = list(self.weights.values())
-        return {q: found.ranked(weights, k) for q, found in self.gather_runs(runs, bounds).items()}
+        return {q: found.ranked(weights, k) for q, found in self.gather_runs(runs).items()}
 
-    def gather_runs(
-        self, runs: Mapping[str, Run], bounds: RunBounds = _NO_RUN_BOUNDS
-    ) -> dict[str, Candidates]:
+    def gather_runs(self, runs: Mapping[str, Run]) -> dict[str, Candidates]:
         """Return the candidates of every question, to be ranked by several weights."""
         missing = [name for name in self.weights if name not in runs]
         if missing:
             raise InputError(f"expected a run for each channel, found none for {', '.join(missing)}")
         questions = dict.fromkeys(q for name in self.weights for q in runs[name])
-        return {
-            q: self.gather({name: runs[name].get(q, ()) for name in self.weights}, bounds.get(q, NO_BOUNDS))
-            for q in questions
-        }
-
-
-def _share(best: float, bound: float | None) -> float:
-    """Return how much of what BM25 could give its best passage has, at most 1: bounds are rounded."""
-    if bound is None or not 0 < bound < math.inf:
-        raise InputError(
-            f"expected the most that BM25 can give, a number above 0, for coverage, found {bound}",
-            remedy="search an index, which knows it, or take another normalization: minmax",
-        )
-    return min(best / bound, 1.0)
+        return {q: self.gather({name: runs[name].get(q, ()) for name in self.weights}) for q in questions}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Generation:
 
     `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
     for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
-    soon as another follows; a manifest has it only then, and older ones never do.
+    soon as another follows; a manifest has it only then.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Generation:
 
     @property
     def form(self) -> dict[str, Any]:
-        """How its texts are read and pruned, which all that is added shares; older manifests tell less."""
+        """How its texts are read and pruned, which all that is added shares."""
         pruned: dict[str, Any] = {
             name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
         }

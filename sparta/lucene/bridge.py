@@ -206,16 +206,6 @@ class ImpactSearcher(Closing):
         with self._reading(packed):
             return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))
 
-    def text_upper_bounds(self, queries: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return what BM25 stays below for each query, `(n,) float32`, but for rounding; 0 without words.
-
-        It is Σ idf over the words of the query, ln(1 + (N − df + 0.5) / (df + 0.5)) each, also for one that
-        no passage has: what a word adds is its idf times something below 1.
-        """
-        packed = pack_strings(queries)
-        with self._reading(packed):
-            return np.frombuffer(_bytes(self._java.textUpperBounds(packed)), "<f4")
-
     def search_both(
         self, queries: Sequence[Mapping[str, float]], texts: Sequence[str], k: int, threads: int = 1
     ) -> Hits:

@@ -63,13 +63,6 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-def is_int8(path: Path) -> bool:
-    """Whether `save_state` wrote a file, which `load_state` can read, in 8 bits."""
-    with safe_open(str(path), framework="pt") as stored:
-        names = stored.keys()
-    return any(name.endswith(ROW_SCALE) for name in names)
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object from a model folder."""
     try:

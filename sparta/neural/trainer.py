@@ -31,9 +31,6 @@ from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
 
-SAID_LATER = frozenset({"teacher_weights"})
-"""Facts that checkpoints of older versions do not state: these go on without."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
@@ -241,7 +238,7 @@ class Trainer:
     def _load(self) -> bool:
         """Go back to the checkpoint; whether what was due at its step has been validated."""
         payload = torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
-        self._check(payload.get("facts") or {})
+        self._check(payload["facts"])
         self.model.load_state_dict(payload["model"])
         self.optimizer.load_state_dict(payload["optimizer"])
         self.state = TrainerState(**payload["state"])
@@ -250,12 +247,11 @@ class Trainer:
         self._restore_random(payload)
         if not self.rank:
             self._cut_log()
-        return bool(payload.get("validated", True))
+        return bool(payload["validated"])
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another training."""
-        known = {*stored, *self.facts} - (SAID_LATER - set(stored))
-        differing = sorted(k for k in known if stored.get(k) != self.facts.get(k))
+        differing = sorted(k for k in {*stored, *self.facts} if stored.get(k) != self.facts.get(k))
         if differing:
             raise InputError(
                 "expected the same training settings as the checkpoint's, found another "
@@ -267,11 +263,7 @@ class Trainer:
     def _restore_random(self, payload: Mapping[str, Any]) -> None:
         """Let this process draw on where it stopped; say so where the checkpoint does not know."""
         device = next(self.model.parameters()).device
-        states = payload.get("random")
-        if states is None:  # of an older version: the first process's, and of all GPUs that it saw
-            of_gpus = dict(enumerate(payload["cuda_rng"]))
-            gpu = of_gpus.get(device.index or 0)
-            states = [{"cpu": payload["torch_rng"], **({} if gpu is None else {"cuda": gpu})}]
+        states = payload["random"]
         own = states[self.rank] if self.rank < len(states) else {}
         if "cpu" in own:
             torch.set_rng_state(own["cpu"])

@@ -109,9 +109,9 @@ class EncodeReport:
         self._add_facts(facts)
 
     def _add_facts(self, facts: dict[str, Any]) -> None:
-        self.windowed += facts.get("windowed", 0)  # older shards do not say
-        self.without_terms += facts.get("without_terms", 0)
-        self.terms += facts.get("terms", 0)
+        self.windowed += facts["windowed"]
+        self.without_terms += facts["without_terms"]
+        self.terms += facts["terms"]
 
     @property
     def mean_terms(self) -> float:
@@ -277,7 +277,6 @@ def _open_output(
     if not resume:
         raise folder_in_use(output)
     found = read_manifest(output, KIND, FORMAT_VERSION)
-    found["options"].setdefault("language", "en")  # before it could be chosen
     for key in ("model", "options"):
         if found[key] != fresh[key]:
             differing = [k for k in fresh[key] if found[key].get(k) != fresh[key][k]]

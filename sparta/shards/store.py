@@ -135,7 +135,7 @@ def read_shard(path: Path) -> EncodedShard:
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
-    return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts.get("windowed", 0))
+    return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
 
 
 def shard_facts(path: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Paragraph:
     title: str = ""
     sentences: tuple[Span, ...] = ()
     questions: tuple[tuple[str, int], ...] = ()
-    places: tuple[int, ...] = field(default=(), repr=False)  # not in a set's fingerprint, nor in older ones
+    places: tuple[int, ...] = ()
 
     def read_to(self, end: int) -> Paragraph:
         """Return the paragraph without questions whose answer does not begin before this character."""
@@ -83,10 +83,9 @@ class ParagraphSet:
 
     def fingerprint(self) -> str:
         """What the set holds, as a hash."""
-        digest = hashlib.sha256(b"(")  # that of repr(self.paragraphs), which may be larger than the memory
-        for number, paragraph in enumerate(self.paragraphs):
-            digest.update((", " if number else "").encode() + repr(paragraph).encode())
-        digest.update(b",)" if len(self.paragraphs) == 1 else b")")
+        digest = hashlib.sha256()
+        for paragraph in self.paragraphs:
+            digest.update(repr(paragraph).encode())
         return digest.hexdigest()[:16]
 
     @property

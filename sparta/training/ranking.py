@@ -34,16 +34,6 @@ from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
 from sparta.training.teachers import Teacher, weights_of
 
 VALIDATED_AT_ONCE = 16
-ALWAYS_DONE = {
-    "validate_by": RECIPROCAL,
-    "asked_share": None,
-    "context_share": 0.0,
-    "pruned_to": None,
-    "pruned_share": 0.3,
-    "only_terms": (),
-    "query_weights": 0,
-    "weighted_queries": False,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +57,6 @@ class RankingConfig:
     held_out: int = 120
     candidates: int = 80
     validate_by: str = RECIPROCAL
-
-    def recorded(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        return known_before(asdict(self))
-
-
-def known_before(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out settings that came later where they are what was always done: old checkpoints lack them."""
-    return {k: v for k, v in settings.items() if k not in ALWAYS_DONE or v != ALWAYS_DONE[k]}
 
 
 class RankingTraining[M: nn.Module, A]:
@@ -175,7 +156,7 @@ class RankingTraining[M: nn.Module, A]:
             self.ranking_config.trainer,
             self.folder,
             {
-                **self.ranking_config.recorded(),
+                **asdict(self.ranking_config),
                 **self.facts(),
                 "processes": process_group()[1],
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],

@@ -20,7 +20,7 @@ from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positio
 from sparta.neural.trainer import TrainerState, mean_of_all, process_group
 from sparta.training.negatives import Scorer
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import RankingConfig, RankingTraining, known_before
+from sparta.training.ranking import RankingConfig, RankingTraining
 from sparta.training.teachers import Teacher
 
 MINED_TERMS = 500
@@ -29,13 +29,6 @@ GENTLER = 100
 CONTROL = 0.02
 LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
-BEGUN_WITH, BEGUN_ON = 0.4, 6
-"""What a term that begins anew weighs in the middle one of the texts of so many batches."""
-MUTED, SHARPNESS = 0.3, 2.0
-"""While terms are trained alone: what the others count at first, and softplus(2x) / 2 for ReLU(x)."""
-PRUNED_SAMPLE = 4096
-EDGE = 0.1
-"""Terms by which the weight of the last one kept is estimated; how far around it half a term counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +40,7 @@ class TrainConfig(RankingConfig):
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
     counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
-    `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `pruned_to`,
-    `pruned_share` of the ranking loss is that of the scores which only so many strongest terms of each
-    candidate give. With `only_terms`, ids of terms, nothing but their embeddings is trained, anew, and
-    without a penalty: `pressure`, `terms` and `pruned_to` do nothing. `query_weights` is of `WeightTraining`.
+    `terms`, the pressure is raised and lowered until a paragraph has about that many terms.
     """
 
     term_rate: float = 5.0
@@ -59,11 +49,7 @@ class TrainConfig(RankingConfig):
     terms: int | None = None
     relief: float = 0.3
     asked_share: float | None = 0.01
-    pruned_to: int | None = None
-    pruned_share: float = 0.3
     sampled_terms: int = 700
-    only_terms: tuple[int, ...] = ()
-    query_weights: int = 0
     int8: bool = True
 
     def __post_init__(self) -> None:
@@ -94,12 +80,6 @@ class Read(NamedTuple):
     any_at_all: torch.Tensor
 
 
-def _greatest_products(read: Read, vectors: torch.Tensor) -> torch.Tensor:
-    """`(n_vectors, width)` to `(n_inputs, n_vectors)`: eq. 4, before scale and bias, with gradients."""
-    products = read.hidden @ vectors.T.to(read.hidden.dtype)
-    return functional.embedding(read.positions, products).amax(dim=1).float()
-
-
 class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
@@ -116,8 +96,6 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
-        if config.only_terms:
-            self._keep_the_rest()
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
@@ -138,8 +116,6 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoder, what each term has (unless it is the encoder's), scale and bias."""
-        if self.config.only_terms:
-            return [{"params": [self.model.term_embeddings], "factor": self.config.term_rate}]
         terms = [p for n, p in self.model.named_parameters() if n in ("term_embeddings", "gains")]
         scalars = [self.model.scale, self.model.bias]
         known = {id(p) for p in [*terms, *scalars]}
@@ -150,33 +126,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         ]
 
     def save_best(self) -> None:
-        """Write the model, in full precision while it has no quantizer: that comes at the end."""
-        int8 = self.config.int8 and self.model.config.quantizer is not None
-        self.model.save_pretrained(self.folder / "best", int8=int8)
-
-    def _keep_the_rest(self) -> None:
-        """Let no gradient reach anything but the embeddings of `only_terms`."""
-        trained = torch.zeros(len(self.model.term_matrix()), 1, device=self.device)
-        trained[list(self.config.only_terms)] = 1
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(parameter is self.model.term_embeddings)
-        self.model.term_matrix().register_hook(lambda gradient: gradient * trained)
-
-    @torch.no_grad()
-    def _begin_terms(self) -> None:
-        """Give `only_terms` one common start: the mean state of texts, as long as `BEGUN_WITH` asks.
-
-        A term whose products are below the bias in all texts has no gradient, and would stay so.
-        """
-        reads = [self._read(self._whole(step)) for step in range(BEGUN_ON)]
-        states = torch.cat([read.hidden[read.positions.unique()].float() for read in reads])
-        mean = states.mean(0)
-        middle = torch.cat([_greatest_products(read, mean[None]) for read in reads]).median()
-        length = (math.expm1(BEGUN_WITH) - self.model.bias) / self.model.scale / middle
-        self.model.term_matrix()[list(self.config.only_terms)] = length * mean
-
-    def _whole(self, step: int) -> list[Passage]:
-        return [paragraph.whole() for paragraph in self._draw(step)[0]]
+        """Write the model in full precision; its quantizer and 8 bits come at the end."""
+        self.model.save_pretrained(self.folder / "best")
 
     def asked_shares(self) -> torch.Tensor:
         """`(vocabulary,)`: the share of the training questions that has each term, by the weights of sets."""
@@ -204,15 +155,13 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
         Dot products get unit spread, half a spread below zero.
         """
-        hidden = self._read(self._whole(0)).hidden
+        hidden = self._read([paragraph.whole() for paragraph in self._draw(0)[0]]).hidden
         products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
-        if self.config.only_terms:
-            return self._loss_of_terms(step)
         batch = self.batch(step)
         asked = self.ask(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
@@ -223,12 +172,7 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         read = self._read(batch.candidates)
         weights = self._weights(read, columns)
         known = weights[:, : len(asked.terms)] + self._lexical(read, asked.terms)
-        taught = self.taught(batch)
-        ranking = self.ranking(self._sums(asked, known), batch, taught)
-        if self.config.pruned_to:
-            kept = known * torch.sigmoid((known - self._least_kept(read, generator)[:, None]) / EDGE)
-            pruned = self.ranking(self._sums(asked, kept), batch, taught)
-            ranking = ranking + self.config.pruned_share * (pruned - ranking)
+        ranking = self.ranking(self._sums(asked, known), batch, self.taught(batch))
         penalty, logs = self._penalty(
             weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
@@ -249,34 +193,9 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         """Return the share of the training that was over before the step that a batch belongs to."""
         return (batch - batch % self._together()) / max(1, self.config.trainer.batches)
 
-    def _loss_of_terms(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 7 for `only_terms`, without a penalty: at first all other terms count `MUTED` as much.
-
-        So these must tell by themselves which text is right. Up to the middle of the training, that becomes
-        less of the loss, and the ranking as it will be more, then all. While the others are muted, softplus
-        stands in place of these terms' ReLU: it is never quite 0, so that they can come back to a text.
-        """
-        if not self.memory.get("begun"):
-            self._begin_terms()
-            self.memory["begun"] = 1.0
-        batch = self.batch(step)
-        asked, read = self.ask(batch.questions), self._read(batch.candidates)
-        columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
-        trained = torch.isin(columns, torch.tensor(self.config.only_terms, device=self.device))
-        lexical, taught = self._lexical(read, asked.terms), self.taught(batch)
-        products = self._products(read, columns)
-        hard = torch.relu(products)
-        soft = torch.where(trained, functional.softplus(products, SHARPNESS), hard)
-        known = self._saturated(read, hard) + lexical
-        muted = (self._saturated(read, soft) + lexical) * torch.where(trained, 1.0, MUTED)
-        whole, alone = (self.ranking(self._sums(asked, own), batch, taught) for own in (known, muted))
-        share = min(1.0, 2 * self._done(step))
-        loss = share * whole + (1 - share) * alone
-        return loss, {"ranking": float(whole.detach())}
-
     def ask(self, questions: Sequence[str]) -> AskedTerms:
         """Return the terms that the questions ask for, and how often."""
-        bags = [self._occurring(question) for question in questions]
+        bags = [self.tokenizer.bag(question) for question in questions]
         terms = sorted({term for bag in bags for term in bag})
         column = {term: i for i, term in enumerate(terms)}
         counts = torch.zeros(len(bags), len(terms))
@@ -284,10 +203,6 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
             for term, count in bag.items():
                 counts[row, column[term]] = count
         return AskedTerms(terms, counts.to(self.device))
-
-    def _occurring(self, question: str) -> dict[int, float]:
-        """Return the terms of a question, and what each counts."""
-        return self.tokenizer.bag(question)
 
     def score(self, asked: AskedTerms, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
@@ -301,9 +216,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
             return asked.counts @ weights.float().T
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model; how terms are trained alone."""
-        alone = {"muted": MUTED, "sharpness": SHARPNESS} if self.config.only_terms else {}
-        return {"model": known_before(self.model.config.as_dict()), **alone}
+        """Layout and form of the model."""
+        return {"model": self.model.config.as_dict()}
 
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
@@ -363,15 +277,9 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
 
     def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
         """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        return self._saturated(read, torch.relu(self._products(read, columns)))
-
-    def _products(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
-        """`(n_inputs, n_columns)`: what the ReLU is applied to, with gradients."""
-        pooled = _greatest_products(read, self.model.term_matrix()[columns])
-        return pooled * self.model.scale + self.model.bias
-
-    def _saturated(self, read: Read, above: torch.Tensor) -> torch.Tensor:
-        """`(n_inputs, n_columns)`, none below 0, to `(n_candidates, n_columns)`: term weights."""
+        products = read.hidden @ self.model.term_matrix()[columns].T.to(read.hidden.dtype)
+        pooled = functional.embedding(read.positions, products).amax(dim=1).float()
+        above = torch.relu(pooled * self.model.scale + self.model.bias)
         return self._mixed(read, torch.log1p(above) * read.any_at_all[:, None])
 
     def _lexical(self, read: Read, terms: Sequence[int]) -> torch.Tensor:
@@ -386,18 +294,6 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         asked = wanted[columns] == found
         counts[rows[asked], columns[asked]] = saturated[asked]
         return self._mixed(read, counts.to(self.device) * gains[wanted.to(self.device)])
-
-    @torch.no_grad()
-    def _least_kept(self, read: Read, generator: torch.Generator) -> torch.Tensor:
-        """`(n_candidates,)`: what a term must weigh to be among the `pruned_to` strongest, estimated.
-
-        Of a random sample of the vocabulary as large a share is taken as `pruned_to` is of all.
-        """
-        order = torch.randperm(len(self.allowed), generator=generator)[:PRUNED_SAMPLE]
-        columns = self.allowed[order.sort().values]
-        rank = round((self.config.pruned_to or 0) * len(columns) / len(self.allowed))
-        weights = self._weights(read, columns.to(self.device)) + self._lexical(read, columns.tolist())
-        return weights.topk(min(len(columns), max(1, rank)), dim=1).values[:, -1]
 
     def _finish(self) -> None:
         """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""

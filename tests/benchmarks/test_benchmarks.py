@@ -67,23 +67,6 @@ def test_rankings_of_parts_are_those_of_the_whole(open_domain, tmp_path: Path) -
         open_domain.Rankings(path, {"model": "other"})
 
 
-def test_complete_rankings_of_another_model_are_measured_as_they_are(open_domain, tmp_path: Path) -> None:
-    """They are hours of work; those that are not complete would be mixed with today's model's."""
-    path, facts = tmp_path / "sparta.json.gz", {"model": "m", "parts": 2}
-    for number in range(2):
-        assert open_domain.Rankings(path, facts).former == ""
-        if number:
-            with pytest.raises(SystemExit, match="found model m"):
-                open_domain.Rankings(path, {**facts, "model": "new"})
-        open_domain.Rankings(path, facts).add(number, finding({"q": {f"p{number}": 1.0}}), {"k": "q"}, 1.0)
-    known = open_domain.Rankings(path, {**facts, "model": "new"})
-    assert (known.former, known.found) == ("m", {"k": [("p0", 1.0), ("p1", 1.0)]})
-    assert known.facts == facts
-    assert [row[0] for row in open_domain.rates({"impact": known}).rows] == ["impact, another model"]
-    with pytest.raises(SystemExit, match="found model m, parts 2"):
-        open_domain.Rankings(path, {"model": "new", "parts": 1})
-
-
 FACTS = {
     "Google": "Google was founded by Larry Page and Sergey Brin in 1998.",
     "Yellowstone": "Yellowstone National Park lies in Wyoming, Montana and Idaho.",
@@ -202,7 +185,6 @@ def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatc
         *rows, _, formula = capsys.readouterr().out.splitlines()
         assert formula.startswith("score = dense + α·bm25, α of 0.")
         assert "over each channel's best candidates" in formula
-        assert ("Σ idf" in formula) == ("coverage" in options)
         return [[cell.strip() for cell in row.split("|")[1:-1]] for row in (rows[0], *rows[2:])]
 
     header, *rows = table("--alphas", "0.05,2", "--candidates", "2,100")
@@ -218,9 +200,5 @@ def test_what_is_tuned_on_one_set_is_measured_on_the_others(tmp_path, monkeypatc
     assert by_set["s3"][2].startswith("100.00 (")
     assert by_set["s3"][3].startswith("50.00 (")
     assert by_set["s3"][4] == "[100.00]"
-    for normalization, wanted in (("minmax", "100.00 ("), ("coverage", "50.00 (")):
-        own = table("--alphas", "0.19,2", "--candidates", "100", "--normalization", normalization)
-        assert own[4][:2] == ["tuned on s2", "0.19"]
-        assert own[4][5].startswith(wanted), "bm25's best has half of the question: 0.19 counts as 0.095"
     with pytest.raises(InputError, match="expected INDEX=SET, each set once"):
         module.sets_of([pairs[0], pairs[0]])

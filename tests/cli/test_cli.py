@@ -297,7 +297,6 @@ USAGE = {
     "weight without end": (["index", "--corpus", "c", "--min-weight", "inf"], "finite number, found inf"),
     "rate without end": (["train", "--learning-rate", "inf"], "finite number, found inf"),
     "pressure of nothing": (["train", "--pressure", "nan"], "finite number, found nan"),
-    "pruned to nearly nothing": (["train", "--pruned-to", "9"], "9 is not in the range x>=10"),
 }
 
 
@@ -336,27 +335,6 @@ WRONG = {
     "training without pairs": (
         ["train", "--encoder", "e", "--output", "o"],
         ["--pairs, --articles or --passages"],
-    ),
-    "no term among those to train": (
-        ["train", "--encoder", "e", "--output", "o", "--pairs", "p", "--only-terms", "who,"],
-        ["expected wordpieces with commas between them as --only-terms, found 'who,'"],
-    ),
-    "a penalty on terms that have none": (
-        [
-            *("train", "--encoder", "e", "--output", "o", "--pairs", "p"),
-            "--only-terms",
-            "who",
-            "--terms",
-            "9",
-        ],
-        ["expected --only-terms without --terms, found both"],
-    ),
-    "a penalty on texts that stay": (
-        [
-            *("train", "--encoder", "e", "--output", "o", "--pairs", "p"),
-            *("--query-weights", "9", "--pressure", "0.1", "--pruned-to", "50"),
-        ],
-        ["expected --query-weights without --pressure and --pruned-to, found both"],
     ),
     "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
     "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),

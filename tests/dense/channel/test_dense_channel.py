@@ -107,21 +107,6 @@ def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: st
     assert_alike(rankings(index), wanted)
 
 
-def test_a_graph_that_holds_every_row_is_made_anew(index: Path, model: str) -> None:
-    """As it was before: without nodes, and with a vector for each row."""
-    sync(index, model, kind="hnsw")
-    wanted, place = rankings(index), place_of(index)
-    manifest = json.loads((place.path / "manifest.json").read_text())
-    del manifest["search"]["distinct"]
-    (place.path / "manifest.json").write_text(json.dumps(manifest))
-    assert_alike(rankings(index), wanted)
-    report = sync(index)
-    assert (report.encoded, report.unchanged) == (0, False)
-    assert place.read().search.distinct
-    assert_alike(rankings(index), wanted)
-    assert sync(index).unchanged
-
-
 def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:
     sync(index, model)
     wanted = rankings(index)

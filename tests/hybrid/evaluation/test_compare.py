@@ -17,7 +17,6 @@ from hybrid.retrieval.channels import open_channel
 from hybrid.retrieval.fusion import Fusion, formula
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import read_run, write_run
-from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
 
@@ -81,11 +80,6 @@ def rankings(folder: Path, question: str, names: Sequence[str] = ("impact", "bm2
         found[channel] = [ScoredPassage(h.passage_id, h.score) for h in searcher.search(question, 100)]
         searcher.close()
     return found
-
-
-def bounds(folder: Path, question: str) -> dict[str, float]:
-    with Searcher(folder / "index", channel="bm25") as searcher:
-        return {"bm25": float(searcher.lucene.text_upper_bounds([question])[0])}
 
 
 RIGHT = {"1": "google", "2": "moon", "3": "house"}
@@ -324,31 +318,8 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         assert (result.exit_code, "→" in result.stderr) == (2, True)
 
 
-def test_runs_do_not_tell_how_high_their_scores_can_be(folder: Path, tmp_path: Path) -> None:
-    for name in "ab":
-        write_run(tmp_path / f"{name}.trec", [("1", [ScoredPassage("google", 1.0)])])
-    given = ["--runs", tmp_path / "a.trec", tmp_path / "b.trec", "--qrels", folder / "qrels.tsv"]
-    result = run("eval", *given, "--normalization", "coverage")
-    assert (result.exit_code, "found coverage, which needs the index" in result.stderr) == (2, True)
-
-
-def test_eval_and_tune_by_coverage(folder: Path) -> None:
-    """What BM25 says of a question counts as much as of it is found."""
-    given = ["--index", folder / "index", "--format", "json", "--normalization", "coverage"]
-    [row] = [r for r in json.loads(run("eval", "--no-dense", *given).stdout) if "+" in r["channel"]]
-    for alpha, tuned in ((1.0, row), (3.0, json.loads(run("tune", *given, "--alphas", "3").stdout)[0])):
-        fusion = Fusion.with_alpha("impact", alpha, normalization="coverage")
-        ranks = []
-        for question in QUESTIONS[:3]:
-            found = rankings(folder, question["text"])
-            order = [p.passage_id for p in fusion.fuse(found, bounds=bounds(folder, question["text"]))]
-            right = RIGHT[question["_id"]]
-            ranks.append(1 / (1 + order.index(right)) if right in order else 0.0)
-        assert tuned["RR"] == pytest.approx(100 * sum(ranks) / 3)
-
-
 def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_path: Path) -> None:
-    for name in ("minmax", "coverage"):
+    for name in ("minmax", "zscore"):
         given = [
             "--no-dense",
             "--index",
@@ -361,7 +332,7 @@ def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_pa
         assert run("eval", *given).exit_code == 0
     fused = {path.name for path in tmp_path.glob("*sparta+bm25*.trec")}
     assert len(fused) == 2
-    assert sum("coverage" in name for name in fused) == 1
+    assert sum("zscore" in name for name in fused) == 1
 
 
 def test_search(with_dense: Path) -> None:
@@ -372,6 +343,10 @@ def test_search(with_dense: Path) -> None:
         (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
         (["--weights", "dense=1,sparta=2,bm25=0.3"], Fusion({"dense": 1, "impact": 2, "bm25": 0.3})),
         (["--weights", "dense=1"], Fusion({"dense": 1.0})),
+        (
+            ["--base", "dense", "--normalization", "zscore"],
+            Fusion.with_alpha("dense", 1.0, normalization="zscore"),
+        ),
     ):
         result = run(*given, *options, "--json")
         assert result.exit_code == 0, result.output

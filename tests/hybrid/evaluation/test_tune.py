@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,22 +78,11 @@ class Made:
         self.calls += 1
         return {n: [self._found(n, text, k) for text in texts] for n in self.runs}
 
-    def upper_bounds(self, texts: Any) -> list[dict[str, float]]:
-        return [{"bm25": self._best(text) * times_best(text)} for text in texts]
-
-    def _best(self, text: str) -> float:
-        return self.runs["bm25"][text.removeprefix("text of ")][0].score
-
     def records(self, docids: Any) -> list[dict[str, Any]]:
         return [{"text": f"the answer of p{docid} is here"} for docid in docids]
 
     def channels(self) -> Channels:
         return cast(Channels, self)
-
-
-def times_best(text: str) -> float:
-    """How many times its best score a question could have."""
-    return 1 + zlib.crc32(text.encode()) % 100 / 10
 
 
 def slow(
@@ -217,23 +204,6 @@ def test_as_deep_as_is_measured() -> None:
     assert depths == [200, 100, 100]
     tune(made.channels(), [asked], Fusion.with_alpha("dense", 1.0), "RR", candidates=[300, 20])
     assert depths[3:] == [300]
-
-
-def test_coverage_weighs_bm25_question_by_question() -> None:
-    """As an α of its own for each: that of bm25 divided by how far its best score is from the most."""
-    asked, runs = made_up(5, 40)
-    made = Made(runs, names=("dense", "bm25"))
-    fusion = Fusion.with_alpha("dense", 1.0, normalization="coverage")
-    found = tune(made.channels(), [asked], fusion, "RR", alphas=[0.7, 2.0])
-    for alpha in (0.7, 2.0):
-        each = [
-            slow(asked, runs, {"dense": 1.0, "bm25": alpha / times_best(q.text)})[q.query_id]
-            for q in asked.queries
-        ]
-        assert found.means[Setting((alpha,), 100)] == [pytest.approx(fmean(each))]
-        assert fmean(each) != fmean(slow(asked, runs, {"dense": 1.0, "bm25": alpha}).values())
-        whole = compare(made.channels(), asked, [replace(fusion, weights={"dense": 1.0, "bm25": alpha})])
-        assert whole.hybrids[0].mean("RR") == pytest.approx(fmean(each))
 
 
 def test_two_weights_each_with_each() -> None:

@@ -58,35 +58,6 @@ def test_the_only_hit_of_a_channel_counts() -> None:
         assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0)], "the upper end here, the lower there"
 
 
-def test_coverage_by_hand() -> None:
-    """bm25 has 9 of the 12 that a passage could score: its 0.5 to -0.5 become 0.375 to -0.375, times 2."""
-    found = {"impact": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)}
-    fusion = Fusion.with_alpha("impact", 2.0, normalization="coverage")
-    assert pairs(fusion.fuse(found, bounds={"bm25": 12.0})) == [
-        ("b", 0.75),
-        ("a", -0.25),
-        ("c", -1.25),
-        ("d", -1.25),
-    ]
-    whole = Fusion.with_alpha("impact", 2.0).fuse(found)
-    for wrong in ({}, {"bm25": 0.0}, {"bm25": -1.0}, {"bm25": math.nan}, {"bm25": math.inf}, {"impact": 9.0}):
-        with pytest.raises(InputError, match="expected the most that BM25 can give, a number above 0"):
-            fusion.fuse(found, bounds=wrong)
-    assert fusion.fuse({"impact": found["impact"]}), "what found nothing needs no bound"
-    assert fusion.fuse(found, bounds={"bm25": 9.0}) == whole
-    assert fusion.fuse(found, bounds={"bm25": 8.999}) == whole, "rounded above its bound"
-    runs = {name: {"1": own, "2": own} for name, own in found.items()}
-    fused = fusion.fuse_runs(runs, None, {"1": {"bm25": 12.0}, "2": {"bm25": 9.0}})
-    assert fused["1"] == fusion.fuse(found, bounds={"bm25": 12.0})
-    assert fused["2"] == whole
-    assert formula(fusion) == (
-        "score = impact + 2·bm25; scores min-max centred (Ma et al., 2021) over each channel's 100 best,"
-        " bm25's multiplied by its best score / Σ idf of the question's words,"
-        " a passage that a channel lacks counts as its least"
-    )
-    assert "idf" not in Fusion({"impact": 1.0, "dense": 1.0}, normalization="coverage").rule
-
-
 def test_rrf_by_hand() -> None:
     fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
     found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})
@@ -113,17 +84,14 @@ def test_any_rankings(method: str, normalization: str) -> None:
         found = random_rankings(rng)
         weights = {name: rng.choice([0.0, 0.5, 1.0, -1.0]) for name in found}
         fusion = Fusion(weights, method, normalization, candidates=rng.choice([1, 5, 100]))
-        bounds = {n: abs(r[0].score) * rng.uniform(1, 9) for n, r in found.items() if r}
-        fused = fusion.fuse(found, bounds=bounds)
+        fused = fusion.fuse(found)
         cut = {n: r[: fusion.candidates] for n, r in found.items()}
         assert sorted(p.passage_id for p in fused) == sorted({p.passage_id for r in cut.values() for p in r})
         assert all(math.isfinite(p.score) for p in fused)
         scores = [p.score for p in fused]
         assert scores == sorted(scores, reverse=True)
-        assert fusion.fuse(found, bounds=bounds) == fused
-        assert fusion.fuse(found, 3, bounds) == fused[:3]
-        if normalization != "coverage" or method == "rrf":
-            assert fusion.fuse(found) == fused, "bounds matter to coverage only"
+        assert fusion.fuse(found) == fused
+        assert fusion.fuse(found, 3) == fused[:3]
         own, least = {}, {}
         for name, r in cut.items():
             values = np.array([p.score for p in r])
@@ -136,7 +104,6 @@ def test_any_rankings(method: str, normalization: str) -> None:
                 normal = {
                     "none": values,
                     "minmax": minmax,
-                    "coverage": minmax * (values[0] / bounds[name] if name == "bm25" else 1),
                     "zscore": (values - values.mean()) / values.std() if span else values * 0 + 1,
                 }[normalization]
                 own[name] = {p.passage_id: v for p, v in zip(r, normal, strict=True)}
@@ -191,7 +158,7 @@ def test_three_channels_of_which_some_say_little(method: str, normalization: str
     assert fusion.fuse({}) == []
     assert fusion.fuse({"x": [], "y": [], "z": []}) == []
     one = fusion.fuse({"x": [], "y": ranking(a=7), "z": []})
-    least = {"minmax": 0.5, "coverage": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
+    least = {"minmax": 0.5, "zscore": 1.0, "none": 7.0}[normalization]
     assert one == [ScoredPassage("a", 1 / 61 if method == "rrf" else least)], "an empty channel adds nothing"
     equal = {"x": ranking(b=1, a=1), "y": ranking(c=1, a=1), "z": ranking(a=1, d=1)}
     order = [p.passage_id for p in fusion.fuse({n: sorted(r) for n, r in equal.items()})]

@@ -156,78 +156,6 @@ def test_terms_that_questions_ask_for_are_penalised_less(training):
     assert float(cheap) < float(dear)
 
 
-def exact_least(made: Any, candidates: list[Any], k: int) -> np.ndarray:
-    """The weight of the k-th strongest term of each candidate."""
-    return np.sort(dense(made.model, candidates), axis=1)[:, -k]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4])
-def test_what_is_kept_of_a_text_is_told_by_the_weight_of_its_last_strong_term(training, share):
-    """Exactly, where the sample is the whole vocabulary; else as many as the sample has of it."""
-    from dataclasses import replace
-
-    import torch
-
-    import sparta.training.sparta_training
-
-    made = training(data=hand_made(), held_out=0, pruned_to=20)
-    layout = replace(made.model.config.layout, share_context=True)
-    made.model.config = replace(made.model.config, layout=layout, context_share=share)
-    made.layout = layout
-    made.model.eval()
-    batch = made.batch(0)
-    read = made._read(batch.candidates)
-    found = made._least_kept(read, torch.Generator().manual_seed(0))
-    expected = exact_least(made, batch.candidates, 20)
-    assert expected.std() > 0
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparta.training.sparta_training, "PRUNED_SAMPLE", len(made.allowed) // 2)
-        half = made._least_kept(read, torch.Generator().manual_seed(0))
-    assert not half.equal(found)
-    strongest = exact_least(made, batch.candidates, 5), exact_least(made, batch.candidates, 40)
-    assert ((half.numpy() < strongest[0]) & (half.numpy() >= strongest[1])).mean() > 0.9
-
-
-def test_a_share_of_the_loss_is_that_of_the_strongest_terms(training):
-    """Terms far below the last one kept count nothing there, and the teacher is asked once."""
-    import torch
-
-    class Indifferent:
-        name = "indifferent"
-        asked = 0
-
-        def scores(self, questions: Any, candidates: Any) -> Any:
-            self.asked += 1
-            return torch.full((len(questions), len(candidates)), 3.0)
-
-    losses, teacher = {}, Indifferent()
-    for share in (0.0, 0.3, 1.0):
-        made = training(f"p{share}", data=hand_made(), held_out=0, pruned_to=3, pruned_share=share)
-        made.model.eval()
-        losses[share] = made.loss(0)[1]["ranking"]
-    assert losses[0.3] == pytest.approx(0.7 * losses[0.0] + 0.3 * losses[1.0], rel=1e-5)
-    plain = training("plain", data=hand_made(), held_out=0)
-    plain.model.eval()
-    assert plain.loss(0)[1]["ranking"] == pytest.approx(losses[0.0])
-    batch = made.batch(0)
-    weights = dense(made.model, batch.candidates)
-    least = exact_least(made, batch.candidates, 3)
-    soft = weights / (1 + np.exp((least[:, None] - weights) / 0.1))
-    scores = torch.from_numpy(bags(made.model, batch.questions) @ soft.T)
-    assert losses[1.0] == pytest.approx(float(made.ranking(scores, batch, None)), rel=1e-4)
-    taught = training("t", data=hand_made(), held_out=0, pruned_to=3, teacher=teacher)
-    taught.loss(0)
-    assert teacher.asked == 1
-
-
-def test_a_checkpoint_keeps_new_settings_only_where_they_change_what_was_done(training):
-    """So that a training from before they came goes on, and one with another setting does not."""
-    plain = training(held_out=0).ranking_config.recorded()
-    assert not {"pruned_to", "pruned_share"} & set(plain)
-    assert training("p", held_out=0, pruned_to=20).ranking_config.recorded() == {**plain, "pruned_to": 20}
-
-
 def test_texts_without_tokens_leave_the_gradients_finite(training):
     from sparta.training.paragraphs import Paragraph, ParagraphSet
 
@@ -402,23 +330,6 @@ def stopped(made: Any, at: int) -> Any:
     return made
 
 
-def test_checkpoints_of_older_versions_go_on(training):
-    """They hold the first process's random state, those of all its GPUs, and less about teachers."""
-    import torch
-
-    def older(payload: dict[str, Any]) -> None:
-        [own] = payload.pop("random")
-        payload["torch_rng"], payload["cuda_rng"] = own["cpu"], [torch.zeros(16, dtype=torch.uint8)] * 3
-        del payload["validated"], payload["facts"]["teacher_weights"]
-
-    whole = training("whole")
-    state = whole.run()
-    rewrite_checkpoint(stopped(training("part"), 7).folder, older)
-    resumed = training("part", seed=7)
-    assert resumed.run(resume=True) == state
-    assert state_of(resumed) == state_of(whole)
-
-
 def test_a_random_state_that_is_missing_is_told(training, caplog):
     rewrite_checkpoint(stopped(training("part"), 7).folder, lambda payload: payload["random"].clear())
     training("part").run(resume=True)
@@ -435,12 +346,10 @@ def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make
         path = tmp_path / folder / "teacher"
         return Mixture([(SpartaTeacher(str(path), path), 1.0)])
 
-    made = stopped(training("part", teacher=teacher("a")), 7)
+    stopped(training("part", teacher=teacher("a")), 7)
     with pytest.raises(InputError, match="found another teacher_weights"):
         training("part", teacher=teacher("b")).run(resume=True)
     assert training("part", teacher=teacher("a")).run(resume=True).step == 12
-    rewrite_checkpoint(made.folder, lambda payload: payload["facts"].pop("teacher_weights"))
-    assert training("part", teacher=teacher("b")).run(resume=True).step == 12, "an older one did not know"
 
 
 def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, monkeypatch):
@@ -821,137 +730,6 @@ def test_a_sparta_model_is_trained_further(train, tmp_path):
     assert sparta_folder(tmp_path / "none") is None
 
 
-def test_only_some_terms_are_trained(train, tmp_path):
-    """They begin anew, a killed training goes on to the same, and all else stays, bit for bit."""
-    import torch
-
-    from sparta.models.sparse import SpartaModel
-
-    first = train("first")
-    begun = SpartaModel.load(first.folder)
-    usual = {"encoder": str(first.folder), "only_terms": ["moon", "city", "moon"], "learning_rate": 0.05}
-    second = train("second", steps=8, validate_every=4, **usual)
-    state = torch.load(tmp_path / "second" / "state.pt", weights_only=True)["model"]
-    ids = sorted(begun.tokenizer.get_vocab()[word] for word in ("moon", "city"))
-    for name, tensor in begun.state_dict().items():
-        if name == "term_embeddings":
-            changed = (state[name] != tensor).any(dim=1).nonzero().squeeze(1)
-            assert changed.tolist() == ids
-        else:
-            assert torch.equal(state[name], tensor), name
-    assert second.step in (0, 4, 8)
-    ended = SpartaModel.load(second.folder)
-    assert ended.config == begun.config, "the quantizer too"
-    assert begun.config.quantizer
-    others = [i for i in range(len(begun.term_matrix())) if i not in ids]
-    before, after = dense(begun, train.texts), dense(ended, train.texts)
-    np.testing.assert_allclose(after[:, others], before[:, others], atol=1e-6)
-
-    answers = iter([0.0, 0.0, 0.0])
-
-    def stopping(*_: Any) -> float:
-        try:
-            return next(answers)
-        except StopIteration:
-            raise KeyboardInterrupt from None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.training.sparta_training.SpartaTraining.validate", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train("third", steps=8, validate_every=2, **usual)
-    train("third", steps=8, validate_every=2, resume=True, **usual)
-    resumed = torch.load(tmp_path / "third" / "state.pt", weights_only=True)["model"]
-    assert torch.equal(resumed["term_embeddings"], state["term_embeddings"])
-
-
-def test_a_dead_term_begins_where_it_is_seen(training):
-    """With the same weight, half of the texts above it, half below."""
-    import torch
-
-    from sparta.training.sparta_training import BEGUN_ON, BEGUN_WITH
-
-    known = training("known").model.tokenizer.get_vocab()
-    ids = sorted((known["moon"], known["city"]))
-    made = training(only_terms=tuple(ids))
-    with torch.no_grad():
-        made.model.term_embeddings[ids] = 0.0
-    made.model.eval()
-    made._begin_terms()
-    texts = [text for step in range(BEGUN_ON) for text in made._whole(step)]
-    weights = dense(made.model, texts)[:, ids]
-    np.testing.assert_allclose(weights[:, 0], weights[:, 1], atol=1e-6)
-    middle = np.sort(weights[:, 0])[(len(texts) - 1) // 2]
-    assert middle == pytest.approx(BEGUN_WITH, abs=1e-5)
-    assert weights[:, 0].std() > 0
-
-
-def test_terms_trained_alone_must_tell_by_themselves(training):
-    """At first the others have 0.3 of their weights, less and less; their own are of softplus(2x) / 2."""
-    import torch
-
-    from sparta.training.sparta_training import _greatest_products
-
-    made = training(data=hand_made(), held_out=0, only_terms=(1,))
-    term = made.ask(made.batch(0).questions).terms[0]
-    made = training("asked", data=hand_made(), held_out=0, only_terms=(term,), trainer={"accumulate": 2})
-    with torch.no_grad():
-        made.model.term_embeddings[term] *= 5
-    batch = made.batch(0)
-    asked, read = made.ask(batch.questions), made._read(batch.candidates)
-    columns = torch.tensor(asked.terms)
-    place = asked.terms.index(term)
-    weights = made._weights(read, columns).detach()
-    products = _greatest_products(read, made.model.term_matrix()[[term]])[:, 0].double().detach()
-    above = torch.log1p(torch.exp(2 * (products * made.model.scale + made.model.bias))) / 2
-    soft = torch.log1p(above)[: len(batch.candidates)].float()
-    assert (soft >= weights[:, place]).all()
-    assert (soft > weights[:, place] + 1e-3).any()
-    lexical = made._lexical(read, asked.terms).detach()
-    muted = 0.3 * (weights + lexical)
-    muted[:, place] = soft + lexical[:, place]  # the one that is trained
-    whole, alone = (
-        float(made.ranking(asked.counts @ own.T, batch, None)) for own in (weights + lexical, muted)
-    )
-    made.memory["begun"] = 1.0
-    loss, logs = made.loss(0)
-    assert float(loss.detach()) == pytest.approx(alone, rel=1e-5)
-    assert logs == {"ranking": pytest.approx(whole, rel=1e-5)}
-    made.batch = lambda step: batch
-    for step, share in ((1, 0), (8, 8 / 12), (9, 8 / 12), (23, 1)):  # of 12 steps of two batches each
-        expected = share * whole + (1 - share) * alone
-        assert float(made.loss(step)[0].detach()) == pytest.approx(expected, rel=1e-5)
-    assert abs(whole - alone) > 1e-3
-    with torch.no_grad():
-        made.model.term_embeddings[term] = 0
-        made.model.bias.fill_(-1.0)
-    assert not made._weights(made._read(batch.candidates), columns)[:, place].any(), "in no text"
-    made.loss(0)[0].backward()
-    gradient = made.model.term_embeddings.grad
-    assert gradient[term].abs().sum() > 0, "and it can come back"
-    assert gradient.abs().sum(dim=1).nonzero().squeeze(1).tolist() == [term]
-
-
-def test_terms_that_cannot_be_trained_alone(train, tmp_path):
-    from sparta.models.sparse import SpartaModel
-
-    train("first")
-    for terms, change, words in (
-        (["nosuchword"], {}, "expected wordpieces of the model as terms to train, found 'nosuchword'"),
-        (["moon", "[CLS]"], {}, "found '\\[CLS\\]'"),
-        (["moon"], {"encoder": None}, "for only some terms, found an encoder"),
-    ):
-        encoder = {"encoder": str(tmp_path / "first")}
-        given = {k: v for k, v in {**encoder, **change}.items() if v}
-        with pytest.raises(InputError, match=words):
-            train("wrong", only_terms=terms, **given)
-    train("plain", lexical=False)
-    plain = train("still plain", encoder=str(tmp_path / "plain"), only_terms=["moon"])
-    assert SpartaModel.load(plain.folder).config.lexical is None, "nothing is added to the others"
-    train("tied", tied=True)
-    with pytest.raises(InputError, match="found one that shares them with its encoder"):
-        train("wrong", encoder=str(tmp_path / "tied"), tied=True, only_terms=["moon"])
-
-
 @pytest.mark.parametrize("share", [0.0, 0.4])
 def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     """Scores are those of an index, the gains learn, and a training adds them unless it is told not to."""
@@ -966,7 +744,6 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     made = training(data=hand_made(), held_out=0, dropout=0.0)
     made.model.add_lexical(Lexical(5.0), torch.rand(len(made.model.term_matrix())))
     made.model.config = replace(made.model.config, context_share=share)
-    assert ("context_share" in made.facts()["model"]) == bool(share), "what came later, only where it is used"
     made.model.eval()
     batch = made.batch(0)
     with torch.no_grad():

@@ -412,15 +412,6 @@ def test_answers_that_are_not_read_are_left_out_and_counted(training, write_json
         replace(made, paragraphs=made.paragraphs[1:3]).only_read(lambda paragraph: 0)
 
 
-def test_where_answers_stand_is_not_in_the_fingerprint():
-    """Checkpoints of a training whose texts are all read go on."""
-    from sparta.training.paragraphs import Paragraph, ParagraphSet
-
-    plain = ParagraphSet("one", (Paragraph("the moon", "", (), (("q", -1),)),))
-    placed = ParagraphSet("one", (Paragraph("the moon", "", (), (("q", -1),), (4,)),))
-    assert plain.fingerprint() == placed.fingerprint() == placed.only_read(lambda _: 8).fingerprint()
-
-
 def test_squad_passages_know_where_their_answers_begin(tmp_path):
     answers = [{"text": "sea", "answer_start": 1300}, {"text": "sea", "answer_start": 900}]
     asked = [

@@ -30,7 +30,7 @@ def test_answers_are_found_in_a_corpus(tmp_path: Path) -> None:
         "how long does the moon go around the earth\t['27 days', 'a month']\n"
         "what is cold\t['ice']\n"
     )
-    command = [sys.executable, ROOT / "scripts" / "find_answers.py", "--corpus", tmp_path / "wiki.jsonl"]
+    command = [sys.executable, ROOT / "research" / "find_answers.py", "--corpus", tmp_path / "wiki.jsonl"]
     command += ["--questions", tmp_path / "asked.tsv", "--output", tmp_path / "pairs.jsonl"]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     assert "2 pairs of 3 questions" in done.stdout
@@ -52,42 +52,9 @@ def test_a_training_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     command = [
         sys.executable,
-        str(ROOT / "scripts" / "plot_training.py"),
+        str(ROOT / "research" / "plot_training.py"),
         str(tmp_path),
         str(tmp_path / "p.png"),
     ]
     subprocess.run(command, check=True)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_two_models_are_averaged(make_tiny_model, tmp_path: Path) -> None:
-    """The weights between both, the terms that are kept as they were, the form of the first."""
-    import torch
-
-    from sparta.models.sparse import SpartaModel
-
-    first, further = make_tiny_model(seed=1), make_tiny_model(seed=2)
-    first.save_pretrained(tmp_path / "first")
-    torch.save({"model": further.state_dict()}, tmp_path / "state.pt")
-    names = [str(tmp_path / name) for name in ("first", "state.pt", "out")]
-    command = [sys.executable, str(ROOT / "scripts" / "average_models.py"), *names]
-    subprocess.run([*command, "--share", "0.25", "--keep", "moon", "earth"], check=True)
-    unknown = subprocess.run([*command, "--share", "1", "--keep", "moonly"], capture_output=True, text=True)
-    assert unknown.returncode == 2
-    assert "expected wordpieces of the model, found 'moonly'" in unknown.stderr
-    made, one, other = SpartaModel.load(tmp_path / "out"), first.state_dict(), further.state_dict()
-    kept = [made.tokenizer.token_to_id(term) for term in ("moon", "earth")]
-    for name, value in made.state_dict().items():
-        expected = 0.75 * one[name].float() + 0.25 * other[name].float()
-        if name == "term_embeddings":
-            assert not expected[kept].allclose(one[name][kept], atol=0.1)
-            expected[kept] = one[name][kept]
-        torch.testing.assert_close(value.float(), expected, atol=0.03, rtol=0.02)  # stored in 8 bits
-    assert made.config == first.config
-    further.add_query_weights()
-    further.save_pretrained(tmp_path / "further")
-    for pair in (("first", "further"), ("further", "first")):
-        mixed = [sys.executable, command[1], *(str(tmp_path / name) for name in (*pair, "mixed"))]
-        refused = subprocess.run([*mixed, "--share", "0.5"], capture_output=True, text=True)
-        assert refused.returncode == 2
-        assert f"found that only {tmp_path / 'further'} does" in refused.stderr

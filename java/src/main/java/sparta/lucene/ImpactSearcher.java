@@ -122,25 +122,6 @@ public final class ImpactSearcher implements Closeable {
   }
 
   /**
-   * What BM25 stays below for each text, whatever the passage: the sum of its words' inverse document frequencies, each
-   * as often as the text has the word.
-   *
-   * @param queries a string table of n texts
-   * @return float32[n]; 0 for a text without words
-   */
-  public byte[] textUpperBounds(byte[] queries) throws IOException {
-    StringTable texts = StringTable.unpack(queries, "queries");
-    return open(
-        () -> {
-          float[] bounds = new float[texts.size()];
-          for (int i = 0; i < bounds.length; i++) {
-            bounds[i] = Queries.upperBound(texts.string(i), analyzer, reader);
-          }
-          return Packed.bytes(bounds);
-        });
-  }
-
-  /**
    * Searches impacts and texts side by side: of one query each, the wait is that for the slower.
    *
    * @param queries packed as for {@link #searchImpacts}

@@ -7,7 +7,6 @@ import java.util.Map;
 import org.apache.lucene.analysis.Analyzer;
 import org.apache.lucene.analysis.TokenStream;
 import org.apache.lucene.analysis.tokenattributes.TermToBytesRefAttribute;
-import org.apache.lucene.index.IndexReader;
 import org.apache.lucene.index.Term;
 import org.apache.lucene.search.BooleanClause;
 import org.apache.lucene.search.BooleanQuery;
@@ -70,21 +69,6 @@ final class Queries {
       tokens.end();
     }
     return bag;
-  }
-
-  /**
-   * What BM25 stays below for the words of a text, but for rounding. In Lucene a word adds count × idf × tf, where tf is
-   * below 1 and idf = ln(1 + (n − df + 0.5) / (df + 0.5)) of df among n passages with text, those included that are
-   * deleted and still there. A word that no passage has counts with the highest idf; without words it is 0.
-   */
-  static float upperBound(String text, Analyzer analyzer, IndexReader reader) throws IOException {
-    int n = reader.getDocCount(Fields.TEXT);
-    double sum = 0;
-    for (Map.Entry<BytesRef, Float> word : words(text, analyzer).entrySet()) {
-      int df = reader.docFreq(new Term(Fields.TEXT, word.getKey()));
-      sum += word.getValue() * Math.log(1 + (n - df + 0.5) / (df + 0.5));
-    }
-    return (float) sum;
   }
 
   private static void addWeight(Map<BytesRef, Float> bag, BytesRef term, float weight) {

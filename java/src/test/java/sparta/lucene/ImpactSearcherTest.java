@@ -16,13 +16,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
-import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.IndexNotFoundException;
-import org.apache.lucene.index.Term;
-import org.apache.lucene.search.IndexSearcher;
-import org.apache.lucene.search.TermStatistics;
-import org.apache.lucene.search.similarities.BM25Similarity;
-import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -274,46 +268,6 @@ class ImpactSearcherTest {
       }
       assertEquals(List.of(List.of(), List.of(), List.of()), found.subList(2, 5));
     }
-  }
-
-  @ParameterizedTest(name = "{0} commits")
-  @ValueSource(ints = {1, 4})
-  void noPassageScoresMoreThanTheUpperBoundOfItsText(int commits) throws IOException {
-    Random random = new Random(5);
-    Corpus corpus = Corpus.random(random, 300, 5, 9);
-    write(corpus, random, commits, "sparta");
-    String[] texts = {"P17, passages and passages", "the of", "", "unheard", "words p250"};
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en");
-        DirectoryReader reader = DirectoryReader.open(FSDirectory.open(folder))) {
-      float[] bounds = Packed.floats(Packed.reader(searcher.textUpperBounds(StringTable.of(texts))), 5, "bounds");
-      double two = idf(reader, "p17") + 2 * idf(reader, "passag");
-      assertEquals(two, bounds[0], 1e-5);
-      assertEquals(0, bounds[1]);
-      assertEquals(0, bounds[2]);
-      assertEquals(idf(reader, "unheard"), bounds[3], 1e-5);
-      assertEquals(idf(reader, "word") + idf(reader, "p250"), bounds[4], 1e-5);
-      List<List<Corpus.Hit>> found =
-          Corpus.unpack(searcher, searcher.searchText(StringTable.of(texts), 1, 1));
-      for (int i : new int[] {0, 4}) {
-        float best = found.get(i).get(0).score();
-        assertTrue(best > 0 && best < bounds[i]);
-      }
-    }
-  }
-
-  /** As Lucene's own BM25 has it; a word that no passage has gets what one in none would. */
-  private static double idf(DirectoryReader reader, String word) throws IOException {
-    int n = reader.getDocCount("text");
-    int df = reader.docFreq(new Term("text", word));
-    if (df == 0) {
-      return Math.log(1 + (n + 0.5) / 0.5);
-    }
-    IndexSearcher searcher = new IndexSearcher(reader);
-    TermStatistics term = new TermStatistics(new BytesRef(word), df, df);
-    return new BM25Similarity()
-        .idfExplain(searcher.collectionStatistics("text"), term)
-        .getValue()
-        .doubleValue();
   }
 
   @Test

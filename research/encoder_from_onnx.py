@@ -1,7 +1,7 @@
 """BERT weights out of an ONNX file, as a folder that transformers and `sparta train --encoder` open.
 
     pip install onnx
-    python scripts/encoder_from_onnx.py MODEL.onnx TOKENIZER.json FOLDER
+    python research/encoder_from_onnx.py MODEL.onnx TOKENIZER.json FOLDER
 
 For encoders that are to be had as ONNX only. Biases, embeddings and norms carry BERT's names in such files;
 the matrices stand transposed, and are named by the node that multiplies with them. Made for

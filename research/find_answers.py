@@ -1,6 +1,6 @@
 """Training pairs from questions with known answers and a corpus: distant supervision, as DPR trains (§4.1).
 
-    python scripts/find_answers.py --corpus passages.jsonl.gz --questions nq.dev.tsv --output pairs.jsonl
+    python research/find_answers.py --corpus passages.jsonl.gz --questions nq.dev.tsv --output pairs.jsonl
 
 The answer of a question is the best passage of BM25 that holds one of its answers, and in it the sentence
 that holds the answer and shares most words with the question. Questions without such a passage among the

@@ -1,6 +1,6 @@
 """Draw the log of a training: losses, validation, terms a text.
 
-python scripts/plot_training.py OUTPUT_FOLDER PLOT.png
+python research/plot_training.py OUTPUT_FOLDER PLOT.png
 """
 
 from __future__ import annotations
