@@ -49,6 +49,10 @@ if ! usable; then
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
 echo "installing the locked versions (a few minutes of download the first time)"
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --requirement requirements.lock
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --requirement requirements.lock
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps \
   --config-settings editable_mode=compat --editable .  # found from any folder, also one that holds a "sparta"
+# Where Python writes no bytecode (containers often forbid it), every command would compile what it imports; and
+# the first search would load Lucene's classes from the jar. Neither is needed to search.
+"$venv/bin/python" -m compileall -q sparta dense hybrid cli || true
+"$venv/bin/python" -m sparta.lucene.jvm >/dev/null 2>&1 || true

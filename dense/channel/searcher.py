@@ -8,12 +8,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages
+from dense.models.question_encoder import QuestionEncoder, open_question_encoder
 from dense.models.resolve import dense_model_folder, identify
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
@@ -23,9 +24,6 @@ from sparta.base.records import Hit
 from sparta.index.folder import IndexFolder, default_index
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import ChannelSearcher, Ranked
-
-if TYPE_CHECKING:
-    from dense.models.bi_encoder import DenseModel
 
 logger = logging.getLogger("sparta.dense")
 
@@ -123,11 +121,8 @@ class DenseSearcher(ChannelSearcher):
         return len(self.rows)
 
     @cached_property
-    def model(self) -> DenseModel:
-        """The model of the channel, loaded when the first question comes."""
-        from dense.models.bi_encoder import DenseModel
-        from sparta.neural.encoding import pick_device
-
+    def model(self) -> QuestionEncoder:
+        """The question side of the channel's model, loaded when the first question comes."""
         made_with = self.vectors.model
         try:
             found = identify(self.model_name)
@@ -141,7 +136,7 @@ class DenseSearcher(ChannelSearcher):
                 where=found.name,
                 remedy="put that model back, or make the channel anew: dense index --overwrite",
             )
-        return DenseModel.load(dense_model_folder(self.model_name)).to(pick_device())
+        return open_question_encoder(dense_model_folder(self.model_name))
 
     @cached_property
     def tokenizer(self) -> QueryTokenizer:

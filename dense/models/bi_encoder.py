@@ -7,9 +7,8 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,71 +17,22 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from dense.models.experts import PASSAGE, QUESTION, set_mask, set_side, specialize
+from dense.models.config import PASSAGE, QUESTION, DenseConfig
+from dense.models.experts import set_mask, set_side, specialize
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.backbones import blank_encoder, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
-from sparta.neural.inputs import EncoderInput, InputLayout
+from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
 
-FORMAT_VERSION = 1
 TOKEN_BUDGET = 4096
 START_SCALE = 20.0
 FEW = 4
 Vectors = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class DenseConfig:
-    """The `dense` object of a model's config.json.
-
-    `codes` is the number of vectors a passage has: 0 for one, the mean of its token states; m > 0 for a
-    Poly-Encoder's m, each a learned attention over the token states (Humeau et al., 2019, turned around as
-    SPARTA, §5.1, has it: the answers have several vectors). `shared` encoders read questions and passages
-    with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
-    experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
-    TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
-    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read.
-    """
-
-    layout: InputLayout = field(default_factory=InputLayout)
-    codes: int = 0
-    shared: bool = True
-    routing: str = ""
-    experts: int = 2
-    period: int = 3
-    pooling: str = "mean"
-    cosine: bool = True
-    question_length: int = 64
-    format_version: int = FORMAT_VERSION
-
-    def __post_init__(self) -> None:
-        if self.pooling not in ("mean", "cls"):
-            raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
-        if self.pooling == "cls" and (self.layout.share_context or self.codes):
-            raise ModelError("expected mean pooling for a shared context and for codes, found cls")
-        if self.routing and not self.shared:
-            raise ModelError("expected one shared encoder with experts, found two encoders")
-
-    @staticmethod
-    def from_dict(value: Any, where: str) -> DenseConfig:
-        """From config.json; a newer version is refused."""
-        if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
-            raise ModelError("expected a dense object, found none", where=where)
-        if value["format_version"] > FORMAT_VERSION:
-            raise ModelError(
-                f"expected a model of format {FORMAT_VERSION} or older, found {value['format_version']}",
-                where=where,
-                remedy="upgrade sparta",
-            )
-        try:
-            return DenseConfig(**{**value, "layout": InputLayout(**value["layout"])})
-        except (KeyError, TypeError) as error:
-            raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
 
 
 class DenseModel(nn.Module):
@@ -96,7 +46,7 @@ class DenseModel(nn.Module):
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
         self.passage_encoder = encoder
-        self._encoder_config: Any = encoder.config
+        self._encoder_config = encoder_config(encoder)
         self._experts = (
             specialize(encoder, config.experts, config.routing, config.period) if config.routing else []
         )
@@ -112,7 +62,7 @@ class DenseModel(nn.Module):
 
     def questions(self, texts: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
-        inputs = [self._plain(text) for text in texts]
+        inputs = [self.config.question_input(text, self.tokenizer) for text in texts]
         set_side(self._experts, QUESTION)
         return self._pooled(self.question_encoder, inputs, codes=False)[:, 0]
 
@@ -132,10 +82,6 @@ class DenseModel(nn.Module):
         if products.shape[2] == 1:
             return products[:, :, 0]
         return (products.softmax(2) * products).sum(2)
-
-    def _plain(self, text: str) -> EncoderInput:
-        layout = InputLayout(answer_segment=0, max_length=self.config.question_length, overlap=0)
-        return layout.windows(Passage("", text), self.tokenizer)[0]
 
     def _pooled(self, encoder: nn.Module, inputs: Sequence[EncoderInput], *, codes: bool) -> torch.Tensor:
         rows = shared_inputs(inputs)
@@ -197,8 +143,7 @@ class DenseModel(nn.Module):
         """Write config.json, model.safetensors and tokenizer.json."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = {k: v for k, v in self._encoder_config.to_dict().items() if k != "_name_or_path"}
-        config = {**encoder, "architectures": ["DenseModel"], "dense": asdict(self.config)}
+        config = {**self._encoder_config, "architectures": ["DenseModel"], "dense": asdict(self.config)}
         state = self.state_dict()
         if self.config.shared:
             state = {k: v for k, v in state.items() if not k.startswith("question_encoder.")}

@@ -11,7 +11,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dense.models.config import QUESTION
 from sparta.base.errors import ModelError
 
-QUESTION, PASSAGE = 0, 1
 ROUTINGS = ("det", "seq", "tok")
 
 

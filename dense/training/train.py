@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import begin_from
+from dense.models.config import DenseConfig
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer

@@ -4,8 +4,9 @@ Nothing here starts Java on import. `start_jvm` is what everything that needs Ja
 called again, from any thread.
 
 Most of the time that a start takes goes into loading Lucene's classes from the jar. An archive of them, in a
-form that the runtime maps into memory, saves more than half of it. It lies in the cache folder; when it
-is missing, it is made in the background after the process that missed it has ended.
+form that the runtime maps into memory, saves more than half of it. It lies in the cache folder, where
+scripts/install.sh makes it (`python -m sparta.lucene.jvm`); when it is missing, it is made in the
+background after the process that missed it has ended.
 `SPARTA_JVM_ARCHIVE=off` forbids it.
 """
 
@@ -391,9 +392,13 @@ def _forget_old_archives(newest: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def _archive_forbidden() -> bool:
+    return os.environ.get(ARCHIVE_VARIABLE, "").lower() in {"off", "0", "no"}
+
+
 def _archive_options(runtime: Runtime) -> list[str]:
     """Use the archive if it is there; else have it made once this process ends."""
-    if os.environ.get(ARCHIVE_VARIABLE, "").lower() in {"off", "0", "no"}:
+    if _archive_forbidden():
         return []
     try:
         path = archive_path(runtime)
@@ -422,7 +427,7 @@ def _build_archive_in_background(pid: int) -> None:
         )
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and not _archive_forbidden():
     if hasattr(os, "nice"):
         os.nice(10)
     build_archive()

@@ -7,11 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 import torch
 from tokenizers import Tokenizer
 from torch import nn
@@ -23,9 +22,12 @@ from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, load_tokenizer
-from sparta.neural.backbones import blank_encoder, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
 from sparta.neural.inputs import Lexical
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 
@@ -102,6 +104,8 @@ class SparseEncoder(nn.Module):
         dtype: str = "auto",
     ) -> scipy.sparse.csr_matrix:
         """Passages (or bare texts) to `(n, vocabulary) float32`, a row for each (eq. 4 to 6)."""
+        from scipy.sparse import csr_matrix
+
         single = isinstance(inputs, str | Passage)
         texts = [inputs] if isinstance(inputs, str | Passage) else list(inputs)
         passages = [t if isinstance(t, Passage) else Passage(str(i), t) for i, t in enumerate(texts)]
@@ -110,7 +114,7 @@ class SparseEncoder(nn.Module):
         encoder = DocumentEncoder(self, dtype=dtype, max_batch=batch_size, top_k=max_active_dims)
         with tqdm(total=len(passages), unit="passage", disable=not show_progress_bar) as bar:
             rows, _ = encoder.encode(passages, bar.update)
-        matrix = scipy.sparse.csr_matrix(
+        matrix = csr_matrix(
             (rows.weights, rows.term_ids, rows.indptr), shape=(len(rows), self.term_matrix().shape[0])
         )
         return matrix[:1] if single else matrix
@@ -129,6 +133,8 @@ class SparseEncoder(nn.Module):
         With `max_active_dims` only the terms that count most are kept. The other options are those of
         `encode_document`, so that both can be called alike; a lookup has no use for them.
         """
+        from scipy.sparse import csr_matrix
+
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         tokenizer = self.query_tokenizer()
         bags = [tokenizer.bag(text) for text in texts]
@@ -137,7 +143,7 @@ class SparseEncoder(nn.Module):
         indptr = np.cumsum([0, *(len(bag) for bag in bags)])
         ids = np.array([i for bag in bags for i in bag], dtype=np.int32)
         weights = np.array([w for bag in bags for w in bag.values()], dtype=np.float32)
-        return scipy.sparse.csr_matrix((weights, ids, indptr), shape=(len(bags), self.term_matrix().shape[0]))
+        return csr_matrix((weights, ids, indptr), shape=(len(bags), self.term_matrix().shape[0]))
 
     def query_tokenizer(self) -> QueryTokenizer:
         """Questions to bags of terms."""
@@ -189,8 +195,8 @@ class SpartaModel(SparseEncoder):
         self.query_term_weights: nn.Parameter | None = None
         if config.weighted_queries:
             self.add_query_weights()
-        self._encoder_config: Any = encoder.config
-        self._segments = getattr(encoder.config, "type_vocab_size", 0) >= 2
+        self._encoder_config = encoder_config(encoder)
+        self._segments = self._encoder_config.get("type_vocab_size", 0) >= 2
         self.check_vocabulary()
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
@@ -235,9 +241,8 @@ class SpartaModel(SparseEncoder):
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = {k: v for k, v in self._encoder_config.to_dict().items() if k != "_name_or_path"}
         config = {
-            **encoder,
+            **self._encoder_config,
             "architectures": ["SpartaModel"],
             "dtype": "float32",
             "sparta": self.config.as_dict(),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from sparta.base.errors import ModelError
+from sparta.neural.bert import Bert
 from sparta.neural.checkpoint import from_pretrained
+from sparta.neural.stored import is_plain_bert
 
 _WITH_POOLER = ("albert", "bert", "camembert", "mpnet", "roberta", "xlm-roberta")
 
@@ -35,6 +38,8 @@ def _without_pooler(config: Any) -> dict[str, bool]:
 
 def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     """Return an encoder of this configuration in float32, whose weights are still to be filled."""
+    if is_plain_bert(config):
+        return Bert(config)
     from transformers import AutoConfig, AutoModel
 
     try:
@@ -52,3 +57,10 @@ def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
         counts = name.endswith("position_ids")
         buffer.copy_(torch.arange(buffer.shape[-1]).expand_as(buffer) if counts else torch.zeros_like(buffer))
     return encoder
+
+
+def encoder_config(encoder: nn.Module) -> dict[str, Any]:
+    """Return what a config.json says of an encoder."""
+    config: Any = encoder.config
+    known = vars(config) if isinstance(config, SimpleNamespace) else config.to_dict()
+    return {name: value for name, value in known.items() if name != "_name_or_path"}

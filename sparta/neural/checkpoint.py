@@ -15,8 +15,9 @@ from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
+from sparta.neural.encoding import one_thread
+from sparta.neural.stored import ROW_SCALE
 
-ROW_SCALE = ".row_scale"
 _SMALLEST_QUANTIZED = 4096
 
 
@@ -57,9 +58,10 @@ def load_state(path: Path) -> dict[str, torch.Tensor]:
             remedy="copy the model folder again, whole",
         ) from error
     state = {name: tensor for name, tensor in tensors.items() if not name.endswith(ROW_SCALE)}
-    for name in state:
-        if name + ROW_SCALE in tensors:
-            state[name] = state[name].float() * tensors[name + ROW_SCALE][:, None]
+    with one_thread():
+        for name in state:
+            if name + ROW_SCALE in tensors:
+                state[name] = state[name] * tensors[name + ROW_SCALE][:, None]
     return state
 
 

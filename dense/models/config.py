@@ -1,0 +1,70 @@
+"""What a bi-encoder is: the `dense` object of its config.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError
+from sparta.base.records import Passage
+from sparta.neural.inputs import EncoderInput, InputLayout
+
+FORMAT_VERSION = 1
+QUESTION, PASSAGE = 0, 1
+"""The sides of a bi-encoder, and which expert each has where the side decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseConfig:
+    """The `dense` object of a model's config.json.
+
+    `codes` is the number of vectors a passage has: 0 for one, the mean of its token states; m > 0 for a
+    Poly-Encoder's m, each a learned attention over the token states (Humeau et al., 2019, turned around as
+    SPARTA, §5.1, has it: the answers have several vectors). `shared` encoders read questions and passages
+    with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
+    experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
+    TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
+    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read.
+    """
+
+    layout: InputLayout = field(default_factory=InputLayout)
+    codes: int = 0
+    shared: bool = True
+    routing: str = ""
+    experts: int = 2
+    period: int = 3
+    pooling: str = "mean"
+    cosine: bool = True
+    question_length: int = 64
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if self.pooling not in ("mean", "cls"):
+            raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
+        if self.pooling == "cls" and (self.layout.share_context or self.codes):
+            raise ModelError("expected mean pooling for a shared context and for codes, found cls")
+        if self.routing and not self.shared:
+            raise ModelError("expected one shared encoder with experts, found two encoders")
+
+    @staticmethod
+    def from_dict(value: Any, where: str) -> DenseConfig:
+        """From config.json; a newer version is refused."""
+        if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
+            raise ModelError("expected a dense object, found none", where=where)
+        if value["format_version"] > FORMAT_VERSION:
+            raise ModelError(
+                f"expected a model of format {FORMAT_VERSION} or older, found {value['format_version']}",
+                where=where,
+                remedy="upgrade sparta",
+            )
+        try:
+            return DenseConfig(**{**value, "layout": InputLayout(**value["layout"])})
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
+
+    def question_input(self, text: str, tokenizer: Tokenizer) -> EncoderInput:
+        """Return what the encoder reads of a question: its first wordpieces."""
+        layout = InputLayout(answer_segment=0, max_length=self.question_length, overlap=0)
+        return layout.windows(Passage("", text), tokenizer)[0]

@@ -1,0 +1,126 @@
+"""The question side in NumPy: the vectors of torch's model, and torch itself where NumPy does not suffice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import DistilBertConfig, DistilBertModel
+
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
+from dense.models.question_encoder import BertQuestionEncoder, open_question_encoder
+from dense.models.resolve import dense_model_folder
+from sparta.base.errors import ModelError
+
+QUESTIONS = [
+    "the moon",
+    "",
+    "who founded google",
+    "the sun",
+    "\u2603 北京",
+    "larry page and sergey brin " * 9,
+    "moon",
+]
+MEAN = DenseConfig(question_length=24)
+CLS = replace(MEAN, pooling="cls", cosine=False)
+FORMS = {
+    "mean": MEAN,
+    "cls": CLS,
+    "scaled cls": replace(CLS, cosine=True),
+    "plain mean": replace(MEAN, cosine=False),
+    "two encoders": replace(CLS, shared=False),
+    "question expert": replace(CLS, routing="det", period=1),
+    "every second layer": replace(MEAN, routing="det", period=2),
+    "codes": replace(MEAN, codes=3),
+}
+
+
+@pytest.fixture
+def make(make_tiny_model: Callable[..., Any]) -> Callable[[DenseConfig], DenseModel]:
+    """A model in which no two weights are alike, LayerNorms, experts and sides included."""
+
+    def build(config: DenseConfig) -> DenseModel:
+        tiny = make_tiny_model()
+        model = DenseModel(tiny.encoder, tiny.tokenizer, config).eval()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(0.2 * torch.randn_like(weight))
+        return model
+
+    return build
+
+
+def largest_difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Of the vectors, in parts of their lengths."""
+    assert (found.shape, found.dtype) == (wanted.shape, np.float32)
+    return float((np.linalg.norm(found - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).max())
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("config", FORMS.values(), ids=FORMS.keys())
+def test_the_vectors_of_torch(make: Any, config: DenseConfig, int8: bool, tmp_path: Path) -> None:
+    make(config).save_pretrained(tmp_path, int8=int8)
+    encoder = open_question_encoder(tmp_path)
+    assert isinstance(encoder, BertQuestionEncoder)
+    wanted = DenseModel.load(tmp_path).encode_questions(QUESTIONS)
+    assert largest_difference(encoder.encode_questions(QUESTIONS), wanted) < 1e-5
+    assert largest_difference(wanted[1:], wanted[:-1]) > 1e-3, "they differ by more than is allowed"
+
+
+def test_the_vectors_of_the_shipped_model() -> None:
+    folder = dense_model_folder(None)
+    found = BertQuestionEncoder(folder).encode_questions(QUESTIONS)
+    assert largest_difference(found, DenseModel.load(folder).encode_questions(QUESTIONS)) < 1e-5
+
+
+def test_company_changes_nothing(make: Any, tmp_path: Path) -> None:
+    make(MEAN).save_pretrained(tmp_path)
+    encoder = BertQuestionEncoder(tmp_path)
+    many = encoder.encode_questions(QUESTIONS * 40)
+    for i, question in enumerate(QUESTIONS):
+        alone = encoder.encode_questions([question])[0]
+        np.testing.assert_allclose(many[i :: len(QUESTIONS)], np.tile(alone, (40, 1)), rtol=1e-4, atol=1e-5)
+    assert encoder.encode_questions([]).shape == (0, 32)
+
+
+@pytest.mark.parametrize("routing", ["seq", "tok"])
+def test_a_learned_router_is_torchs(make: Any, routing: str, tmp_path: Path) -> None:
+    model = make(replace(CLS, routing=routing, period=1))
+    model.save_pretrained(tmp_path)
+    found = open_question_encoder(tmp_path)
+    assert isinstance(found, DenseModel)
+    np.testing.assert_allclose(
+        found.encode_questions(QUESTIONS), model.encode_questions(QUESTIONS), atol=1e-5
+    )
+
+
+def test_another_encoder_and_another_precision_are_torchs(make: Any, tmp_path: Path) -> None:
+    tiny = make(MEAN)
+    size = DistilBertConfig(
+        vocab_size=tiny.tokenizer.get_vocab_size(), dim=32, n_layers=1, n_heads=2, hidden_dim=64
+    )
+    DenseModel(DistilBertModel(size), tiny.tokenizer, MEAN).save_pretrained(tmp_path / "other")
+    tiny.save_pretrained(tmp_path / "half")
+    weights = tmp_path / "half" / "model.safetensors"
+    save_file({k: v.bfloat16() for k, v in load_file(weights).items()}, weights)
+    for name in ("other", "half"):
+        assert isinstance(open_question_encoder(tmp_path / name), DenseModel)
+
+
+def test_a_damaged_folder_is_told(make: Any, tmp_path: Path) -> None:
+    make(MEAN).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 65}))
+    with pytest.raises(ModelError, match="the weights do not fit the configuration"):
+        open_question_encoder(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(ModelError, match="expected model weights in safetensors form"):
+        open_question_encoder(tmp_path)
