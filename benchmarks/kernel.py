@@ -29,7 +29,7 @@ import numpy as np
 
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
-CODECS = ("lucene", "sparta")
+CODECS = ("lucene", "fast")
 DEPTHS = (10, 1000)
 CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
 CHUNK = 10_000
@@ -83,7 +83,7 @@ class MadeVectors:
             impacts = np.clip(rng.normal(MEAN_IMPACT, 40, len(terms)), 1, 255)
             yield Rows(indptr.astype(np.int32), terms[order], impacts.astype(np.int32))
 
-    def questions(self, number: int) -> list[dict[str, float]]:
+    def questions(self, number: int) -> list[dict[str, int]]:
         """Terms drawn by a power of their density such that a question has the postings it should."""
         rng = np.random.default_rng(8)
         wanted = QUESTION_POSTINGS / QUESTION_TERMS
@@ -97,9 +97,9 @@ class MadeVectors:
         questions = []
         for _ in range(number):
             n = int(np.clip(rng.normal(QUESTION_TERMS, 2.5), 4, 25))
-            bag: dict[str, float] = {}
+            bag: dict[str, int] = {}
             for term in rng.choice(VOCABULARY, n, p=odds):
-                bag[self.terms[term]] = bag.get(self.terms[term], 0.0) + 1.0
+                bag[self.terms[term]] = bag.get(self.terms[term], 0) + 1
             questions.append(bag)
         return questions
 
@@ -132,7 +132,7 @@ class RealVectors:
             n = min(CHUNK, documents - first)
             yield _mixed(self.real, rng.integers(0, len(self.real), (2, n)), rng)
 
-    def questions(self, number: int) -> list[dict[str, float]]:
+    def questions(self, number: int) -> list[dict[str, int]]:
         """Questions of the file, in a fixed random order."""
         if self._questions is None:
             raise SystemExit("--shards needs --questions")
@@ -220,7 +220,7 @@ def build(path: Path, codec: str, vectors: Vectors, documents: int, threads: int
 
 def timed(
     searcher: ImpactSearcher,
-    questions: list[dict[str, float]],
+    questions: list[dict[str, int]],
     k: int,
     seconds: float,
     clock: Callable[[], float],
@@ -234,7 +234,7 @@ def timed(
 
 
 def _milliseconds(
-    searcher: ImpactSearcher, questions: list[dict[str, float]], k: int, clock: Callable[[], float]
+    searcher: ImpactSearcher, questions: list[dict[str, int]], k: int, clock: Callable[[], float]
 ) -> float:
     started = clock()
     searcher.search_impacts(questions, k)
@@ -269,7 +269,7 @@ def main() -> None:
 def run(
     work: Path,
     vectors: MadeVectors | RealVectors,
-    questions: list[dict[str, float]],
+    questions: list[dict[str, int]],
     given: argparse.Namespace,
 ) -> None:
     built: dict[str, tuple[int, float, float]] = {}

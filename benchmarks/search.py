@@ -11,8 +11,10 @@ from disk to search, so that the memory shown is what searching takes. Warm, one
 
 `mean` is the best of three rounds over all questions in the fastest way an engine offers (its batch call);
 percentiles are over calls with one question each, best of three, and include crossing into the engine and
-back. sparta gives arrays of document numbers and scores, as NumPy does; a row of its own has the passage ids
-too, which the others always give, Pyserini with an object for each hit. PISA is called below its pandas
+back. The first row is sparta as it ships: the queries of the shards' model, with passage ids, which the peers
+give too, Pyserini with an object for each hit; below it, the same index with all query weights 1. The other
+rows of sparta give arrays of document numbers and scores only, as NumPy does. All peers get the same integer
+query weights. PISA is called below its pandas
 layer, with the fastest of its algorithms at each depth. Exact engines must return sparta's scores; Seismic is
 approximate, and `found` is its share of the exact answers. Engines that are not installed are left out, and
 named.
@@ -46,7 +48,7 @@ from kernel import CHUNK, MadeVectors, RealVectors, Rows, build
 
 from sparta.lucene.bridge import ImpactSearcher
 
-Question = dict[str, float]
+Question = dict[str, int]
 DEPTHS = (10, 1000)
 PISA_ALGORITHMS = ("maxscore", "wand", "block_max_wand", "block_max_maxscore", "ranked_or")
 ROUNDS = 3
@@ -114,9 +116,14 @@ class Collection:
 # ---------------------------------------------------------------- building
 
 
-def build_sparta(collection: Collection, codec: str = "sparta") -> tuple[float, float]:
+CODECS = {"sparta": "fast", "lucene": "lucene"}
+
+
+def build_sparta(collection: Collection, folder: str = "sparta") -> tuple[float, float]:
     """Write to the first commit, as Pyserini does, and merge to one segment; seconds of each."""
-    return build(collection.work / codec, codec, collection, len(collection), 2)[1:]
+    if (collection.work / folder).exists():
+        return math.nan, math.nan
+    return build(collection.work / folder, CODECS[folder], collection, len(collection), 2)[1:]
 
 
 def build_anserini(collection: Collection) -> float:
@@ -177,8 +184,8 @@ def build_numpy(collection: Collection) -> float:
 # ---------------------------------------------------------------- searching
 
 
-def open_sparta(collection: Collection, codec: str = "sparta", ids: bool = False) -> Engine:
-    searcher = ImpactSearcher(collection.work / codec)
+def open_sparta(collection: Collection, folder: str = "sparta", ids: bool = False, more: str = "") -> Engine:
+    searcher = ImpactSearcher(collection.work / folder)
 
     def everything(questions: list[Question], k: int, threads: int) -> list[np.ndarray]:
         hits = searcher.search_impacts(questions, k, threads)
@@ -186,7 +193,7 @@ def open_sparta(collection: Collection, codec: str = "sparta", ids: bool = False
             searcher.ids(hits.docids)
         return [hits.query(q)[1] for q in range(len(hits))]
 
-    name = f"sparta ({codec} codec{', with passage ids' if ids else ''})"
+    name = f"sparta ({folder} codec{', with passage ids' if ids else ''}{more})"
     return Engine(name, everything, lambda q, k: everything([q], k, 1))
 
 
@@ -203,7 +210,7 @@ def open_anserini(collection: Collection) -> Engine:
             self.bags: dict[str, Question] = {}
 
         def encode(self, name: str) -> dict[str, int]:
-            return {term: int(weight) for term, weight in self.bags[name].items()}
+            return self.bags[name]
 
     bags = Bags()
     searcher = LuceneImpactSearcher(str(path), bags, min_idf=-1)
@@ -237,7 +244,7 @@ def open_pisa(collection: Collection) -> list[Engine]:
             size = _pisathon.retrieve(
                 context,
                 name,
-                list(enumerate(questions)),
+                [(i, {term: float(weight) for term, weight in q.items()}) for i, q in enumerate(questions)],
                 k=k,
                 threads=threads,
                 query_weighted=1,
@@ -309,24 +316,24 @@ def open_numpy(collection: Collection) -> Engine:
 Build = Callable[[Collection], float | tuple[float, float]]
 
 
-def nothing(collection: Collection) -> float:
-    """Another engine's index is there."""
-    return math.nan
-
-
 ENGINES: dict[str, tuple[Build, Callable[[Collection], Engine | list[Engine]]]] = {
+    "sparta-ids": (build_sparta, lambda collection: open_sparta(collection, ids=True)),
+    "sparta-ones": (
+        build_sparta,
+        lambda collection: open_sparta(collection, ids=True, more=", weights of 1"),
+    ),
     "sparta": (build_sparta, open_sparta),
     "lucene": (
         lambda collection: build_sparta(collection, "lucene"),
         lambda collection: open_sparta(collection, "lucene"),
     ),
-    "sparta-ids": (nothing, lambda collection: open_sparta(collection, ids=True)),
     "anserini": (build_anserini, open_anserini),
     "pisa": (build_pisa, open_pisa),
     "seismic": (build_seismic, open_seismic),
     "numpy": (build_numpy, open_numpy),
 }
-FOLDER = {"anserini": "lucene", "sparta-ids": "sparta"}
+FOLDER = {"anserini": "lucene", "sparta-ids": "sparta", "sparta-ones": "sparta"}
+OTHER_SCORES = ("seismic", "sparta-ones")  # approximate; other weights
 
 
 # ---------------------------------------------------------------- measuring, in a process for each engine
@@ -373,10 +380,13 @@ def child(name: str, step: str, work: Path, warm: float) -> None:
         opened = opener(collection)
         engines = opened if isinstance(opened, list) else [opened]
         result = []
+        queries = collection.asked
+        if name == "sparta-ones":
+            queries = [dict.fromkeys(query, 1) for query in queries]
         for k in DEPTHS:
-            rows = [(e, measured(e, collection.asked, k, warm)) for e in engines]
+            rows = [(e, measured(e, queries, k, warm)) for e in engines]
             engine, best = min(rows, key=lambda row: row[1]["mean"])
-            scores = engine.all(collection.asked, k, 1)
+            scores = engine.all(queries, k, 1)
             np.savez(work / f"{name}-{k}.npz", *scores)
             memory = psutil.Process().memory_info().rss / 1e6
             result.append({"name": engine.name, "k": k, **best, "rss": memory})
@@ -441,12 +451,13 @@ def compare(work: Path, wanted: list[str], warm: float) -> None:
     for row in sorted(rows, key=lambda row: row["k"]):
         name, k = row["engine"], row["k"]
         exact, found = scores_of(work, wanted[0], k), scores_of(work, name, k)
-        if name != "seismic" and not same(exact, found):
+        if name not in OTHER_SCORES and not same(exact, found):
             raise SystemExit(f"{name} does not return the scores of {wanted[0]}")
+        share = "–" if name == "sparta-ones" else f"{100 * agreement(exact, found):.1f} %"
         size = folder_mb(work / FOLDER.get(name, name))
         print(
             f"| {row['name']} | {k} | {row['mean']:.3f} | {row['p50']:.3f} | {row['p95']:.3f} "
-            f"| {row['p99']:.3f} | {row['two']:.3f} | {100 * agreement(exact, found):.1f} % | {size:.0f} "
+            f"| {row['p99']:.3f} | {row['two']:.3f} | {share} | {size:.0f} "
             f"| {rates[name]} | {row['rss']:.0f} |",
             flush=True,
         )

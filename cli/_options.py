@@ -179,8 +179,9 @@ model_options = options(
 
 codec_option = click.option(
     "--codec",
-    type=click.Choice(["lucene", "sparta"]),
-    help="Form of the postings: lucene opens in any Pyserini, sparta is searched faster [default: lucene].",
+    type=click.Choice(["fast", "lucene", "sparta"]),  # sparta: the former name of fast
+    metavar="[fast|lucene]",
+    help="Postings format: fast is searched fastest, lucene opens in any Pyserini [default: fast].",
 )
 
 encoder_options = options(

@@ -215,7 +215,7 @@ def ask_pyserini() -> Callable[..., dict[str, Any]]:
     """What Pyserini's own searchers find in a Lucene folder, in a process with our jar on the class path."""
 
     def ask(
-        path: Path, bags: list[dict[str, float]], texts: list[str], passage_id: str, k: int
+        path: Path, bags: list[dict[str, int]], texts: list[str], passage_id: str, k: int
     ) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, "-c", PYSERINI],

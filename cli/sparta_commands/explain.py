@@ -27,10 +27,10 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
     if as_json:
         click.echo(dumps(why.as_dict()))
         return
-    rows = [[s.term, f"{s.count:g}", str(s.impact), f"{s.weight:.3f}", f"{s.share:g}"] for s in why.terms]
+    rows = [[s.term, str(s.count), str(s.impact), f"{s.weight:.3f}", str(s.share)] for s in why.terms]
     click.echo(table(["term", "in the query", "impact", "weight", "adds to the score"], rows))
     rank = f"rank {why.rank:,} of {total:,}" if why.rank else "not among the hits"
-    click.echo(f"score {why.score:g}: {rank}")
+    click.echo(f"score {why.score}: {rank}")
 
 
 @click.command()

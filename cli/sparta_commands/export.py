@@ -23,20 +23,21 @@ from sparta.base.errors import InputError
 @click.option(
     "--query-weights",
     type=file_type,
-    help="Also write what each term counts in a question, as JSON; the default model has such weights.",
+    help="Also write the query-term weights, integers, as JSON, where the index's model has such weights.",
 )
 def export(index: Path | None, form: str, output: Path, query_weights: Path | None) -> None:
     """Write the impacts for another engine.
 
-    As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read. Neither says
-    what the terms of a question count: --query-weights does.
+    As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read. Neither holds
+    query-term weights: --query-weights writes them. Impacts and query weights are integers; their scales are
+    printed.
     """
     if query_weights is not None and query_weights.absolute() == output.absolute():
         raise InputError(
             f"expected two files, found {output} for the impacts and for the weights of questions",
             remedy="give --query-weights a name of its own",
         )
-    from sparta.export.exporters import export_index, export_query_weights
+    from sparta.export.exporters import export_index, export_query_weights, scale
     from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:
@@ -45,9 +46,10 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             click.echo(f"{query_weights}: {counted(weighed, 'term')}")
         elif searcher.tokenizer.weights is not None:
             click.echo(
-                "the terms of questions have weights of their own here: where each counts 1, the ranking is"
-                " another (--query-weights FILE writes them)",
+                "this index has query-term weights: with weights of 1 the ranking is another"
+                " (--query-weights FILE writes them)",
                 err=True,
             )
         documents, postings = export_index(searcher, form, output)
-    click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}")
+        said = scale(searcher)
+    click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}; {said}")

@@ -54,4 +54,4 @@ def search(channel: str, **given: Any) -> None:
             else:
                 echo_hit(rank, hit, f"{hit.score:.6g}", snippet)
                 if shares:
-                    click.echo("     " + " + ".join(f"{s.term} {s.share:g}" for s in shares))
+                    click.echo("     " + " + ".join(f"{s.term} {s.share}" for s in shares))

@@ -72,7 +72,7 @@ def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
         single = np.float32(score)
         if single < printed:
             printed = single
-            yield float(score)
+            yield score if isinstance(score, int) else float(score)
         else:
             printed = np.nextafter(printed, np.float32(-np.inf))
             yield float(printed)

@@ -52,18 +52,25 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         contents = Contents.read(view.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":
-                _write_ciff(contents, stream, view.generation.model["name"])
+                _write_ciff(contents, stream, f"{view.generation.model['name']}; {scale(searcher)}")
             else:
                 # The disk that takes the output has room for its postings; beside a pipe there is none.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
     return len(contents.docids), int(contents.sizes.sum())
 
 
-def export_query_weights(searcher: Searcher, output: Path) -> int:
-    """Write what each term of the vocabulary counts in a question, once, and return how many terms there are.
+def scale(searcher: Searcher) -> str:
+    """Return what the integers of an export stand for, as text."""
+    with searcher.index.reading() as view:
+        impact, query = view.quantizer.step, view.tokenizer.step
+    return f"an impact of 1 is a weight of {impact:.6g}, a query weight of 1 is {query:.6g}"
 
-    One JSON object, `{term: weight}`, without terms that count nothing: the questions' side of an index whose
-    model weighs them, which no format for postings holds.
+
+def export_query_weights(searcher: Searcher, output: Path) -> int:
+    """Write the query-term weights of the vocabulary and return how many terms have one.
+
+    One JSON object, `{term: integer}`, without terms that count nothing: the query side of an index whose
+    model has such weights, which no format for postings holds. A distinct query term counts once.
 
     :raises InputError: in this index every term counts as often as a question has it.
     :raises StorageError: the output may not be written.
@@ -71,8 +78,7 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
     side = searcher.tokenizer
     if side.weights is None:
         raise InputError(
-            "expected a model that weighs the terms of questions, found one in which each counts as often as"
-            " it occurs",
+            "expected a model with query-term weights, found one without",
             where=str(searcher.index.folder.path),
             remedy="leave --query-weights out",
         )

@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
+DEFAULT_CODEC = "fast"
 GROWING = ("append", "update")  # modes of jobs that write into the live generation
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
@@ -30,6 +31,11 @@ _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 def default_index() -> Path:
     """`$SPARTA_INDEX`, or `./sparta-index`."""
     return Path(os.environ.get("SPARTA_INDEX") or DEFAULT_INDEX)
+
+
+def codec_name(name: str | None) -> str:
+    """Return the name of a codec; `sparta` is an older name of `fast`, None the default."""
+    return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Generation:
     number: int
     model: dict[str, Any]
     language: str = "en"
-    codec: str = "lucene"
+    codec: str = DEFAULT_CODEC
     unit: str = "passage"
     complete: bool = False
     job: dict[str, Any] = field(default_factory=dict)
@@ -168,7 +174,9 @@ class IndexFolder:
         """Its tokenizer, query weights and quantizer."""
         return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
 
-    def begin(self, side: QuerySide, language: str, job: dict[str, Any], codec: str = "lucene") -> Generation:
+    def begin(
+        self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
+    ) -> Generation:
         """Start a new generation beside the live one; an unfinished older attempt is dropped."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -247,7 +255,10 @@ class IndexFolder:
 
 
 def _generation(value: dict[str, Any] | None) -> Generation | None:
-    return None if value is None else Generation(**value)
+    if value is None:
+        return None
+    job, codec = dict(value["job"]), codec_name(value["codec"])
+    return Generation(**{**value, "codec": codec, "job": {**job, "codec": codec} if "codec" in job else job})
 
 
 def _as_dict(generation: Generation | None) -> dict[str, Any] | None:

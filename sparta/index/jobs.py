@@ -17,7 +17,6 @@ from sparta.models.query_encoder import QuerySide
 DEFAULT_COMMIT_SECONDS = 30.0
 JSON_VECTORS = "JSON vectors of "
 """How the model of vectors that no model of ours made is called, before the name of their file."""
-DEFAULT_CODEC = "lucene"
 MODES = ("create", "overwrite", *GROWING)
 
 

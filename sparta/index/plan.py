@@ -7,17 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.index.folder import GROWING, Generation, IndexFolder, IndexState
-from sparta.index.jobs import (
-    DEFAULT_CODEC,
-    JSON_VECTORS,
-    Progress,
-    Source,
-    WriteOptions,
-    begun,
-    input_of,
-    job_id,
-)
+from sparta.index.folder import GROWING, Generation, IndexFolder, IndexState, codec_name
+from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, begun, input_of, job_id
 from sparta.lucene.bridge import ImpactSearcher
 
 
@@ -29,7 +20,7 @@ def plan(
     if options.mode in GROWING:
         return _grow(index, state, source, job, options)
     job["language"] = options.language
-    job["codec"] = options.codec or DEFAULT_CODEC
+    job["codec"] = codec_name(options.codec)
     building = state.building
     if options.resume and building:
         _must_match(index, building, source, job)
@@ -39,7 +30,7 @@ def plan(
         return None
     if options.mode == "create" and (live or has_passages(index, state.building)):
         raise _exists(index, state)
-    return lambda: index.begin(source.side, options.language, begun(job), options.codec or DEFAULT_CODEC)
+    return lambda: index.begin(source.side, options.language, begun(job), job["codec"])
 
 
 def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -83,7 +74,11 @@ def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options
     """Refuse to add to an index in another form than its own."""
     own = {"codec": live.codec, **live.form}
     language = _language_that_counts(source)
-    given = {**source.job, "codec": options.codec or live.codec, "language": language or live.language}
+    given = {
+        **source.job,
+        "codec": codec_name(options.codec or live.codec),
+        "language": language or live.language,
+    }
     for name in own:
         if name not in given or own[name] == given[name]:
             continue

@@ -200,6 +200,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         f"{JSON_VECTORS}{path.name}",
         known.model_hash if known and weights is not None else "",
         Quantizer(float(LARGEST_IMPACT), 16),
+        known.query_quantizer if known else None,
     )
 
     written = _LastWritten(str(path))

@@ -47,8 +47,8 @@ class ImpactWriter(Closing):
     :param language: analysis of the texts, as a two-letter code
     :param threads: indexing threads
     :param ram_buffer_mb: memory for impacts that are not flushed yet, and as much for everything else
-    :param codec: of new segments: `sparta`, the fastest to search, which needs sparta's jar, or `lucene`,
-        which every Lucene reads
+    :param codec: of new segments: `fast`, the fastest to search, which needs sparta's jar, or `lucene`, which
+        every Lucene reads
     :raises IndexStateError: another writer holds the folder, or what it holds cannot be opened.
     :raises StorageError: the folder may not be written.
     :raises InputError: the language or the codec is unknown.
@@ -61,7 +61,7 @@ class ImpactWriter(Closing):
         language: str = "en",
         threads: int = 2,
         ram_buffer_mb: int = 64,
-        codec: str = "lucene",
+        codec: str = "fast",
     ) -> None:
         self.path = Path(path)
         with _java(self.path) as autoclass:
@@ -164,8 +164,8 @@ class VectorReader:
 class ImpactSearcher(Closing):
     """Searches what the last commit of an index folder held when this was opened.
 
-    Order: score descending, then corpus position ascending. A term contributes weight × impact as a float32,
-    contributions are added in double precision, the sum is rounded once to float32. Threads may share one.
+    Order: score descending, then corpus position ascending. A score is Σ weight × impact, an integer: exact
+    below 2^24, above it rounded to float32. Threads may share one.
 
     :param path: index folder
     :param language: analysis of text queries; the one the index was written with
@@ -190,11 +190,11 @@ class ImpactSearcher(Closing):
         with self._reading():
             return self._java.userData()
 
-    def search_impacts(self, queries: Sequence[Mapping[str, float]], k: int, threads: int = 1) -> Hits:
+    def search_impacts(self, queries: Sequence[Mapping[str, int]], k: int, threads: int = 1) -> Hits:
         """Return the k best passages of each query, a mapping of terms to weights.
 
         :param threads: threads over queries.
-        :raises InputError: k is below 1; a weight is negative or not finite.
+        :raises InputError: k is below 1; a weight is negative or not an integer.
         """
         packed = pack_queries(queries)
         with self._reading(packed):
@@ -207,7 +207,7 @@ class ImpactSearcher(Closing):
             return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))
 
     def search_both(
-        self, queries: Sequence[Mapping[str, float]], texts: Sequence[str], k: int, threads: int = 1
+        self, queries: Sequence[Mapping[str, int]], texts: Sequence[str], k: int, threads: int = 1
     ) -> Hits:
         """Return the k best passages of each query by impacts, then those of each text by BM25.
 
@@ -268,7 +268,7 @@ class ImpactSearcher(Closing):
         impacts = np.frombuffer(data, "<i4", n, 4)
         return dict(zip(unpack_strings(data, 4 + 4 * n), impacts.tolist(), strict=True))
 
-    def rank(self, query: Mapping[str, float], docid: int) -> int:
+    def rank(self, query: Mapping[str, int], docid: int) -> int:
         """Return the passage's place among all hits of the query, from 1; 0 when it scores nothing."""
         packed = pack_queries([query])
         with self._reading(packed):

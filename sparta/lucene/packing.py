@@ -131,14 +131,14 @@ def pack_integers(values: Integers, dtype: type[np.int32 | np.int64], name: str)
     return array.astype(limits.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def pack_queries(queries: Sequence[Mapping[str, float]]) -> bytes:
-    """Pack weighted queries: `int32 n, int32 indptr[n+1], float32 weights[m]`, a string table of m terms."""
+def pack_queries(queries: Sequence[Mapping[str, int]]) -> bytes:
+    """Pack weighted queries: `int32 n, int32 indptr[n+1], int32 weights[m]`, a string table of m terms."""
     indptr = np.zeros(len(queries) + 1, "<i4")
     np.cumsum([len(query) for query in queries], out=indptr[1:])
-    weights = np.array([weight for query in queries for weight in query.values()], "<f4")
+    weights = pack_integers([w for query in queries for w in query.values()], np.int32, "query-term weights")
     terms = [term for query in queries for term in query]
     head = np.array([len(queries)], "<i4")
-    return b"".join([head.tobytes(), indptr.tobytes(), weights.tobytes(), pack_strings(terms)])
+    return b"".join([head.tobytes(), indptr.tobytes(), weights, pack_strings(terms)])
 
 
 def unpack_hits(data: bytes) -> Hits:

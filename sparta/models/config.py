@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.quantize import Quantizer
+from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.neural.inputs import InputLayout, Lexical
 
 CONFIG_VERSION = 1
@@ -19,7 +19,8 @@ class SpartaConfig:
     `pool_special` says whether [CLS] and [SEP] take part in the maximum of eq. 4; `log_count` how often
     log(1+x) is applied (once in eq. 6); `lexical` how occurrences are added to eq. 6, if they are (decision
     0012); `context_share` which part of an answer's weights are those of its whole context (decision 0014);
-    `weighted_queries` that each distinct term of a question counts a weight of its own, once (decision 0019).
+    `weighted_queries` that each distinct query term counts a weight of its own, once, on the grid of
+    `query_quantizer` (decision 0020; None: the one that fits the weights).
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -30,6 +31,7 @@ class SpartaConfig:
     context_share: float = 0.0
     weighted_queries: bool = False
     quantizer: Quantizer | None = None
+    query_quantizer: QueryQuantizer | None = None
     format_version: int = CONFIG_VERSION
 
     def __post_init__(self) -> None:
@@ -62,12 +64,14 @@ class SpartaConfig:
             )
         try:
             quantizer, lexical = value.get("quantizer"), value.get("lexical")
+            grid = value.get("query_quantizer")
             return SpartaConfig(
                 **{
                     **value,
                     "layout": InputLayout(**value["layout"]),
                     "lexical": Lexical(**lexical) if lexical else None,
                     "quantizer": Quantizer(**quantizer) if quantizer else None,
+                    "query_quantizer": QueryQuantizer(**grid) if grid else None,
                 }
             )
         except (KeyError, TypeError, InputError) as error:

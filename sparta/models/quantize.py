@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy.typing as npt
 from sparta.base.errors import InputError
 
 MAX_BITS = 16
+QUERY_BITS = 4
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +83,26 @@ class Quantizer:
     def as_dict(self) -> dict[str, float]:
         """For a manifest."""
         return {"bits": self.bits, "max_weight": self.max_weight}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryQuantizer(Quantizer):
+    """The grid of query-term weights: `round(weight / step)`, at most 2^bits − 1 (decision 0020).
+
+    Other than an impact, a weight may become 0: the term is then dropped from queries.
+    """
+
+    bits: int = QUERY_BITS
+
+    @staticmethod
+    def fit(weights: npt.NDArray[np.float32]) -> QueryQuantizer:
+        """Return the grid of a table of weights that brings none: its largest weight, to three digits."""
+        highest = float(f"{weights.max(initial=0):.3g}")
+        return QueryQuantizer(highest or 1.0)
+
+    def integers(self, weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+        """`(n,) float32` weights of 0 or more to `(n,) int32`; how many become 0 is logged."""
+        rounded = np.clip(np.rint(weights / self.step), 0, self.max_impact).astype(np.int32)
+        if dropped := int(((rounded == 0) & (weights > 0)).sum()):
+            logger.info("%d query-term weights below %.3g are dropped", dropped, self.step / 2)
+        return rounded

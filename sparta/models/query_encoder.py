@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,23 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
-from sparta.models.quantize import Quantizer
+from sparta.models.quantize import Quantizer, QueryQuantizer
+
+_PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
+_MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: marks that are part of what they join
+
+
+def is_punctuation(token: str) -> bool:
+    """Whether a vocabulary entry only separates words: such a term has no impacts and no place in a query.
+
+    These are Unicode's categories P*, pieces of words included, but not dashes and `# % & @ / *`, which join
+    words. Symbols of mathematics, currencies and units (c++, $, 20°) carry meaning and stay (decision 0020).
+    """
+    piece = _PREFIX.sub("", token)
+    return bool(piece) and all(
+        unicodedata.category(c)[0] == "P" and unicodedata.category(c) != "Pd" and c not in _MEANINGFUL
+        for c in piece
+    )
 
 
 def load_tokenizer(name: str | Path) -> Tokenizer:
@@ -57,48 +76,48 @@ def _no_tokenizer(name: str, reason: str) -> ModelError:
 
 
 class QueryTokenizer:
-    """Questions become bags of terms.
+    """Queries become bags of terms with integer weights.
 
     Without `weights`, each token counts 1 every time it occurs (SPARTA, eq. 6). With `weights (vocabulary,)
-    float32` each distinct token counts its weight once, however often it occurs (as inference-free models
-    define it; decision 0019).
+    int32` each distinct token counts its weight once, however often it occurs (as inference-free models
+    define it); one unit is a weight of `step` (decision 0020).
     """
 
-    def __init__(self, tokenizer: Tokenizer, weights: np.ndarray | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, weights: np.ndarray | None = None, step: float = 1.0) -> None:
         self.tokenizer = tokenizer
         self.weights = weights
+        self.step = step
         added = tokenizer.get_added_tokens_decoder()
         self._special = frozenset(i for i, token in added.items() if token.special)
 
     def tokens(self, text: str) -> list[int]:
-        """Return the wordpieces that count, in order; special ones (unknown words among them) do not."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return [i for i in ids if i not in self._special]
+        """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation."""
+        encoded = self.tokenizer.encode(text, add_special_tokens=False)
+        pieces = zip(encoded.ids, encoded.tokens, strict=True)
+        return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]
 
-    def counts(self, text: str) -> dict[int, float]:
+    def counts(self, text: str) -> dict[int, int]:
         """Term id to how often it occurs, whatever it weighs."""
-        counts: dict[int, float] = {}
-        for i in self.tokens(text):
-            counts[i] = counts.get(i, 0.0) + 1.0
-        return counts
+        return dict(Counter(self.tokens(text)))
 
-    def bag(self, text: str) -> dict[int, float]:
+    def bag(self, text: str) -> dict[int, int]:
         """Term id to weight; terms without weight are left out."""
         counts = self.counts(text)
         if self.weights is None:
             return counts
-        weighed = {i: float(self.weights[i]) for i in counts if i < len(self.weights)}
-        return {i: weight for i, weight in weighed.items() if weight != 0}
+        weighed = {i: int(self.weights[i]) for i in counts if i < len(self.weights)}
+        return {i: weight for i, weight in weighed.items() if weight}
 
-    def terms(self, text: str) -> dict[str, float]:
+    def terms(self, text: str) -> dict[str, int]:
         """Return the same by wordpiece instead of id."""
         return {self.tokenizer.id_to_token(i) or "": weight for i, weight in self.bag(text).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySide:
-    """All that searching needs of a model: tokenizer, query weights if it has any, and the quantizer.
+    """All that searching needs of a model: tokenizer, quantizer, and query-term weights if it has any.
 
+    `weights (vocabulary,) int32` are in steps of `query_quantizer`; without one, a step is 1.
     It is saved beside the vectors and inside the index; what identifies it goes into their manifests.
     """
 
@@ -107,6 +126,7 @@ class QuerySide:
     model: str
     model_hash: str
     quantizer: Quantizer
+    query_quantizer: QueryQuantizer | None = None
 
     def identity(self) -> dict[str, Any]:
         """For a manifest: vectors with the same identity may share an index."""
@@ -116,6 +136,7 @@ class QuerySide:
             "tokenizer_sha256": hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest(),
             "quantizer": self.quantizer.as_dict(),
             "weighted_queries": self.weights is not None,
+            **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
         }
 
     def save(self, folder: Path) -> None:
@@ -154,17 +175,22 @@ class QuerySide:
                 )
         if identity["weighted_queries"]:
             weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
+            if weights.dtype != np.int32:
+                raise ValueError(f"query-term weights are {weights.dtype}, not int32")
+        grid = identity.get("query_quantizer")
         return QuerySide(
             load_tokenizer(folder),
             weights,
             identity["name"],
             identity["sha256"],
             Quantizer(**identity["quantizer"]),
+            QueryQuantizer(**grid) if grid else None,
         )
 
     def query_tokenizer(self) -> QueryTokenizer:
-        """Questions to bags of terms."""
-        return QueryTokenizer(self.tokenizer, self.weights)
+        """Queries to bags of terms."""
+        grid = self.query_quantizer
+        return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0)
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces, by term id; a number that stands for none gets a name of its own."""

@@ -6,13 +6,14 @@ import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.quantize import Quantizer
+from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 
 DEFAULT_MODEL = "sparta-bge-small-en"
@@ -109,17 +110,23 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
         if (folder / "modules.json").is_file() or not (folder / "tokenizer.json").is_file():
             return None
         tokenizer = load_tokenizer(folder)
-        weights = _query_weights(folder) if config["sparta"].get("weighted_queries") else None
+        weights, grid = _query_weights(folder, config["sparta"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, InputError, ModelError):
         return None
-    return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen)
+    return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen, grid)
 
 
-def _query_weights(folder: Path) -> npt.NDArray[np.float32]:
-    """Return what a SPARTA model's terms count in a question, without reading its other weights."""
+def _query_weights(
+    folder: Path, config: dict[str, Any]
+) -> tuple[npt.NDArray[np.int32] | None, QueryQuantizer | None]:
+    """Return a SPARTA model's query-term weights and their grid, without reading its other weights."""
+    if not config.get("weighted_queries"):
+        return None, None
     with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
-        weights: npt.NDArray[np.float32] = stored.get_tensor(QUERY_WEIGHTS)
-    return np.maximum(weights, 0)
+        weights = np.maximum(stored.get_tensor(QUERY_WEIGHTS), 0)
+    given = config.get("query_quantizer")
+    grid = QueryQuantizer(**given) if given else QueryQuantizer.fit(weights)
+    return grid.integers(weights), grid
 
 
 def hash_folder(folder: Path) -> str:

@@ -21,7 +21,8 @@ from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
-from sparta.models.query_encoder import QuerySide, QueryTokenizer, load_tokenizer
+from sparta.models.quantize import QueryQuantizer
+from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation, load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
 from sparta.neural.inputs import Lexical
@@ -63,16 +64,23 @@ class SparseEncoder(nn.Module):
         """`(vocabulary,)`: what a query's term counts, once; None: 1, each time that it occurs."""
         return None
 
+    @property
+    def query_quantizer(self) -> QueryQuantizer | None:
+        """Return the grid of the query weights: the configuration's, else one that fits them."""
+        weights = self.query_weights
+        return None if weights is None else self.config.query_quantizer or QueryQuantizer.fit(weights)
+
     def lexical_gains(self) -> torch.Tensor | None:
         """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
         return None
 
     def excluded_terms(self) -> torch.Tensor:
-        """`(vocabulary,) bool`: entries that get no impacts: special and unused ones."""
+        """`(vocabulary,) bool`: entries that get no impacts: special and unused ones, and punctuation."""
         excluded = torch.zeros(self.term_matrix().shape[0], dtype=torch.bool)
         special = {i for i, t in self.tokenizer.get_added_tokens_decoder().items() if t.special}
-        unused = {i for t, i in self.tokenizer.get_vocab().items() if _UNUSED.fullmatch(t)}
-        ids = [i for i in special | unused if i < len(excluded)]
+        vocabulary = self.tokenizer.get_vocab().items()
+        wordless = {i for t, i in vocabulary if _UNUSED.fullmatch(t) or is_punctuation(t)}
+        ids = [i for i in special | wordless if i < len(excluded)]
         excluded[ids] = True
         excluded[self.tokenizer.get_vocab_size() :] = True
         return excluded
@@ -128,7 +136,7 @@ class SparseEncoder(nn.Module):
         device: str | None = None,
         max_active_dims: int | None = None,
     ) -> scipy.sparse.csr_matrix:
-        """Questions to `(n, vocabulary) float32`: how much each term counts.
+        """Queries to `(n, vocabulary) float32`: how much each term counts, in weights of the model's grid.
 
         With `max_active_dims` only the terms that count most are kept. The other options are those of
         `encode_document`, so that both can be called alike; a lookup has no use for them.
@@ -142,12 +150,15 @@ class SparseEncoder(nn.Module):
             bags = [dict(sorted(bag.items(), key=lambda t: (-t[1], t[0]))[:max_active_dims]) for bag in bags]
         indptr = np.cumsum([0, *(len(bag) for bag in bags)])
         ids = np.array([i for bag in bags for i in bag], dtype=np.int32)
-        weights = np.array([w for bag in bags for w in bag.values()], dtype=np.float32)
+        weights = np.array([w for bag in bags for w in bag.values()], dtype=np.float32) * tokenizer.step
         return csr_matrix((weights, ids, indptr), shape=(len(bags), self.term_matrix().shape[0]))
 
     def query_tokenizer(self) -> QueryTokenizer:
-        """Questions to bags of terms."""
-        return QueryTokenizer(self.tokenizer, self.query_weights)
+        """Queries to bags of terms."""
+        weights, grid = self.query_weights, self.query_quantizer
+        if weights is None or grid is None:
+            return QueryTokenizer(self.tokenizer)
+        return QueryTokenizer(self.tokenizer, grid.integers(weights), grid.step)
 
     def query_side(self) -> QuerySide:
         """Return what of this model travels in an index."""
@@ -155,7 +166,14 @@ class SparseEncoder(nn.Module):
             raise ModelError(
                 "the model has no quantizer", remedy="load it with sparta.models.load.load_model"
             )
-        return QuerySide(self.tokenizer, self.query_weights, self.name, self.identity, self.config.quantizer)
+        return QuerySide(
+            self.tokenizer,
+            self.query_tokenizer().weights,
+            self.name,
+            self.identity,
+            self.config.quantizer,
+            self.query_quantizer,
+        )
 
     def decode(
         self, embeddings: scipy.sparse.csr_matrix, top_k: int | None = None

@@ -20,11 +20,11 @@ _LEAD = 8  # of the words shown, one in so many stands before the first match
 class TermShare:
     """One query term's part in a score: `count · impact`; `weight` is what the impact stands for.
 
-    `count` is what the term counts in the question: how often it occurs, or the model's weight for it.
+    `count` is how often the term occurs in the query, or the model's weight for it in steps of its grid.
     """
 
     term: str
-    count: float
+    count: int
     impact: int
     weight: float
 
@@ -40,7 +40,7 @@ class TermShare:
         }
 
     @property
-    def share(self) -> float:
+    def share(self) -> int:
         """What the term adds to the score, in units of impact."""
         return self.count * self.impact
 
@@ -51,7 +51,7 @@ class Explanation:
 
     passage_id: str
     rank: int
-    score: float
+    score: int
     terms: tuple[TermShare, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,9 +60,9 @@ class Explanation:
         return {"id": self.passage_id, "rank": self.rank, "score": self.score, "terms": terms}
 
     def __str__(self) -> str:
-        lines = [f"{s.term}: {s.count:g} x {s.impact} = {s.share:g}" for s in self.terms]
+        lines = [f"{s.term}: {s.count} x {s.impact} = {s.share}" for s in self.terms]
         rank = f"rank {self.rank}" if self.rank else "no hit"
-        return "\n".join([f"{self.passage_id}: score {self.score:g}, {rank}", *lines])
+        return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
 
 
 def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:

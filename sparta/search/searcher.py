@@ -90,7 +90,7 @@ class ChannelSearcher(Closing):
 class Searcher(ChannelSearcher):
     """Searches an index folder; needs no neural network.
 
-    `channel` is `impact` (summed impacts, SPARTA, eq. 9) or `bm25` (k1 0.9, b 0.4 over title and text).
+    `channel` is `impact` (summed impacts, integers; SPARTA, eq. 9) or `bm25` (k1 0.9, b 0.4, title and text).
     Order: score descending, then corpus position. Threads may share a searcher.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
@@ -131,9 +131,9 @@ class Searcher(ChannelSearcher):
         _check_depth(k)
         with self.index.reading() as view:
             if self.channel == BM25:
-                return _columns(view.lucene, view.lucene.search_text(queries, k, threads))
+                return _columns(view.lucene, view.lucene.search_text(queries, k, threads), 0)
             bags = [view.tokenizer.terms(query) for query in queries]
-            return _columns(view.lucene, view.lucene.search_impacts(bags, k, threads))
+            return _columns(view.lucene, view.lucene.search_impacts(bags, k, threads), len(queries))
 
     def rank_both(
         self, queries: Sequence[str], k: int, threads: int = 1
@@ -142,7 +142,8 @@ class Searcher(ChannelSearcher):
         _check_depth(k)
         with self.index.reading() as view:
             bags = [view.tokenizer.terms(query) for query in queries]
-            ranked = list(_columns(view.lucene, view.lucene.search_both(bags, queries, k, threads)))
+            hits = view.lucene.search_both(bags, queries, k, threads)
+            ranked = list(_columns(view.lucene, hits, len(queries)))
         return ranked[: len(queries)], ranked[len(queries) :]
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
@@ -225,8 +226,10 @@ def _check_depth(k: int) -> None:
         raise InputError(f"k must be at least 1, found {k}")
 
 
-def _columns(lucene: ImpactSearcher, hits: Hits) -> Iterator[Ranked]:
-    ids = lucene.ids(hits.docids)
-    docids, scores = hits.docids.tolist(), hits.scores.tolist()
+def _columns(lucene: ImpactSearcher, hits: Hits, integers: int) -> Iterator[Ranked]:
+    """Each query's hits in columns; the scores of the first `integers` queries are integers."""
+    ids, docids = lucene.ids(hits.docids), hits.docids.tolist()
+    whole = hits.indptr[integers]
+    scores = hits.scores[:whole].astype("int64").tolist() + hits.scores[whole:].tolist()
     bounds = itertools.pairwise(hits.indptr.tolist())
     return iter([Ranked(ids[start:end], docids[start:end], scores[start:end]) for start, end in bounds])

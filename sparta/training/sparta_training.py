@@ -204,6 +204,10 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
                 counts[row, column[term]] = count
         return AskedTerms(terms, counts.to(self.device))
 
+    def _occurring(self, question: str) -> dict[int, float]:
+        """Return the terms of a question, and what each counts."""
+        return {term: count * self.tokenizer.step for term, count in self.tokenizer.bag(question).items()}
+
     def score(self, asked: AskedTerms, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)

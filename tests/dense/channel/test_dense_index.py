@@ -240,7 +240,7 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
     sync(index, str(model))
     before = rankings(index)
-    said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "sparta")
+    said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
     assert "encoded 0," in said
     assert [p.name for p in index.glob("dense-*")] == ["dense-000002"]
     assert rankings(index) == before

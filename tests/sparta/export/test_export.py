@@ -234,7 +234,7 @@ def test_ciff_holds_the_index(built: tuple[Path, Vectors], searcher: Searcher, t
     assert (header.version, header.total_docs, header.total_postings_lists) == (1, len(held), len(lists))
     assert header.total_terms_in_collection == total
     assert header.average_doclength == total / len(held)
-    assert "a tiny model" in header.description
+    assert "a tiny model; an impact of 1 is a weight of 7.62951e-05" in header.description  # 5 / 65535
 
 
 @pytest.mark.jvm
@@ -305,12 +305,12 @@ def test_indexing_the_json_again_gives_the_same_rankings(searcher: Searcher, tmp
 def test_weights_of_questions_are_those_of_wordpieces(tmp_path: Path) -> None:
     """A model may have more rows than wordpieces; what counts nothing is left out."""
     tokenizer = side().tokenizer
-    weights = np.full(tokenizer.get_vocab_size() + 3, 0.25, np.float32)
-    weights[[TERMS.index("term1"), TERMS.index("日本")]] = 0, 1.5
+    weights = np.full(tokenizer.get_vocab_size() + 3, 3, np.int32)
+    weights[[TERMS.index("term1"), TERMS.index("日本")]] = 0, 15
     asked: Any = SimpleNamespace(tokenizer=SimpleNamespace(tokenizer=tokenizer, weights=weights))
     written = export_query_weights(asked, tmp_path / "w.json")
     found = json.loads((tmp_path / "w.json").read_text(encoding="utf-8"))
-    expected = {**dict.fromkeys([*TERMS, "[UNK]"], 0.25), "日本": 1.5}
+    expected = {**dict.fromkeys([*TERMS, "[UNK]"], 3), "日本": 15}
     del expected["term1"]
     assert found == expected
     assert len(found) == written

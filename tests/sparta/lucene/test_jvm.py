@@ -178,7 +178,7 @@ with tempfile.TemporaryDirectory() as folder:
         writer.add(["x"], ["{}"], ["some text"], [0], [0, 1], [0], [7])
         writer.commit("done")
     with ImpactSearcher(folder) as searcher:
-        assert searcher.search_impacts([{"a": 1.0}], 1).scores.tolist() == [7.0]
+        assert searcher.search_impacts([{"a": 1}], 1).scores.tolist() == [7.0]
         assert searcher.search_text(["text"], 1).docids.tolist() == [0]
 """
 

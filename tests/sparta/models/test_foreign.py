@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.load import load_model
+from sparta.models.quantize import QueryQuantizer
 from sparta.models.sparse import SparseEncoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,6 +29,7 @@ TEXTS = [
     "北京 is a city, a large city in China",
     "the earth of all the years and the west of the east " * 3,
 ]
+MARKS = set("!\"'()*,-./:;?[\\]^_`{}")
 QUESTIONS = ["who founded google", "the moon of the moon", "what is the largest city in 中国"]
 
 
@@ -128,6 +131,7 @@ def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
 def check_equal(theirs: Any, folder: Path) -> SparseEncoder:
     """Weights of all terms but special and unused ones, and scores, are those of sentence-transformers."""
     ours = load_sparse_encoder(folder)
+    ours.config = replace(ours.config, query_quantizer=QueryQuantizer(3.0, 16))  # too fine to matter here
     documents = ours.encode_document(TEXTS, dtype="fp32")
     expected = theirs.encode_document(TEXTS).to_dense().numpy()
     terms = ~ours.excluded_terms().numpy()
@@ -136,7 +140,7 @@ def check_equal(theirs: Any, folder: Path) -> SparseEncoder:
     assert not documents.toarray()[:, ~terms].any()
     scores = theirs.similarity(theirs.encode_query(QUESTIONS), theirs.encode_document(TEXTS))
     similarity = ours.similarity(ours.encode_query(QUESTIONS), documents)
-    np.testing.assert_allclose(similarity, scores.numpy(), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(similarity, scores.numpy(), rtol=1e-4, atol=1e-3)
     return ours
 
 
@@ -159,7 +163,9 @@ def test_a_question_token_counts_once(make_sparse: Maker, tmp_path: Path) -> Non
     once, twice = ours.encode_query(["the moon", "moon the moon"]).toarray()
     np.testing.assert_array_equal(once, twice)
     assert ours.query_weights is not None
-    assert once[ours.tokenizer.token_to_id("moon")] == ours.query_weights[ours.tokenizer.token_to_id("moon")]
+    moon = ours.tokenizer.token_to_id("moon")
+    assert ours.query_quantizer is not None
+    assert once[moon] == pytest.approx(ours.query_weights[moon], abs=ours.query_quantizer.step / 2)
 
 
 def test_unknown_words_of_a_question_have_no_weight(make_sparse: Maker, tmp_path: Path) -> None:
@@ -248,7 +254,7 @@ def test_negative_query_weights_count_as_zero(
     edit_json(query / "config.json", lambda value: {**value, "path": "idf.json"})
     (query / "idf.json").write_text('{"moon": -1, "the": 2}')
     ours = load_sparse_encoder(tmp_path / "model")
-    assert ours.query_tokenizer().terms("the moon of earth") == {"the": 2.0}
+    assert ours.query_tokenizer().terms("the moon of earth") == {"the": 15}
     assert "1 query terms have negative weights" in caplog.text
 
 
@@ -445,6 +451,7 @@ def test_beir_checkpoints_equal_brute_force(
     states = states if pool_special else states[1:-1]
     expected = torch.stack([(states @ word).max() for word in words]).relu().log1p().detach().numpy()
     expected[:15] = 0  # special and unused ones, by the making of the vocabulary
+    expected[[i for t, i in tiny_tokenizer.get_vocab().items() if t.removeprefix("##") in MARKS]] = 0
     ours = load_beir_sparta(beir_folder, pool_special=pool_special)
     assert ours.config.layout.max_length == 500
     row = ours.encode_document([passage, Passage("2", "the moon " * 40)], dtype="fp32").toarray()[0]

@@ -145,7 +145,7 @@ def test_a_text_without_words_has_no_terms(make_tiny_model: Make) -> None:
 def test_questions_count_every_occurrence(tiny_model: SpartaModel) -> None:
     question = "the moon, the earth and the Moon"
     bag = tiny_model.query_tokenizer().terms(question)
-    assert bag == {"the": 3, "moon": 2, "earth": 1, "and": 1, ",": 1}
+    assert bag == {"the": 3, "moon": 2, "earth": 1, "and": 1}
     row = tiny_model.encode_query(question).toarray()[0]
     assert {tiny_model.tokenizer.id_to_token(int(i)): row[i] for i in row.nonzero()[0]} == bag
 

@@ -79,7 +79,6 @@ def test_shares_strongest_first_and_their_weights(index_of):
             ("sun", 1, 200, 200 * STEP, 200),
             ("moon", 3, 4, 4 * STEP, 12),
             ("earth", 1, 9, 9 * STEP, 9),
-            (",", 1, 0, 0, 0),
             ("town", 1, 0, 0, 0),
         ]
         assert explain(searcher, "town", "a").rank == 0
@@ -89,13 +88,13 @@ def test_shares_strongest_first_and_their_weights(index_of):
 
 
 def test_weighted_questions(index_of, tiny_tokenizer):
-    weights = np.zeros(tiny_tokenizer.get_vocab_size(), np.float32)
-    for term, weight in {"moon": 0.3, "earth": 1.5}.items():
+    weights = np.zeros(tiny_tokenizer.get_vocab_size(), np.int32)
+    for term, weight in {"moon": 3, "earth": 15}.items():
         weights[tiny_tokenizer.token_to_id(term)] = weight
     with Searcher(index_of({"a": {"moon": 7, "sun": 9}, "b": {"earth": 5, "moon": 1}}, weights)) as searcher:
         for hit in searcher.search("the sun, moon and moon and earth"):
             why = explain(searcher, "the sun, moon and moon and earth", hit.passage_id)
-            assert why.score == pytest.approx(hit.score, rel=1e-6)
+            assert why.score == hit.score
             assert {s.term for s in why.terms} == {"moon", "earth"}
 
 

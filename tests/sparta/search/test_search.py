@@ -59,7 +59,7 @@ def words(tiny_vocabulary) -> list[str]:
     return [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 2]
 
 
-@pytest.fixture(scope="module", params=["lucene", "sparta"])
+@pytest.fixture(scope="module", params=["lucene", "fast"])
 def collection(request, tiny_model_folder, make_records, write_jsonl, words, tmp_path_factory) -> Collection:
     """Encoded by the tiny model to few bits, so that ties are many; written in many segments."""
     import torch
@@ -141,12 +141,12 @@ def test_k(collection, searcher, words):
 
 def test_repeated_words_count_repeatedly(collection, searcher, words):
     a, b = words[3], words[7]
-    assert searcher.tokenizer.terms(f"{a} {b} {a.upper()}, {a}!") == {a: 3.0, b: 1.0, ",": 1.0, "!": 1.0}
+    assert searcher.tokenizer.terms(f"{a} {b} {a.upper()}, {a}!") == {a: 3, b: 1}
     bag = {a: 3, b: 1}
     assert pairs(searcher.search(f"{a} {b} {a} {a}", 100)) == collection.search(bag, 100)
 
 
-@pytest.mark.parametrize("question", ["", "   ", "☃", "☃☃ 🦄", "\x00", "[UNK] [CLS]", "\u200b"])
+@pytest.mark.parametrize("question", ["", "   ", "☃", "☃☃ 🦄", "\x00", "[UNK] [CLS]", "\u200b", "?! -- '…'"])
 @pytest.mark.parametrize("channel", ["sparta", "bm25"])
 def test_questions_without_a_known_word_find_nothing(collection, question, channel):
     with Searcher(collection.index, channel=channel) as searcher:
@@ -157,7 +157,7 @@ def test_questions_without_a_known_word_find_nothing(collection, question, chann
 
 
 def test_unknown_words_are_spelt(searcher):
-    assert searcher.tokenizer.terms("qmoons ☃") == {"q": 1.0, "##m": 1.0, "##o": 2.0, "##n": 1.0, "##s": 1.0}
+    assert searcher.tokenizer.terms("qmoons ☃") == {"q": 1, "##m": 1, "##o": 2, "##n": 1, "##s": 1}
 
 
 def test_hits(collection, searcher, words):
@@ -167,7 +167,7 @@ def test_hits(collection, searcher, words):
         assert (record["id"], record["title"], record["contents"]) == (hit.passage_id, hit.title, hit.text)
         assert json.loads(json.dumps(hit.as_dict()))["metadata"] == hit.metadata
         assert searcher.records(searcher.docids([hit.passage_id])) == [record]
-        assert isinstance(hit.score, float)
+        assert isinstance(hit.score, int)
     assert searcher.num_docs == N
     with pytest.raises(InputError, match="no passage with the id 'nobody'"):
         searcher.passage("nobody")
@@ -222,8 +222,8 @@ def test_an_index_of_one_passage(index_of):
 
 def test_weighted_questions(index_of, tiny_tokenizer):
     """Each distinct term counts its weight once; one without weight does not count."""
-    weights = np.zeros(tiny_tokenizer.get_vocab_size(), np.float32)
-    for term, weight in {"moon": 0.1, "earth": 2.5, "sun": 0.0}.items():
+    weights = np.zeros(tiny_tokenizer.get_vocab_size(), np.int32)
+    for term, weight in {"moon": 1, "earth": 25, "sun": 0}.items():
         weights[tiny_tokenizer.token_to_id(term)] = weight
     lines = [
         {"id": "a", "contents": "", "vector": {"moon": 255, "sun": 200}},
@@ -233,14 +233,9 @@ def test_weighted_questions(index_of, tiny_tokenizer):
     ]
     with Searcher(index_of(*lines, weights=weights)) as searcher:
         asked = "sun moon moon earth moon"
-        assert searcher.tokenizer.terms(asked) == {"moon": pytest.approx(0.1), "earth": 2.5}
+        assert searcher.tokenizer.terms(asked) == {"moon": 1, "earth": 25}
         found = pairs(searcher.search(asked))
-        contribution = np.float32(0.1) * np.float32(255)
-        assert found == [
-            ("a", float(contribution)),
-            ("c", 25.0),
-            ("b", float(np.float32(float(np.float32(0.1) * np.float32(7)) + 7.5))),
-        ]
+        assert found == [("a", 255), ("c", 250), ("b", 82)]
         assert searcher.search("sun") == []
 
 

@@ -530,7 +530,7 @@ def test_pressure_makes_fewer_terms(training):
         made.model.eval()
         texts = [p.text for p in made.sets[0].paragraphs[:40]]
         terms.append((dense(made.model, texts) > 0).sum(1).mean())
-    assert terms[1] < 0.7 * terms[0]
+    assert terms[1] < 0.8 * terms[0]
     assert terms[1] > 0
 
 

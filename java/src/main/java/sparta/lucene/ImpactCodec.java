@@ -27,12 +27,12 @@ public final class ImpactCodec extends FilterCodec {
         };
   }
 
-  /** The codec that a writer is asked for: {@code sparta} is this one, {@code lucene} Lucene's own. */
+  /** The codec that a writer is asked for: {@code fast} is this one, {@code lucene} Lucene's own. */
   static Codec of(String name) {
     return switch (name) {
-      case "sparta" -> new ImpactCodec();
+      case "fast" -> new ImpactCodec();
       case "lucene" -> new Lucene104Codec();
-      default -> throw new IllegalArgumentException("unknown codec '" + name + "'; known are lucene, sparta");
+      default -> throw new IllegalArgumentException("unknown codec '" + name + "'; known are fast, lucene");
     };
   }
 

@@ -17,29 +17,30 @@ import org.apache.lucene.util.BytesRef;
 /**
  * The sum of weight × impact over some terms of a field; finds the documents that have one of them.
  *
- * <p>A contribution is the float32 product, contributions are added in double precision, and the sum is rounded once
- * to float32, whatever similarity the searcher has. Segments of {@link ImpactPostingsFormat} are summed range by range
- * ({@link ImpactScorer}), all others by Lucene's term queries, with the same scores.
+ * <p>Scores are integers, exact below 2^24, whatever similarity the searcher has. Segments of
+ * {@link ImpactPostingsFormat} are summed range by range ({@link ImpactScorer}) as integers; all others, sums that may
+ * be larger and boosted queries by Lucene's term queries: float32 products, added in double precision, the sum rounded
+ * once to float32.
  */
 public final class ImpactQuery extends Query {
   final String field;
   final BytesRef[] terms;
-  final float[] weights;
+  final int[] weights;
 
   /**
    * @param field a field of impacts
-   * @param weights distinct terms, each with a finite weight above 0
+   * @param weights distinct terms, each with a weight above 0
    */
-  public ImpactQuery(String field, Map<BytesRef, Float> weights) {
+  public ImpactQuery(String field, Map<BytesRef, Integer> weights) {
     this.field = field;
     this.terms = new BytesRef[weights.size()];
-    this.weights = new float[weights.size()];
+    this.weights = new int[weights.size()];
     int i = 0;
-    for (Map.Entry<BytesRef, Float> entry : weights.entrySet()) {
-      float weight = entry.getValue();
-      if (!(weight > 0) || weight == Float.POSITIVE_INFINITY) {
+    for (Map.Entry<BytesRef, Integer> entry : weights.entrySet()) {
+      int weight = entry.getValue();
+      if (weight < 1) {
         throw new IllegalArgumentException(
-            "term " + entry.getKey().utf8ToString() + " has weight " + weight + "; weights are finite and above 0");
+            "term " + entry.getKey().utf8ToString() + " has weight " + weight + "; weights are 1 or more");
       }
       terms[i] = BytesRef.deepCopyOf(entry.getKey());
       this.weights[i++] = weight;

@@ -2,6 +2,7 @@ package sparta.lucene;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.search.BulkScorer;
 import org.apache.lucene.search.DocIdSetIterator;
@@ -19,28 +20,26 @@ import org.apache.lucene.util.Bits;
 final class ImpactScorer extends BulkScorer {
   private final int maxDoc;
   private final long cost;
-  private final boolean counted;
   private final Current current = new Current();
-  private RangeSums sums;
+  private RangeSums lanes;
+  private RangeSums ints;
 
   private final ScoredTerm[] shorts;
   private final int[] nextShort;
-  private final double shortBound;
+  private final long shortBound;
 
   private final ScoredTerm[] ranged;
   private final ScoredTerm[] column;
 
+  /**
+   * @param terms their bounds add up to less than {@link IntSums#LIMIT}
+   */
   ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost) {
     this.maxDoc = maxDoc;
     this.cost = cost;
-    counted = LaneSums.suit(terms);
     shorts = some(terms, true);
     nextShort = new int[shorts.length];
-    double bound = 0;
-    for (ScoredTerm term : shorts) {
-      bound += term.bound();
-    }
-    shortBound = bound;
+    shortBound = Arrays.stream(shorts).mapToLong(ScoredTerm::bound).sum();
     ranged = some(terms, false);
     column = new ScoredTerm[ranged.length];
   }
@@ -63,13 +62,26 @@ final class ImpactScorer extends BulkScorer {
   @Override
   public int score(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
     collector.setScorer(current);
-    sums = counted ? LaneSums.take() : DoubleSums.take();
     try {
       return scoreRanges(collector, acceptDocs, min, max);
     } finally {
-      sums.giveBack();
-      sums = null;
+      if (lanes != null) {
+        lanes.giveBack();
+        lanes = null;
+      }
+      if (ints != null) {
+        ints.giveBack();
+        ints = null;
+      }
     }
+  }
+
+  /** What holds sums up to the bound. */
+  private RangeSums sums(long bound) {
+    if (bound < LaneSums.LIMIT) {
+      return lanes == null ? lanes = LaneSums.take() : lanes;
+    }
+    return ints == null ? ints = IntSums.take() : ints;
   }
 
   private int scoreRanges(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
@@ -77,7 +89,8 @@ final class ImpactScorer extends BulkScorer {
     for (int from = min; from < end; ) {
       int range = from >>> Ranges.BITS;
       int to = Math.min(end, Ranges.end(range, maxDoc));
-      if (sum(range)) {
+      RangeSums sums = sum(range);
+      if (sums != null) {
         sums.collect(current, collector, acceptDocs, range << Ranges.BITS, from, to);
       }
       from = to;
@@ -85,15 +98,15 @@ final class ImpactScorer extends BulkScorer {
     return max >= maxDoc ? DocIdSetIterator.NO_MORE_DOCS : max;
   }
 
-  /** Sums one range; false when no document in it can reach the threshold. */
-  private boolean sum(int range) throws IOException {
-    double all = shortBound;
-    double columnBound = 0;
+  /** Sums one range; null when no document in it can reach the threshold. */
+  private RangeSums sum(int range) throws IOException {
+    long all = shortBound;
+    long columnBound = 0;
     int columns = 0;
     for (int i = 0; i < ranged.length; i++) {
       int word = ranged[i].postings().word(range);
       if (word != 0) {
-        double bound = ranged[i].bound(range);
+        long bound = ranged[i].bound(range);
         all += bound;
         if (Ranges.form(word) == Ranges.COLUMN) {
           columnBound += bound;
@@ -101,28 +114,29 @@ final class ImpactScorer extends BulkScorer {
         }
       }
     }
-    if (!sums.possible(all, current.threshold)) {
-      return false;
+    if (all < current.least()) {
+      return null;
     }
+    RangeSums sums = sums(all);
     sums.clear();
-    addShort(range);
+    addShort(sums, range);
     for (ScoredTerm term : ranged) {
       int word = term.postings().word(range);
       if (word != 0 && Ranges.form(word) != Ranges.COLUMN) {
         sums.addList(term, range);
       }
     }
-    if (columns > 0 && !sums.reach(columnBound, current.threshold)) {
-      return false;
+    if (columns > 0 && !sums.reach(columnBound, current.least())) {
+      return null;
     }
     for (int i = 0; i < columns; i++) {
       sums.addColumn(column[i], range);
     }
-    return true;
+    return sums;
   }
 
   /** Ranges come in ascending order, one perhaps several times: what was passed by lies before the range. */
-  private void addShort(int range) {
+  private void addShort(RangeSums sums, int range) {
     for (int i = 0; i < shorts.length; i++) {
       TermRanges postings = shorts[i].postings();
       while (nextShort[i] < postings.docFreq() && postings.shortDoc(nextShort[i]) >>> Ranges.BITS < range) {
@@ -139,6 +153,11 @@ final class ImpactScorer extends BulkScorer {
   static final class Current extends Scorable {
     float score;
     float threshold = Float.MIN_VALUE;
+
+    /** The least integer at the threshold, 1 or more. */
+    int least() {
+      return (int) Math.ceil(threshold);
+    }
 
     @Override
     public float score() {

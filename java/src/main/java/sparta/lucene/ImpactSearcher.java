@@ -29,9 +29,8 @@ import org.apache.lucene.util.BytesRef;
  * Searches what the last commit of an index folder held when the searcher was opened.
  *
  * <p>Hits come by score, the highest first, and among equal scores by corpus position, the earliest first; this holds
- * for the k-th hit too. A term contributes weight × impact as a float32, contributions are added in double precision
- * and the sum is rounded once to float32. This holds for segments of {@link ImpactPostingsFormat}, which are searched
- * faster, and for those of Lucene's own format alike.
+ * for the k-th hit too. Scores of impacts are integers ({@link ImpactQuery}), the same from segments of
+ * {@link ImpactPostingsFormat}, which are searched faster, and from those of Lucene's own format.
  *
  * <p>All methods may be called by several threads at once.
  */

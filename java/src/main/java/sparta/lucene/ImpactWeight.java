@@ -37,7 +37,7 @@ final class ImpactWeight extends Weight {
     if (terms == null) {
       return null;
     }
-    if (!multiplies()) {
+    if (boost != 1) {
       return plain().scorerSupplier(leaf);
     }
     List<ScoredTerm> found = new ArrayList<>(query.terms.length);
@@ -49,9 +49,13 @@ final class ImpactWeight extends Weight {
       if (!(cursor.postings(null, PostingsEnum.FREQS) instanceof ImpactPostings postings)) {
         return plain().scorerSupplier(leaf);
       }
-      found.add(new ScoredTerm(postings.ranges(), query.weights[i] * boost));
+      found.add(new ScoredTerm(postings.ranges(), query.weights[i]));
     }
-    return found.isEmpty() ? null : new Supplier(leaf, found);
+    if (found.isEmpty()) {
+      return null;
+    }
+    long bound = found.stream().mapToLong(ScoredTerm::bound).sum();
+    return bound < IntSums.LIMIT ? new Supplier(leaf, found) : plain().scorerSupplier(leaf);
   }
 
   @Override
@@ -61,16 +65,6 @@ final class ImpactWeight extends Weight {
 
   @Override
   public boolean isCacheable(LeafReaderContext leaf) {
-    return true;
-  }
-
-  /** Whether all weights are still positive and finite after the boost. */
-  private boolean multiplies() {
-    for (float weight : query.weights) {
-      if (!(weight * boost > 0) || weight * boost == Float.POSITIVE_INFINITY) {
-        return false;
-      }
-    }
     return true;
   }
 

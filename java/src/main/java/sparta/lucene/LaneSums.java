@@ -2,7 +2,6 @@ package sparta.lucene;
 
 import java.io.IOException;
 import java.util.Arrays;
-import java.util.List;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
 
@@ -17,7 +16,7 @@ import org.apache.lucene.util.Bits;
  */
 final class LaneSums implements RangeSums {
   /** Above every sum. */
-  private static final int LIMIT = TopHits.LIMIT;
+  static final int LIMIT = TopHits.LIMIT;
 
   private static final int WORDS = Ranges.SIZE / 4;
   private static final int WORD_BITS = Ranges.BITS - 2;
@@ -61,18 +60,6 @@ final class LaneSums implements RangeSums {
     SPARES.giveBack(this);
   }
 
-  /** Whether these sums hold every score of the terms: weights are integers, and the sum of the bounds is small. */
-  static boolean suit(List<ScoredTerm> terms) {
-    double bound = 0;
-    for (ScoredTerm term : terms) {
-      if (term.weight() != Math.rint(term.weight())) {
-        return false;
-      }
-      bound += term.bound();
-    }
-    return bound < LIMIT;
-  }
-
   @Override
   public void clear() {
     Arrays.fill(sums, 0);
@@ -80,19 +67,14 @@ final class LaneSums implements RangeSums {
   }
 
   @Override
-  public boolean possible(double bound, float threshold) {
-    return bound >= threshold;
-  }
-
-  @Override
-  public boolean reach(double more, float threshold) {
-    int needed = (int) Math.ceil(threshold - more);
+  public boolean reach(long more, int threshold) {
+    long needed = threshold - more;
     return needed <= 0 || needed < LIMIT && reach(0, WORDS, EVERY_LANE * (LIMIT - needed));
   }
 
   @Override
-  public void add(int doc, int impact, float weight) {
-    sums[doc & WORDS - 1] += (long) impact * (int) weight << lane(doc);
+  public void add(int doc, int impact, int weight) {
+    sums[doc & WORDS - 1] += (long) impact * weight << lane(doc);
   }
 
   @Override
@@ -100,7 +82,7 @@ final class LaneSums implements RangeSums {
     int word = term.postings().word(range);
     term.postings().read(range, data);
     if (Ranges.form(word) == Ranges.LIST_1) {
-      addList(sums, data, Ranges.entries(word), (int) term.weight());
+      addList(sums, data, Ranges.entries(word), term.weight());
     } else {
       ImpactLists.each(data, word, (doc, impact) -> add(doc, impact, term.weight()));
     }
@@ -123,11 +105,11 @@ final class LaneSums implements RangeSums {
       if (term.weight() == 1) {
         addColumn(sums, column);
       } else {
-        addColumn(sums, column, (long) term.weight());
+        addColumn(sums, column, term.weight());
       }
     } else {
       postings.read(range, data);
-      int weight = (int) term.weight();
+      int weight = term.weight();
       for (int d = 0; d < postings.length(range); d++) {
         sums[d & WORDS - 1] += (long) ((data[d] & 0xFF) * weight) << lane(d);
       }
@@ -158,7 +140,7 @@ final class LaneSums implements RangeSums {
       throws IOException {
     for (int lane = 0; lane < 4; lane++) {
       int first = base + (lane << WORD_BITS);
-      if (from < first + WORDS && first < to && mark(current.threshold)) {
+      if (from < first + WORDS && first < to && mark(current.least())) {
         collectLane(current, collector, accepted, lane, base, from, to);
       }
     }
@@ -171,7 +153,7 @@ final class LaneSums implements RangeSums {
     int n = 0;
     for (int block = 0; block < blocks.length; block++) {
       if ((blocks[block] & bit) != 0) {
-        n = find(ceil(current.threshold), lane, block * BLOCK, base, n);
+        n = find(Math.min(current.least(), LIMIT), lane, block * BLOCK, base, n);
         if (n >= HANDOVER) {
           hand(current, collector, accept(from, to, base, accepted, n));
           n = 0;
@@ -226,8 +208,7 @@ final class LaneSums implements RangeSums {
    * Whether anything reaches the threshold; marks the blocks in which it does. Marks made for a lower threshold are
    * good enough, as long as it was not much lower.
    */
-  private boolean mark(float least) {
-    int threshold = ceil(least);
+  private boolean mark(int threshold) {
     if (marked == 0 || marked < threshold / 2) {
       marked = threshold;
       anyMarked = threshold < LIMIT && markChunks(threshold);
@@ -266,10 +247,6 @@ final class LaneSums implements RangeSums {
     long c = s[i + 8] + missing | s[i + 9] + missing | s[i + 10] + missing | s[i + 11] + missing;
     long d = s[i + 12] + missing | s[i + 13] + missing | s[i + 14] + missing | s[i + 15] + missing;
     return a | b | c | d;
-  }
-
-  private static int ceil(float threshold) {
-    return (int) Math.ceil(Math.min(threshold, LIMIT));
   }
 
   /** Where in its word the document's lane begins. */

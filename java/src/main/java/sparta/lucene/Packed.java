@@ -45,15 +45,6 @@ final class Packed {
     return values;
   }
 
-  /** The next {@code count} float32 of {@code in}. */
-  static float[] floats(ByteBuffer in, int count, String name) {
-    checkRemaining(in, count, Float.BYTES, name);
-    float[] values = new float[count];
-    in.asFloatBuffer().get(values);
-    in.position(in.position() + count * Float.BYTES);
-    return values;
-  }
-
   /** {@code values} as packed int32. */
   static byte[] bytes(int[] values) {
     ByteBuffer out = writer((long) values.length * Integer.BYTES);

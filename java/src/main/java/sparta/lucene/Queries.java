@@ -20,7 +20,7 @@ final class Queries {
   private Queries() {}
 
   /**
-   * Reads weighted queries: {@code int32 n, int32 indptr[n+1], float32 weights[m]} and a string table of m terms.
+   * Reads weighted queries: {@code int32 n, int32 indptr[n+1], int32 weights[m]} and a string table of m terms.
    *
    * <p>A term that a query has twice counts with the sum of its weights, one of weight 0 not at all.
    */
@@ -32,12 +32,12 @@ final class Queries {
     }
     int[] indptr = Packed.ints(in, n + 1, "indptr of the queries");
     int m = indptr[n];
-    float[] weights = Packed.floats(in, m, "weights of the queries");
+    int[] weights = Packed.ints(in, m, "weights of the queries");
     StringTable terms = StringTable.unpack(in, "terms of the queries");
     Packed.checkOffsets(indptr, terms.size(), "indptr of the queries");
     Query[] queries = new Query[n];
     for (int q = 0; q < n; q++) {
-      Map<BytesRef, Float> bag = new LinkedHashMap<>();
+      Map<BytesRef, Integer> bag = new LinkedHashMap<>();
       for (int i = indptr[q]; i < indptr[q + 1]; i++) {
         addWeight(bag, terms.bytes(i), weights[i]);
       }
@@ -71,13 +71,13 @@ final class Queries {
     return bag;
   }
 
-  private static void addWeight(Map<BytesRef, Float> bag, BytesRef term, float weight) {
-    if (!(weight >= 0) || weight == Float.POSITIVE_INFINITY) {
+  private static void addWeight(Map<BytesRef, Integer> bag, BytesRef term, int weight) {
+    if (weight < 0) {
       throw new IllegalArgumentException(
-          "term " + term.utf8ToString() + " has weight " + weight + "; weights are finite and not negative");
+          "term " + term.utf8ToString() + " has weight " + weight + "; weights are not negative");
     }
     if (weight > 0) {
-      bag.merge(term, weight, Float::sum);
+      bag.merge(term, weight, Math::addExact);
     }
   }
 }

@@ -11,14 +11,11 @@ import org.apache.lucene.util.Bits;
 interface RangeSums {
   void clear();
 
-  /** Whether a sum that is nowhere above {@code bound} may come to the threshold. */
-  boolean possible(double bound, float threshold);
-
   /** Whether some document's sum may come to the threshold when at most {@code more} is added to it. */
-  boolean reach(double more, float threshold);
+  boolean reach(long more, int threshold);
 
   /** Adds one posting; documents count from the start of the range. */
-  void add(int doc, int impact, float weight);
+  void add(int doc, int impact, int weight);
 
   void addList(ScoredTerm term, int range) throws IOException;
 

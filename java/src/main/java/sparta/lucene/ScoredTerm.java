@@ -1,14 +1,14 @@
 package sparta.lucene;
 
 /** A term of a query in one segment. */
-record ScoredTerm(TermRanges postings, float weight) {
+record ScoredTerm(TermRanges postings, int weight) {
   /** The most that the term can add to a score. */
-  float bound() {
-    return weight * postings.bound();
+  long bound() {
+    return (long) weight * postings.bound();
   }
 
   /** The most that it can add in one range; short terms have no ranges. */
-  float bound(int range) {
-    return weight * Ranges.bound(postings.word(range));
+  long bound(int range) {
+    return (long) weight * Ranges.bound(postings.word(range));
   }
 }

@@ -16,7 +16,7 @@ public final class WarmUp {
 
   /** Writes into and reads from the folder that is the only argument. */
   public static void main(String[] arguments) throws IOException {
-    write(arguments[0], "sparta");
+    write(arguments[0], "fast");
     write(arguments[0], "lucene");
     search(arguments[0]);
   }
@@ -39,7 +39,7 @@ public final class WarmUp {
   private static void search(String folder) throws IOException {
     try (ImpactSearcher searcher = new ImpactSearcher(folder, "en")) {
       ByteBuffer head = Packed.writer(5 * Integer.BYTES);
-      head.putInt(1).putInt(0).putInt(2).putFloat(1).putFloat(1);
+      head.putInt(1).putInt(0).putInt(2).putInt(1).putInt(1);
       byte[] query = StringTable.pack(head.array(), List.of(new BytesRef("one"), new BytesRef("two")));
       searcher.searchImpacts(query, 10, 2);
       searcher.searchText(StringTable.of("some words", "of text"), 10, 2);

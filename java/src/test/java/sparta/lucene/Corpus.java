@@ -89,16 +89,16 @@ final class Corpus {
     passages.removeIf(p -> p.id.equals(id));
   }
 
-  /** All that match, in the promised order. Doubles hold these sums exactly, so the order of adding is free. */
-  List<Hit> search(Map<Integer, Float> query) {
+  /** All that match, in the promised order; sums beyond 2^24 are of float32 products. */
+  List<Hit> search(Map<Integer, Integer> query) {
     List<Hit> hits = new ArrayList<>();
     for (Passage passage : passages) {
       double sum = 0;
       boolean found = false;
-      for (Map.Entry<Integer, Float> entry : query.entrySet()) {
+      for (Map.Entry<Integer, Integer> entry : query.entrySet()) {
         Integer impact = passage.impacts.get(entry.getKey());
         if (impact != null) {
-          sum += entry.getValue() * (float) impact;
+          sum += (float) entry.getValue() * (float) impact;
           found = true;
         }
       }
@@ -110,35 +110,41 @@ final class Corpus {
     return hits;
   }
 
-  static Map<Integer, Float> randomQuery(Random random, int vocabulary, boolean weighted) {
-    Map<Integer, Float> query = new LinkedHashMap<>();
+  static Map<Integer, Integer> randomQuery(Random random, int vocabulary, boolean weighted) {
+    Map<Integer, Integer> query = new LinkedHashMap<>();
     int terms = random.nextInt(14);
     for (int i = 0; i < terms; i++) {
       // Terms beyond the vocabulary are unknown to the index.
-      float weight = weighted ? random.nextFloat() * 3 + 0.01f : 1 + random.nextInt(2);
+      int weight = 1 + random.nextInt(!weighted ? 2 : random.nextBoolean() ? 15 : 2000);
       query.put(random.nextInt(vocabulary + 3), weight);
     }
     return query;
   }
 
-  static byte[] pack(List<Map<Integer, Float>> queries) {
+  static byte[] pack(List<Map<Integer, Integer>> queries) {
     int m = queries.stream().mapToInt(Map::size).sum();
     ByteBuffer head = Packed.writer((2L + queries.size() + m) * Integer.BYTES);
     List<BytesRef> terms = new ArrayList<>();
     head.putInt(queries.size()).putInt(0);
     int end = 0;
-    for (Map<Integer, Float> query : queries) {
+    for (Map<Integer, Integer> query : queries) {
       end += query.size();
       head.putInt(end);
     }
-    for (Map<Integer, Float> query : queries) {
+    for (Map<Integer, Integer> query : queries) {
       query.forEach(
           (term, weight) -> {
-            head.putFloat(weight);
+            head.putInt(weight);
             terms.add(new BytesRef(term(term)));
           });
     }
     return StringTable.pack(head.array(), terms);
+  }
+
+  static float[] floats(ByteBuffer in, int count) {
+    float[] values = new float[count];
+    in.asFloatBuffer().get(values);
+    return values;
   }
 
   /** Unpacks hits and looks up their ids and positions. */
@@ -147,7 +153,7 @@ final class Corpus {
     int n = in.getInt();
     int[] indptr = Packed.ints(in, n + 1, "indptr");
     int[] docids = Packed.ints(in, indptr[n], "docids");
-    float[] scores = Packed.floats(in, indptr[n], "scores");
+    float[] scores = floats(in, indptr[n]);
     StringTable ids = StringTable.unpack(searcher.ids(Packed.bytes(docids)), "ids");
     long[] positions = Packed.longs(searcher.positions(Packed.bytes(docids)), "positions");
     List<List<Hit>> result = new ArrayList<>();

@@ -226,16 +226,16 @@ class ImpactQueryTest {
     return positions;
   }
 
-  private Map<BytesRef, Float> randomQuery(Random random, boolean weighted) {
-    Map<BytesRef, Float> query = new LinkedHashMap<>();
+  private Map<BytesRef, Integer> randomQuery(Random random, boolean weighted) {
+    Map<BytesRef, Integer> query = new LinkedHashMap<>();
     for (int i = 0; i < 1 + random.nextInt(matrix.length); i++) {
-      float weight = weighted ? 0.01f + random.nextFloat() * 3 : 1 + random.nextInt(3);
+      int weight = 1 + random.nextInt(!weighted ? 3 : random.nextBoolean() ? 15 : 2000);
       query.put(new BytesRef("t" + random.nextInt(matrix.length)), weight);
     }
     return query;
   }
 
-  private void search(DirectoryReader reader, Map<BytesRef, Float> weights, BitSet deleted) throws IOException {
+  private void search(DirectoryReader reader, Map<BytesRef, Integer> weights, BitSet deleted) throws IOException {
     ImpactQuery query = new ImpactQuery(FIELD, weights);
     List<Corpus.Hit> all = byHand(weights, deleted);
     Lookup lookup = new Lookup(reader);
@@ -252,13 +252,13 @@ class ImpactQueryTest {
     asLucene(searcher, query);
   }
 
-  private List<Corpus.Hit> byHand(Map<BytesRef, Float> weights, BitSet deleted) {
+  private List<Corpus.Hit> byHand(Map<BytesRef, Integer> weights, BitSet deleted) {
     List<Corpus.Hit> all = new ArrayList<>();
     for (int doc = 0; doc < documents; doc++) {
       double sum = 0;
-      for (Map.Entry<BytesRef, Float> entry : weights.entrySet()) {
+      for (Map.Entry<BytesRef, Integer> entry : weights.entrySet()) {
         int term = Integer.parseInt(entry.getKey().utf8ToString().substring(1));
-        sum += entry.getValue() * matrix[term][doc];
+        sum += (float) entry.getValue() * matrix[term][doc];
       }
       if (sum > 0 && !deleted.get(doc)) {
         all.add(new Corpus.Hit("", (float) sum, doc));
@@ -275,11 +275,7 @@ class ImpactQueryTest {
     TopDocs top = plain.search(query.plain(), 20);
     same(top, searcher.search(query, 20));
     assertEquals(plain.count(query.plain()), searcher.count(query));
-    boolean exact = top.scoreDocs.length == 0 || top.scoreDocs[0].score < 1 << 22;
-    for (float weight : query.weights) {
-      exact &= weight == (int) weight;
-    }
-    if (!exact) {
+    if (top.scoreDocs.length > 0 && top.scoreDocs[0].score >= 1 << 22) {
       return; // as a part of another query ours is rounded before the rest is added
     }
     for (BooleanClause.Occur occur : BooleanClause.Occur.values()) {
@@ -305,12 +301,12 @@ class ImpactQueryTest {
   @Test
   void explainsAndComparesItself() throws IOException {
     fill(new Random(3), 50, new int[] {500, 500}, 9);
-    Map<BytesRef, Float> weights = Map.of(new BytesRef("t0"), 2f);
+    Map<BytesRef, Integer> weights = Map.of(new BytesRef("t0"), 2);
     ImpactQuery query = new ImpactQuery(FIELD, weights);
     assertEquals(query, new ImpactQuery(FIELD, weights));
     assertEquals(query.hashCode(), new ImpactQuery(FIELD, weights).hashCode());
-    assertNotEquals(query, new ImpactQuery(FIELD, Map.of(new BytesRef("t0"), 3f)));
-    assertEquals("impacts(contents:t0^2.0)", query.toString());
+    assertNotEquals(query, new ImpactQuery(FIELD, Map.of(new BytesRef("t0"), 3)));
+    assertEquals("impacts(contents:t0^2)", query.toString());
     try (Directory directory = new ByteBuffersDirectory()) {
       write(directory, new Random(4), 1, "plain", new BitSet());
       try (DirectoryReader reader = DirectoryReader.open(directory)) {
@@ -321,7 +317,7 @@ class ImpactQueryTest {
         }
       }
     }
-    for (float weight : new float[] {0, -1, Float.NaN, Float.POSITIVE_INFINITY}) {
+    for (int weight : new int[] {0, -1}) {
       assertThrows(IllegalArgumentException.class, () -> new ImpactQuery(FIELD, Map.of(new BytesRef("t0"), weight)));
     }
   }

@@ -115,7 +115,7 @@ class InvertedImpactsTest {
 
   /** Buffers that are full again and again, in several threads: every impact is there once, in its own document. */
   @ParameterizedTest
-  @ValueSource(strings = {"sparta", "lucene"})
+  @ValueSource(strings = {"fast", "lucene"})
   void fullBuffersLoseNothing(String codec, @TempDir Path folder) throws IOException {
     Corpus corpus = Corpus.random(new Random(5), 6000, 400, 70_000);
     try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 1, codec)) {

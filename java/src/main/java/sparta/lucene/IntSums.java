@@ -5,28 +5,24 @@ import java.util.Arrays;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
 
-/** Sums for weights that are no integers, and for sums of any size: float32 products, added in double precision. */
-final class DoubleSums implements RangeSums {
-  /** Bounds are added in another order than contributions, sums rounded before: they may be lower by rounding. */
-  private static final double SLACK = 1 + 1e-6;
-
-  /** Sums that are compared with each other before the threshold is. */
-  private static final int FOLD = 128;
+/** Integer sums that are too large for {@link LaneSums}, below 2^24: a float32, as which Lucene takes scores, has them. */
+final class IntSums implements RangeSums {
+  /** Above every sum. */
+  static final int LIMIT = 1 << 24;
 
   /** Documents that are left out together. */
   private static final int CHUNK = 1024;
 
-  private final double[] sums = new double[Ranges.SIZE];
-  private final float[] highest = new float[FOLD];
+  private final int[] sums = new int[Ranges.SIZE];
   private final long[] column = new long[Ranges.STRIDE];
   private final byte[] data = new byte[Ranges.MOST_BYTES];
 
-  private static final Spares<DoubleSums> SPARES = new Spares<>(DoubleSums::new);
+  private static final Spares<IntSums> SPARES = new Spares<>(IntSums::new);
 
-  private DoubleSums() {}
+  private IntSums() {}
 
   /** Takes sums that were given back, else new ones. */
-  static DoubleSums take() {
+  static IntSums take() {
     return SPARES.take();
   }
 
@@ -41,37 +37,21 @@ final class DoubleSums implements RangeSums {
   }
 
   @Override
-  public boolean possible(double bound, float threshold) {
-    return (float) (bound * SLACK) >= threshold;
+  public boolean reach(long more, int threshold) {
+    return highest(0, Ranges.SIZE) + more >= threshold;
+  }
+
+  /** The highest of the sums in [from, to). */
+  private int highest(int from, int to) {
+    int highest = 0;
+    for (int i = from; i < to; i++) {
+      highest = Math.max(highest, sums[i]);
+    }
+    return highest;
   }
 
   @Override
-  public boolean reach(double more, float threshold) {
-    return possible(highest(0, Ranges.SIZE) + more, threshold);
-  }
-
-  /** The highest of the sums in [from, to), rounded as scores are. */
-  private float highest(int from, int to) {
-    Arrays.fill(highest, 0);
-    for (int i = from; i < to; i += FOLD) {
-      foldHighest(sums, highest, i);
-    }
-    float most = 0;
-    for (float sum : highest) {
-      most = sum > most ? sum : most;
-    }
-    return most;
-  }
-
-  /** As floats, to which scores are rounded anyway: two arrays of one type are taken for one, and not vectorized. */
-  private static void foldHighest(double[] sums, float[] highest, int from) {
-    for (int i = 0; i < FOLD; i++) {
-      highest[i] = Math.max(highest[i], (float) sums[from + i]);
-    }
-  }
-
-  @Override
-  public void add(int doc, int impact, float weight) {
+  public void add(int doc, int impact, int weight) {
     sums[doc] += weight * impact;
   }
 
@@ -86,7 +66,7 @@ final class DoubleSums implements RangeSums {
     }
   }
 
-  private void addList(int entries, float weight) {
+  private void addList(int entries, int weight) {
     int doc = -1;
     for (int i = 0; i < entries; i++) {
       doc += data[i] & 0xFF;
@@ -111,9 +91,9 @@ final class DoubleSums implements RangeSums {
   }
 
   /** Adds one byte of every word. The loop stands alone so that it is vectorized, conversions and all. */
-  private static void addPart(double[] sums, int from, long[] column, int shift, float weight) {
+  private static void addPart(int[] sums, int from, long[] column, int shift, int weight) {
     for (int i = 0; i < Ranges.STRIDE; i++) {
-      sums[from + i] += weight * (float) (column[i] >>> shift & 0xFF);
+      sums[from + i] += weight * (int) (column[i] >>> shift & 0xFF);
     }
   }
 
@@ -124,7 +104,7 @@ final class DoubleSums implements RangeSums {
     for (int chunk = 0; chunk < Ranges.SIZE; chunk += CHUNK) {
       int first = Math.max(from - base, chunk);
       int end = Math.min(to - base, chunk + CHUNK);
-      if (first < end && highest(chunk, chunk + CHUNK) >= current.threshold) {
+      if (first < end && highest(chunk, chunk + CHUNK) >= current.least()) {
         collectChunk(current, collector, accepted, base, first, end);
       }
     }
@@ -133,13 +113,12 @@ final class DoubleSums implements RangeSums {
   private void collectChunk(
       ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException {
-    float threshold = current.threshold;
+    int least = current.least();
     for (int d = from; d < to; d++) {
-      float score = (float) sums[d];
-      if (score >= threshold && (accepted == null || accepted.get(base + d))) {
-        current.score = score;
+      if (sums[d] >= least && (accepted == null || accepted.get(base + d))) {
+        current.score = sums[d];
         collector.collect(base + d);
-        threshold = current.threshold;
+        least = current.least();
       }
     }
   }

@@ -1,0 +1,107 @@
+"""Pyserini's impact searcher ranks as we do: the default model, real queries, both codecs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from sparta.index.build import write_index
+from sparta.index.folder import IndexFolder
+from sparta.index.jobs import WriteOptions
+from sparta.index.sources import vectors_source
+from sparta.models.load import load_model
+from sparta.models.resolve import default_model_folder
+from sparta.search.searcher import Searcher
+from sparta.shards.encode import EncodeOptions, encode_corpus
+
+pytestmark = [
+    pytest.mark.jvm,
+    pytest.mark.slow,
+    pytest.mark.skipif(not default_model_folder().is_dir(), reason="the default model is not here"),
+]
+
+ROOT = Path(__file__).parents[3]
+DEPTH = 100
+SEARCH = """
+import json, sys
+from sparta.lucene import jvm
+path, bags, k, with_our_jar = json.load(sys.stdin)
+if not with_our_jar:
+    jars = jvm.jar_paths()
+    jvm.jar_paths = lambda: tuple(jar for jar in jars if "sparta" not in jar.name)
+jvm.start_jvm()
+from pyserini.search.lucene import LuceneImpactSearcher
+
+class Encoder:
+    def encode(self, query):
+        return bags[query]
+
+searcher = LuceneImpactSearcher(path, Encoder(), min_idf=-1)
+print(json.dumps({q: [[hit.docid, hit.score] for hit in searcher.search(q, k)] for q in bags}))
+"""
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wiki") / "shards"
+    encode_corpus(ROOT / "examples" / "wiki.jsonl", folder, load_model(), EncodeOptions())
+    return folder
+
+
+def queries() -> list[str]:
+    lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] + " ?" for line in lines[:50]]
+
+
+def pyserini(path: Path, bags: dict[str, dict[str, int]], *, our_jar: bool) -> dict[str, list[list]]:
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH],
+        input=json.dumps([str(path), bags, DEPTH, our_jar]),
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[list]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def by_score(ranking: list[list]) -> list[tuple[int, set[str]]]:
+    """The passages of each score. Anserini lowers tied scores by far less than 1: rounding restores them."""
+    groups: dict[int, set[str]] = defaultdict(set)
+    for passage_id, score in ranking:
+        assert abs(score - round(score)) < 0.05
+        groups[round(score)].add(passage_id)
+    return list(groups.items())
+
+
+@pytest.mark.parametrize(("codec", "our_jar"), [("lucene", False), ("fast", True)])
+def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
+    tmp_path: Path, shards: Path, codec: str, our_jar: bool
+) -> None:
+    """Same passages at each score, 50 of 50; as many of the last score, where the depth cuts it."""
+    index = IndexFolder(tmp_path / "index")
+    write_index(index, vectors_source([shards]), WriteOptions(codec=codec))
+    with Searcher(index.path) as searcher:
+        asked = queries()
+        bags = {q: searcher.terms(q) for q in asked}
+        ours = {q: [[h.passage_id, h.score] for h in searcher.search(q, DEPTH)] for q in asked}
+        path = index.lucene_path(searcher.version.generation)
+    assert len(bags) == 50
+    theirs = pyserini(path, bags, our_jar=our_jar)
+    same = 0
+    for query in asked:
+        mine, other = by_score(ours[query]), by_score(theirs[query])
+        assert [(score, len(ids)) for score, ids in mine] == [(score, len(ids)) for score, ids in other]
+        whole = None if len(ours[query]) < DEPTH else -1
+        same += mine[:whole] == other[:whole]
+        assert all(isinstance(score, int) for _, score in ours[query])
+    assert same == 50
