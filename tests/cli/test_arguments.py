@@ -1,0 +1,149 @@
+"""Arguments that do not go together, and the help."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from cli._options import table
+from cli._sparta import main
+from tests.cli.commands import QUESTION, done, refused, sparta
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+
+
+USAGE = {
+    "unknown command": (["explode"], "No such command 'explode'"),
+    "unknown option": (["search", "x", "--fast"], "No such option '--fast'"),
+    "k of zero": (["search", "x", "-k", "0"], "0 is not in the range 1<=x<=2147483647"),
+    "k below zero": (["search", "x", "-k", "-3"], "-3 is not in the range 1<=x<=2147483647"),
+    "k too large": (["search", "x", "-k", "3000000000"], "3000000000 is not in the range"),
+    "k of letters": (["search", "x", "-k", "ten"], "'ten' is not a valid integer"),
+    "n of zero": (["terms", "x", "-n", "0"], "0 is not in the range x>=1"),
+    "bits": (["index", "--corpus", "c", "--bits", "17"], "17 is not in the range 1<=x<=16"),
+    "channel": (["search", "x", "--channel", "dens"], "'dens' is not one of 'impact', 'bm25', 'dense'"),
+    "explain without id": (["explain", "x"], "Missing argument 'ID'"),
+    "delete without id": (["delete"], "Missing argument 'ID...'"),
+    "update without corpus": (["update"], "Missing option '--corpus'"),
+    "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
+    "export without format": (["export", "--output", "x"], "Missing option '--format'"),
+    "negative seed": (["train", "--seed", "-1"], "-1 is not in the range 0<=x<=4294967295"),
+    "seed too large": (["train", "--seed", "4294967296"], "4294967296 is not in the range"),
+    "weight of nothing": (["index", "--corpus", "c", "--min-weight", "nan"], "finite number, found nan"),
+    "weight without end": (["index", "--corpus", "c", "--min-weight", "inf"], "finite number, found inf"),
+    "rate without end": (["train", "--learning-rate", "inf"], "finite number, found inf"),
+    "pressure of nothing": (["train", "--pressure", "nan"], "finite number, found nan"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), USAGE.values(), ids=USAGE.keys())
+def test_usage(arguments, words):
+    result = sparta(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+WRONG = {
+    "neither": (["index"], ["expected either --corpus or --vectors, found neither", "sparta index --corpus"]),
+    "both": (["index", "--corpus", "c", "--vectors", "v"], ["--corpus or --vectors, found both"]),
+    "no question": (["search"], ["expected a query or --queries FILE, found neither", "sparta search"]),
+    "two questions": (
+        ["search", "x", "--queries", "q.tsv"],
+        ["expected a query or --queries FILE, found both"],
+    ),
+    "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
+    "json with queries": (["search", "--queries", "q", "--output", "r", "--json"], ["--json", "--queries"]),
+    "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
+    "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),
+    "append and overwrite": (
+        ["index", "--corpus", "c", "--append", "--overwrite"],
+        ["expected --append or --overwrite, found both"],
+    ),
+    "pruning of ready vectors": (
+        ["index", "--vectors", "v", "--unit", "sentence", "--top-k", "5"],
+        ["expected options for ready vectors, found --unit, --top-k", "give these options to sparta encode"],
+    ),
+    "tokenizer of a corpus": (
+        ["index", "--corpus", "c", "--tokenizer", "t"],
+        ["expected options for a corpus, found --tokenizer"],
+    ),
+    "training without pairs": (
+        ["train", "--encoder", "e", "--output", "o"],
+        ["--pairs, --articles or --passages"],
+    ),
+    "no index": (["search", "x"], ["sparta-index: there is no index here", "sparta index --corpus FILE"]),
+    "no index to explain": (["explain", "x", "y"], ["sparta-index: there is no index here"]),
+    "no index to list": (["terms", "y"], ["sparta-index: there is no index here"]),
+    "no index to delete from": (["delete", "y"], ["sparta-index: there is no index here"]),
+    "no index to export": (
+        ["export", "--format", "ciff", "--output", "x"],
+        ["sparta-index: there is no index here", "$SPARTA_INDEX"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments(arguments, words):
+    refused(sparta(*arguments), 2, *words)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["1", "2/2", "-1/2", "a/b", "0/0"])
+def test_a_wrong_share_is_told_before_a_model_is_loaded(part, corpus):
+    result = sparta(
+        "encode", "--corpus", corpus, "--output", "s", "--model", "no/such/model", "--shard", part
+    )
+    refused(result, 2, "expected --shard i/n", f"found {part!r}", "0/2")
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", ","])
+def test_a_device_that_is_not_there(device, corpus, model):
+    result = sparta("index", "--corpus", corpus, *model, "--device", device)
+    refused(result, 2, "device", "--device cpu")
+
+
+def test_a_model_that_is_not_there(corpus, tmp_path):
+    refused(
+        sparta("index", "--corpus", corpus, "--model", tmp_path / "none"),
+        2,
+        "expected a model folder, found none",
+    )
+    (tmp_path / "folder").mkdir()
+    refused(sparta("index", "--corpus", corpus, "--model", tmp_path / "folder"), 2, "config.json", "--model")
+
+
+def test_the_model_that_ships_is_told_when_it_is_missing(corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr("sparta.models.resolve.default_model_folder", lambda: tmp_path / "none")
+    refused(sparta("index", "--corpus", corpus), 2, "default model is not in this installation", "--model")
+
+
+@pytest.mark.parametrize("arguments", [["explain", QUESTION, "nobody"], ["terms", "nobody"]])
+def test_an_unknown_id(arguments, built):
+    refused(
+        sparta(*arguments, "--index", built),
+        2,
+        f"{built}: ",
+        "no passage with the id 'nobody'",
+        "sparta search",
+    )
+
+
+def test_help_tells_every_command_in_one_line():
+    output = done(sparta("--help")).stdout
+    for name, command in main.commands.items():
+        assert re.search(rf"^  {name} +\S.*[^.]\.$", output, re.MULTILINE), f"the line of {name} is cut"
+        text = done(sparta(name, "--help")).stdout
+        assert f"sparta {name} " in text.replace("main", "sparta")
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.help or option.show_default, f"{name} {option.name} says nothing"
+
+
+def test_version():
+    assert re.fullmatch(r"sparta, version \d+\.\d+\.\d+\n", done(sparta("--version")).stdout)
+
+
+def test_table():
+    assert table(["a", "bb"], [["xyz", "1"], ["", "22"]]) == "a    bb\nxyz   1\n     22"

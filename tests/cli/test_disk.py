@@ -1,0 +1,117 @@
+"""Outputs that cannot be written: a full disk, a read-only folder, a closed pipe."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import (
+    DRIVER,
+    QUESTION,
+    ROOT,
+    done,
+    refused,
+    sparta,
+    written,
+    written_queries,
+)
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+
+
+@pytest.mark.parametrize("kilobytes", [4, 48, 96])
+def test_a_full_disk_is_told(kilobytes, small_disk, tmp_path, model):
+    text = "the moon of the earth and the largest planet of the sun and a house in the park"
+    path = written(tmp_path / "c.jsonl", *({"id": str(i), "text": f"{text} {i}"} for i in range(400)))
+    disk = small_disk(f"size={kilobytes}k")
+    result = sparta("index", "--corpus", path, "--index", disk / "ix", *model)
+    refused(result, 1, str(disk), "No space left on device", "free")
+
+
+def test_a_full_disk_leaves_the_index_that_was_there(small_disk, built, tmp_path, model):
+    disk = small_disk("size=3m")
+    shutil.copytree(built, disk / "ix")
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
+        while stream.write(bytes(4096)):
+            pass
+    more = written(tmp_path / "more.jsonl", *({"id": f"x{i}", "text": f"the sun {i}"} for i in range(50)))
+    for mode in ("--append", "--overwrite"):
+        result = sparta("index", "--corpus", more, "--index", disk / "ix", *model, mode)
+        refused(result, 1, str(disk), "No space left on device")
+        assert done(sparta("search", QUESTION, "--index", disk / "ix")).stdout.startswith("  1  Google")
+    filler.unlink()
+    done(sparta("index", "--corpus", more, "--index", disk / "ix", *model, "--append", "--resume"))
+    assert "xs" not in done(sparta("search", QUESTION, "--index", disk / "ix")).stdout
+
+
+@pytest.mark.parametrize("command", ["encode", "search", "export"])
+def test_a_full_disk_under_other_outputs(command, small_disk, built, corpus, model):
+    disk = small_disk("size=4k")
+    (disk / "filler").write_bytes(bytes(4096))
+    arguments = {
+        "encode": ["--corpus", corpus, "--output", disk / "shards", *model],
+        "search": ["--queries", written_queries(), "--output", disk / "run.trec", "--index", built],
+        "export": ["--format", "ciff", "--output", disk / "x.ciff", "--index", built],
+    }[command]
+    refused(sparta(command, *arguments), 1, str(disk), "No space left on device", "free")
+
+
+def test_a_read_only_folder_can_be_searched_and_not_written(read_only, corpus, model):
+    index = read_only / "ix"
+    assert done(sparta("search", QUESTION, "--index", index)).stdout.startswith("  1  Google")
+    assert sparta("doctor", "--index", index, "--json").stdout.count(str(index)) == 1
+    words = (read_only, "cannot be written", "or write to another")
+    for arguments in (
+        ["index", "--corpus", corpus, *model, "--index", read_only / "new"],
+        ["index", "--corpus", corpus, *model, "--index", index, "--append"],
+        ["index", "--corpus", corpus, *model, "--index", index, "--overwrite"],
+        ["update", "--corpus", corpus, *model, "--index", index],
+        ["delete", "moon", "--index", index],
+        ["encode", "--corpus", corpus, *model, "--output", read_only / "shards"],
+        ["search", "--queries", written_queries(), "--output", read_only / "run", "--index", index],
+        ["export", "--format", "ciff", "--output", read_only / "x.ciff", "--index", index],
+    ):
+        refused(sparta(*arguments), 1, *words[:2], "write to a")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_standard_output_that_is_full(built):
+    command = [sys.executable, "-c", DRIVER, "search", QUESTION, "--index", str(built)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    said = ended.stderr.decode()
+    assert ended.returncode in (1, 2), said
+    assert said.startswith("error: standard output: cannot be written: No space left"), said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+def test_a_pipe_that_is_closed_early(built, tmp_path):
+    """`sparta search … | head -1` is quiet and no error, also when what is printed exceeds the pipe."""
+    code = "import sparta.search.searcher as s; hit = s.Searcher.search;" + (
+        "s.Searcher.search = lambda self, q, k: hit(self, q, k) * 2000;" + DRIVER
+    )
+    command = (
+        f'set -o pipefail; "{sys.executable}" -c "{code}" search "{QUESTION}" --index "{built}" | head -1'
+    )
+    result = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert result.stdout.startswith("  1  Google")
+    assert (result.stderr, result.returncode) == ("", 0)

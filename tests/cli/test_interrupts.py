@@ -1,0 +1,76 @@
+"""Ctrl-C: what is kept, and the exit code."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import QUESTION, sparta, written
+
+importlib.import_module("sparta.shards.encode")  # before a test replaces what it imports
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+
+
+@pytest.mark.parametrize("command", ["index", "encode"])
+@pytest.mark.parametrize("moment", ["opening the model", "before the first batch"])
+def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch, command, moment):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    place = (
+        f"sparta.{'models.load' if command == 'index' else 'shards.encode'}.open_encoder"
+        if moment == "opening the model"
+        else "sparta.shards.encode.ShardEncoder.encode"
+    )
+    monkeypatch.setattr(place, interrupted)
+    option = "--index" if command == "index" else "--output"
+    result = sparta(command, "--corpus", corpus, option, tmp_path / "new", *model)
+    assert result.exit_code == 130
+    assert (
+        result.stderr
+        == "interrupted: nothing was written yet; the same command with --resume starts from the beginning\n"
+    )
+
+
+def test_ctrl_c_before_anything_more_was_written(tmp_path, corpus, index, model, monkeypatch):
+    """What an earlier command wrote is told as well, if the same command goes on from there."""
+    from sparta.index.impact_batches import quantized_batch
+
+    batches = 0
+
+    def interrupting(*arguments: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise KeyboardInterrupt
+        return quantized_batch(*arguments)
+
+    new = tmp_path / "new"
+    monkeypatch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", 3)
+    monkeypatch.setattr("sparta.index.sources.quantized_batch", interrupting)
+    said = "interrupted: 3 passages kept; the same command with --resume continues\n"
+    assert sparta("index", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    monkeypatch.setattr("sparta.models.load.open_encoder", interrupting)
+    batches = 1
+    assert sparta("index", "--resume", "--corpus", corpus, "--index", new, *model).stderr == said
+    batches = 1
+    more = written(tmp_path / "more.jsonl", {"id": "new", "text": "the moon"})
+    nothing = (
+        "interrupted: nothing was written yet; the same command with --resume starts from the beginning\n"
+    )
+    assert sparta("update", "--corpus", more, "--index", index, *model).stderr == nothing
+
+
+def test_an_interrupt(built, corpus, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparta.search.searcher.Searcher.search", stop)
+    result = sparta("search", QUESTION, "--index", built)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+    monkeypatch.setattr("sparta.models.load.load_model", stop)
+    result = sparta("index", "--corpus", corpus)
+    assert result.exit_code == 130
+    assert "nothing was written yet" in result.stderr
