@@ -22,7 +22,7 @@ from hybrid.retrieval.channels import Channels, channels_of
 from hybrid.retrieval.fusion import Fusion
 
 BAR = 1.3
-FUSIONS = (("sparta", "bm25"), ("dense", "bm25"), ("sparta", "bm25", "dense"))
+FUSIONS = (("impact", "bm25"), ("dense", "bm25"), ("impact", "bm25", "dense"))
 
 
 def main() -> None:

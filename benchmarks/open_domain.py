@@ -9,7 +9,7 @@ The corpus is taken in parts. The commands that a user would type encode and ind
 with those of the parts before. The scores of both channels do not depend on what else is in the index, so the
 result is that of one index. BM25, whose do, searches the whole.
 
-The merged rankings (`sparta.json.gz`, `dense.json.gz`, 2 to 4 MB) say which parts they hold and what encoding
+The merged rankings (`impact.json.gz`, `dense.json.gz`, 2 to 4 MB) say which parts they hold and what encoding
 took; the same command goes on from them. Encoding takes hours on a CPU: --minutes begins no part after so
 many. When all is there, α is tuned on the first set only (--alphas, answer_recall@20; TASER, §4.3), for the
 dense base, the sparta base and both, and all channels and hybrids are measured on all sets.
@@ -46,7 +46,7 @@ from sparta.search.searcher import Ranked as Columns
 
 MEASURE = "answer_recall@20"
 DEPTH = 100
-NEURAL = ("sparta", "dense")
+NEURAL = ("impact", "dense")
 
 Ranking = list[tuple[str, float]]
 
@@ -200,12 +200,12 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
     alphas = parse_alphas(given.alphas)
     with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
         fusions = []
-        for name in [name for name in ("dense", "sparta") if name in rankings]:
+        for name in [name for name in ("dense", "impact") if name in rankings]:
             fusion = Fusion.with_alpha(name, 1.0, normalization=given.normalization)
             fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
         if len(rankings) == 2:
-            fusions.append(Fusion({"dense": 1.0, "sparta": 1.0}, normalization=given.normalization))
-            three = Fusion({"dense": 1.0, "sparta": 1.0, "bm25": 1.0}, normalization=given.normalization)
+            fusions.append(Fusion({"dense": 1.0, "impact": 1.0}, normalization=given.normalization))
+            three = Fusion({"dense": 1.0, "impact": 1.0, "bm25": 1.0}, normalization=given.normalization)
             fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
         table = compare_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
@@ -220,7 +220,7 @@ def rates(rankings: Mapping[str, Rankings]) -> Table:
         passages = sum(part["passages"] for part in own.parts.values())
         seconds = sum(part["seconds"] for part in own.parts.values())
         rows.append([name, passages, seconds / 3600, passages / seconds])
-    return Table(["encoded", "passages", "hours", "passages a second"], rows, digits=2)
+    return Table(["encoded", "passages", "hours", "passages/s"], rows, digits=2)
 
 
 def main() -> None:

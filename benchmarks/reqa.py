@@ -53,7 +53,7 @@ def evaluate(folder: Path, extra: list[str], quick: bool, work: Path) -> list[st
         "index", "--corpus", str(folder / "corpus.jsonl"), "--index", index, "--overwrite", *extra
     )
     rows = []
-    for channel in ("sparta", "bm25"):
+    for channel in ("impact", "bm25"):
         run = work / f"{channel}.trec"
         sparta(
             *("search", "--queries", str(queries), "--index", index, "--output", str(run)),

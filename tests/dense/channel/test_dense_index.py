@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -173,14 +174,14 @@ def test_the_channel_follows_the_index(
     sync(index, str(model), kind=kind)
     sparta = ["--model", tiny_model_folder, "--index", index, "--quiet"]
     said = done(cli._sparta.main, "delete", "n3", "n4", "--index", index)
-    assert f"{N - 2} vectors of model: encoded 0, taken over 0, forgotten 2" in said
+    assert f"{N - 2} vectors of model: encoded 0, reused 0, removed 2" in said
     changed = [{"id": "n5", "text": "the new moon of jupiter"}, {"id": "z", "text": "water of the river"}]
     said = done(cli._sparta.main, "update", "--corpus", write_jsonl(tmp_path / "u.jsonl", changed), *sparta)
-    assert "encoded 2, taken over 0, forgotten 1" in said
+    assert "encoded 2, reused 0, removed 1" in said
     more = [{"id": "n3", "text": "it is back"}, {"id": "y", "text": "google street"}]
     appended = write_jsonl(tmp_path / "a.jsonl", more)
     said = done(cli._sparta.main, "index", "--append", "--corpus", appended, *sparta)
-    assert "encoded 2, taken over 0, forgotten 0" in said
+    assert "encoded 2, reused 0, removed 0" in said
     assert_same(rankings(index, N + 1), expected(index, model, QUESTIONS, N + 1))
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == N + 4
@@ -218,7 +219,7 @@ def test_a_search_while_the_channel_is_behind(
     done(cli._sparta.main, "update", "--corpus", changed, "--model", tiny_model_folder, "--index", index)
     delete_passages(IndexFolder(index), ["n3"])
     (index.parent / "aside").rename(index / dense_name)
-    logger = dense.search.logger
+    logger = logging.getLogger("sparta.dense")
     logger.addHandler(caplog.handler)
     try:
         found = rankings(index, N)
@@ -228,7 +229,7 @@ def test_a_search_while_the_channel_is_behind(
     assert found == {q: [hit for hit in hits if hit[0] not in gone] for q, hits in before.items()}
     assert f"2 of {N} passages have no vector yet, and are not found: run dense index" in caplog.text
     said = done(cli._dense.main, "index", "--index", index, "--quiet")
-    assert "encoded 2, taken over 0, forgotten 2" in said
+    assert "encoded 2, reused 0, removed 2" in said
     assert {"z", "n5"} <= {i for i, _ in rankings(index, N)[QUESTIONS[0]]}
 
 
@@ -266,11 +267,11 @@ def test_vectors_of_two_machines(index: Path, model: Path, corpus: Path, tmp_pat
     assert [sorted(shard_files(tmp_path / f"v{part}")) for part in (0, 1)] == [[0, 2], [1, 3]]
     vectors = ["--vectors", tmp_path / "v0", "--vectors", tmp_path / "v1"]
     said = done(cli._dense.main, "index", "--index", index, *vectors, "--quiet")
-    assert f"{N} vectors of model: encoded 0, taken over {N}, forgotten 0" in said
+    assert f"{N} vectors of model: encoded 0, reused {N}, removed 0" in said
     one = rankings(index)
     shutil.rmtree(next(index.glob("dense-*")))
     said = done(cli._dense.main, "index", "--index", index, "--vectors", tmp_path / "v1", "--quiet")
-    assert "encoded 32, taken over 18, forgotten 0" in said
+    assert "encoded 32, reused 18, removed 0" in said
     assert_same(rankings(index), one)
 
 
@@ -353,7 +354,7 @@ def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp
     refused("expected vectors of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
     before = rankings(made)
     said = done(cli._dense.main, *index, "--overwrite", "--vectors", tmp_path / "v")
-    assert f"encoded 0, taken over {N}" in said
+    assert f"encoded 0, reused {N}" in said
     assert rankings(made) != before
     assert_same(rankings(made), expected(made, other, QUESTIONS, 20))
 
@@ -419,7 +420,7 @@ def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> Non
             list(searcher.search_vectors(np.array([np.ones(32), np.full(32, np.nan)], np.float32)))
         with pytest.raises(InputError, match="k must be at least 1"):
             searcher.search("the moon", 0)
-        with pytest.raises(InputError, match="as many qids as queries"):
+        with pytest.raises(InputError, match="as many query ids as queries"):
             searcher.batch_search(["a"], [])
     with pytest.raises(InputError, match="expected the channel dense, found 'sparta'"):
         DenseSearcher(made, channel="sparta")
@@ -523,30 +524,30 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
     ]
     assert [(row["id"], row["score"]) for row in shown] == found
     assert [row["rank"] for row in shown] == [1, 2, 3]
-    assert list(shown[0]) == ["rank", "score", "id", "title", "snippet", "record"]
+    assert list(shown[0]) == ["rank", "id", "score", "title", "text", "metadata", "snippet"]
     queries = tmp_path / "q.tsv"
     queries.write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUESTIONS)))
     run = tmp_path / "run.trec"
     given = ["search", "--queries", queries, "--index", made, "-k", 20]
-    assert "80 lines for 4 questions" in done(cli._dense.main, *given, "--output", run)
+    assert "80 lines for 4 queries" in done(cli._dense.main, *given, "--output", run)
     ranked = rankings(made, 20)
     wanted = [(f"q{i}", docid) for i, text in enumerate(QUESTIONS) for docid, _ in ranked[text]]
     assert [(line.split()[0], line.split()[2]) for line in run.read_text().splitlines()] == wanted
     assert run.read_text().splitlines()[0].split()[-1] == "sparta-dense"
     refused("expected --queries and --output together", *given)
-    refused("expected a question or --queries FILE, found neither", "search", "--index", made)
+    refused("expected a query or --queries FILE, found neither", "search", "--index", made)
 
 
 @pytest.mark.jvm
 def test_twice_is_once(index: Path, model: Path) -> None:
     said = done(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
-    assert f"dense-000001: flat, {N} vectors of model: encoded {N}, taken over 0, forgotten 0 in" in said
+    assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, removed 0 in" in said
     files = {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"}
     said = done(cli._dense.main, "index", "--index", index, "--quiet")
     assert said == f"{index}/dense-000001: flat, {N} vectors of model: up to date; nothing to do\n"
     assert {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"} == files
     said = done(cli._dense.main, "index", "--index", index, "--kind", "ivf", "--quiet")
-    assert f"ivf, {N} vectors of model: encoded 0, taken over 0, forgotten 0" in said
+    assert f"ivf, {N} vectors of model: encoded 0, reused 0, removed 0" in said
     assert "ivf" in done(cli._dense.main, "index", "--index", index, "--quiet")
 
 
@@ -563,7 +564,7 @@ def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path, monkeypatch: py
         patched.setattr(VectorWriter, "add", interrupted)
         result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
     assert result.exit_code == 130
-    assert result.output == f"interrupted: {2 * SIZE} vectors are kept; the same command goes on\n"
+    assert result.output == f"interrupted: {2 * SIZE} vectors kept; the same command continues\n"
     assert sync(index, str(model)).encoded == N - 2 * SIZE
 
 
@@ -578,7 +579,7 @@ torch.set_num_threads(1)
 import cli._dense, dense.channel.builder, dense.channel.encode
 from sparta.base import files
 
-model, dense.building.SHARD_SIZE = sys.argv[1], int(sys.argv[2])
+model, dense.channel.builder.SHARD_SIZE = sys.argv[1], int(sys.argv[2])
 dense.channel.encode.DenseModel.load(Path(model))  # what is imported now is not imported by every child
 synced = files._sync
 

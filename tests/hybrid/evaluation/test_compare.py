@@ -330,7 +330,7 @@ def test_runs_of_two_normalizations_have_names_of_their_own(folder: Path, tmp_pa
             tmp_path,
         ]
         assert run("eval", *given).exit_code == 0
-    fused = {path.name for path in tmp_path.glob("*sparta+bm25*.trec")}
+    fused = {path.name for path in tmp_path.glob("*impact+bm25*.trec")}
     assert len(fused) == 2
     assert sum("zscore" in name for name in fused) == 1
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from dataclasses import replace
 
 import torch
 torch.set_num_threads(1)
-import cli._sparta, cli._writing, sparta.shards.encode, sparta.index.build, sparta.index.sources
+import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build, sparta.index.sources
 from sparta.base import files
 from sparta.models.load import load_model
 from sparta.lucene.bridge import ImpactWriter
@@ -65,8 +64,7 @@ slow(files, "_sync", after=True)  # the temporary file is there, and not yet in 
 slow(sparta.shards.encode, "write_shard", before=True, event=b"s")
 slow(sparta.index.sources, "quantized_batch", before=True, event=b"b")
 slow(ImpactWriter, "commit", before=True, after=True, event=b"c")
-options = cli._writing.encode_options
-cli._writing.encode_options = lambda **given: replace(options(**given), shard_size=size)
+sparta.index.pipeline._ENCODED_AT_ONCE = size
 
 for line in sys.stdin:
     order = json.loads(line)
@@ -115,7 +113,7 @@ class Nursery:
         time.sleep(delay)
         if not self._ended(pid):
             os.kill(pid, send)
-        return int(self._line()), events.read_bytes(), log.read_text()
+        return int(self._line()), events.read_bytes(), log.read_text() if log.exists() else ""
 
     def _ask(self, order: dict[str, Any]) -> None:
         assert self.process.stdin
@@ -163,15 +161,11 @@ def nursery(tiny_model_folder, tmp_path_factory) -> Iterator[Nursery]:
 @pytest.fixture
 def here(monkeypatch) -> Callable[..., str]:
     """Run a command in this process to its end, undisturbed."""
-    import cli._writing
     from click.testing import CliRunner
 
     import cli._sparta
 
-    options = cli._writing.encode_options
-    monkeypatch.setattr(
-        cli._writing, "encode_options", lambda **given: replace(options(**given), shard_size=SIZE)
-    )
+    monkeypatch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", SIZE)
 
     def run(command: list[str]) -> str:
         result = CliRunner().invoke(cli._sparta.main, command)
@@ -372,7 +366,7 @@ def test_ctrl_c_while_encoding(nursery, here, encode_command, tmp_path):
     assert "Traceback" not in said
     done = len(shards(output))
     assert len(events) <= done < N // SIZE
-    assert said == f"interrupted: {SIZE * done} passages are kept; the same command with --resume goes on\n"
+    assert said == f"interrupted: {SIZE * done} passages kept; the same command with --resume continues\n"
     assert f"kept {SIZE * done}" in here([*command, "--resume"])
 
 
@@ -397,7 +391,7 @@ def test_ctrl_c_while_indexing(nursery, here, corpus, tiny_model_folder, tmp_pat
         consumed = Progress.loads(reader.user_data).consumed
         assert reader.num_docs == consumed
     assert 3 * SIZE <= consumed < N
-    assert said == f"interrupted: {consumed} passages are kept; the same command with --resume goes on\n"
+    assert said == f"interrupted: {consumed} passages kept; the same command with --resume continues\n"
     assert f"{N} passages" in here([*command, "--resume"])
     here(
         [

@@ -23,6 +23,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import ImpactBatch, JsonVectors
 from sparta.index.jobs import Progress, Source, WriteOptions, skip_passages
 from sparta.index.sources import corpus_source, vectors_source
+from sparta.index.view import OpenIndex
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
@@ -504,15 +505,15 @@ def test_overwrite_swaps_at_the_end(builder, docs):
 def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch):
     """It has read the manifest when the generation that stands there is removed."""
     builder.write(builder.source([Doc("old", {"moon": 1})]))
-    choose = Searcher._choose
+    choose = OpenIndex._newest
     swaps = iter([lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")])
 
-    def slowly(self: Searcher) -> Any:
+    def slowly(self: OpenIndex) -> Any:
         chosen = choose(self)
         next(swaps, lambda: None)()
         return chosen
 
-    monkeypatch.setattr(Searcher, "_choose", slowly)
+    monkeypatch.setattr(OpenIndex, "_newest", slowly)
     assert builder.ranking("moon") == [("new", 2.0)]
 
 

@@ -271,7 +271,7 @@ except KeyboardInterrupt:
 @pytest.mark.jvm
 def test_archive_is_made_used_and_never_needed(tmp_path):
     cache = {"XDG_CACHE_HOME": str(tmp_path), "SPARTA_JVM_ARCHIVE": ""}
-    path = Path(run("from sparta import jvm; print(jvm.build_archive())", **cache).strip())
+    path = Path(run("from sparta.lucene import jvm; print(jvm.build_archive())", **cache).strip())
     assert path.parent == tmp_path / "sparta" / "java"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     loaded = 'import jnius_config; print(any("SharedArchive" in o for o in jnius_config.get_options()))'

@@ -90,11 +90,11 @@ def test_pyserini_ranks_50_queries_of_the_default_model_as_we_do(
     """Same passages at each score, 50 of 50; as many of the last score, where the depth cuts it."""
     index = IndexFolder(tmp_path / "index")
     write_index(index, vectors_source([shards]), WriteOptions(codec=codec))
-    with Searcher(index.path) as searcher:
+    with Searcher(index.path) as searcher, searcher.index.reading() as view:
         asked = queries()
-        bags = {q: searcher.terms(q) for q in asked}
+        bags = {q: searcher.tokenizer.terms(q) for q in asked}
         ours = {q: [[h.passage_id, h.score] for h in searcher.search(q, DEPTH)] for q in asked}
-        path = index.lucene_path(searcher.version.generation)
+        path = index.lucene_path(view.generation)
     assert len(bags) == 50
     theirs = pyserini(path, bags, our_jar=our_jar)
     same = 0
