@@ -35,7 +35,7 @@ import org.apache.lucene.analysis.te.TeluguAnalyzer;
 import org.apache.lucene.analysis.th.ThaiAnalyzer;
 import org.apache.lucene.analysis.tr.TurkishAnalyzer;
 
-/** The analysis of {@link Fields#TEXT} by language: for each the one that Pyserini's searchers use. */
+/** The analysis of the field {@code text} by language: for each the one that Pyserini's searchers use. */
 public final class Analyzers {
   private static final Map<String, Supplier<Analyzer>> BY_LANGUAGE = new TreeMap<>();
 

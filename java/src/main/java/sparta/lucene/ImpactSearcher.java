@@ -24,13 +24,20 @@ import org.apache.lucene.store.AlreadyClosedException;
 import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.scoring.HitList;
+import sparta.lucene.scoring.ImpactSimilarity;
+import sparta.lucene.scoring.RankCollector;
+import sparta.lucene.scoring.TopHitsCollector;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.Parallel;
+import sparta.lucene.util.StringTable;
 
 /**
  * Searches what the last commit of an index folder held when the searcher was opened.
  *
  * <p>Hits come by score, the highest first, and among equal scores by corpus position, the earliest first; this holds
- * for the k-th hit too. Scores of impacts are integers ({@link ImpactQuery}), the same from segments of
- * {@link ImpactPostingsFormat}, which are searched faster, and from those of Lucene's own format.
+ * for the k-th hit too. Scores of impacts are integers ({@link sparta.lucene.scoring.ImpactQuery}), the same from segments of
+ * {@link sparta.lucene.codec.ImpactPostingsFormat}, which are searched faster, and from those of Lucene's own format.
  *
  * <p>All methods may be called by several threads at once.
  */
@@ -48,7 +55,7 @@ public final class ImpactSearcher implements Closeable {
   private final IndexSearcher searcher;
   private final Analyzer analyzer;
   private final Lookup lookup;
-  private final Postings postings;
+  private final ImpactReader postings;
 
   /**
    * Opens the last commit.
@@ -72,7 +79,7 @@ public final class ImpactSearcher implements Closeable {
     searcher.setSimilarity(ImpactSimilarity.perField());
     searcher.setQueryCache(null);
     lookup = new Lookup(reader);
-    postings = new Postings(reader, lookup);
+    postings = new ImpactReader(reader, lookup);
   }
 
   /** Number of live documents. */

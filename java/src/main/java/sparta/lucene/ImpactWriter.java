@@ -17,6 +17,18 @@ import org.apache.lucene.index.Term;
 import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.codec.ImpactCodec;
+import sparta.lucene.indexing.DocumentBatch;
+import sparta.lucene.indexing.ImpactDocument;
+import sparta.lucene.indexing.IndexingPool;
+import sparta.lucene.indexing.PendingImpacts;
+import sparta.lucene.indexing.PendingImpactsCodec;
+import sparta.lucene.indexing.Vocabulary;
+import sparta.lucene.scoring.ImpactSimilarity;
+import sparta.lucene.util.IndexFields;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.Parallel;
+import sparta.lucene.util.StringTable;
 
 /**
  * Writes batches of passages with their impacts into one index folder.
@@ -266,7 +278,7 @@ public final class ImpactWriter implements Closeable {
 
   private void deleteDocuments(Set<BytesRef> ids) throws IOException {
     for (BytesRef id : ids) {
-      writer.deleteDocuments(new Term(Fields.ID, id));
+      writer.deleteDocuments(new Term(IndexFields.ID, id));
     }
   }
 

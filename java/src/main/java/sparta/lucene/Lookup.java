@@ -20,6 +20,7 @@ import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.util.Bits;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefBuilder;
+import sparta.lucene.util.IndexFields;
 
 /** From docids to what is kept of the documents, and from passage ids to docids. */
 final class Lookup {
@@ -35,7 +36,7 @@ final class Lookup {
     inDocOrder(
         docids,
         leaf -> {
-          BinaryDocValues values = DocValues.getBinary(leaf, Fields.ID);
+          BinaryDocValues values = DocValues.getBinary(leaf, IndexFields.ID);
           return (slot, doc) -> ids[slot] = values.advanceExact(doc) ? BytesRef.deepCopyOf(values.binaryValue()) : null;
         });
     return ids;
@@ -56,7 +57,7 @@ final class Lookup {
     inDocOrder(
         docids,
         leaf -> {
-          NumericDocValues values = DocValues.getNumeric(leaf, Fields.POSITION);
+          NumericDocValues values = DocValues.getNumeric(leaf, IndexFields.POSITION);
           return (slot, doc) -> positions[slot] = values.advanceExact(doc) ? values.longValue() : otherwise;
         });
     return positions;
@@ -86,7 +87,7 @@ final class Lookup {
     eachLive(
         id,
         (leaf, doc) -> {
-          NumericDocValues values = DocValues.getNumeric(leaf.reader(), Fields.POSITION);
+          NumericDocValues values = DocValues.getNumeric(leaf.reader(), IndexFields.POSITION);
           long position = values.advanceExact(doc) ? values.longValue() : Long.MAX_VALUE;
           if (found[0] < 0 || position < first[0]) {
             first[0] = position;
@@ -113,7 +114,7 @@ final class Lookup {
     int prefix = first.length();
     first.append((byte) '0');
     for (LeafReaderContext leaf : reader.leaves()) {
-      Terms terms = leaf.reader().terms(Fields.ID);
+      Terms terms = leaf.reader().terms(IndexFields.ID);
       if (terms == null) {
         continue;
       }
@@ -176,7 +177,7 @@ final class Lookup {
 
   private void eachLive(BytesRef id, LeafDocument action) throws IOException {
     for (LeafReaderContext leaf : reader.leaves()) {
-      Terms terms = leaf.reader().terms(Fields.ID);
+      Terms terms = leaf.reader().terms(IndexFields.ID);
       if (terms == null) {
         continue;
       }
@@ -237,7 +238,7 @@ final class Lookup {
 
     @Override
     public Status needsField(FieldInfo field) {
-      return field.name.equals(Fields.RAW) ? Status.YES : value == null ? Status.NO : Status.STOP;
+      return field.name.equals(IndexFields.RAW) ? Status.YES : value == null ? Status.NO : Status.STOP;
     }
 
     @Override

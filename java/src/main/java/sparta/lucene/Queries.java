@@ -14,6 +14,10 @@ import org.apache.lucene.search.BoostQuery;
 import org.apache.lucene.search.Query;
 import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.scoring.ImpactQuery;
+import sparta.lucene.util.IndexFields;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 /** Queries as they cross the border, and as Lucene takes them. */
 final class Queries {
@@ -41,7 +45,7 @@ final class Queries {
       for (int i = indptr[q]; i < indptr[q + 1]; i++) {
         addWeight(bag, terms.bytes(i), weights[i]);
       }
-      queries[q] = new ImpactQuery(Fields.CONTENTS, bag);
+      queries[q] = new ImpactQuery(IndexFields.CONTENTS, bag);
     }
     return queries;
   }
@@ -53,14 +57,14 @@ final class Queries {
         .forEach(
             (word, count) ->
                 query.add(
-                    new BoostQuery(new TermQuery(new Term(Fields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
+                    new BoostQuery(new TermQuery(new Term(IndexFields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
     return query.build();
   }
 
   /** The words of a text with how often each occurs, in the order of their first places. */
   static Map<BytesRef, Float> words(String text, Analyzer analyzer) throws IOException {
     Map<BytesRef, Float> bag = new LinkedHashMap<>();
-    try (TokenStream tokens = analyzer.tokenStream(Fields.TEXT, text)) {
+    try (TokenStream tokens = analyzer.tokenStream(IndexFields.TEXT, text)) {
       TermToBytesRefAttribute word = tokens.getAttribute(TermToBytesRefAttribute.class);
       tokens.reset();
       while (tokens.incrementToken()) {

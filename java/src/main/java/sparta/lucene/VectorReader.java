@@ -9,6 +9,8 @@ import java.util.List;
 import org.apache.lucene.util.ArrayUtil;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefHash;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 /**
  * Reads the object {@code "vector"} of lines of JSON, {@code {"id": …, "contents": …, "vector": {term: impact}}}, and

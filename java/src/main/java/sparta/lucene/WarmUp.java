@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 /**
  * Does once, on a few passages, everything that writing and searching do: a runtime that records the classes it loads

@@ -10,6 +10,9 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.util.IntSequence;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 /** Passages in plain Java, the brute-force answers about them, and their packed form. */
 final class Corpus {

@@ -23,6 +23,8 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 /** What Lucene answers is what counting by hand answers. */
 class ImpactSearcherTest {

@@ -1,7 +1,6 @@
 package sparta.lucene;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -10,10 +9,24 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.Random;
+import java.util.TreeMap;
+import org.apache.lucene.index.BinaryDocValues;
+import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.index.PostingsEnum;
+import org.apache.lucene.index.TermsEnum;
+import org.apache.lucene.search.DocIdSetIterator;
+import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.store.LockObtainFailedException;
+import org.apache.lucene.util.BytesRef;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import sparta.lucene.util.IndexFields;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 class ImpactWriterTest {
   @TempDir Path folder;
@@ -191,37 +204,50 @@ class ImpactWriterTest {
     assertTrue(thrown.getMessage().contains(message), thrown.getMessage());
   }
 
-  @Test
-  void theFirstFailureOfAThreadIsThrownFromThenOn() throws IOException {
-    RuntimeException first = new RuntimeException("the disk is full");
-    AtomicInteger indexed = new AtomicInteger();
-    IndexingPool pool =
-        new IndexingPool(
-            3,
-            (fields, batch, document) -> {
-              if (indexed.incrementAndGet() >= 500) {
-                throw indexed.get() == 500 ? first : new RuntimeException("a later one");
-              }
-            });
-    String[] names = new String[100_000];
-    java.util.Arrays.fill(names, "x");
-    byte[] table = StringTable.of(names);
-    StringTable strings = StringTable.unpack(table, "strings");
-    DocumentBatch batch =
-        new DocumentBatch(
-            strings,
-            strings,
-            strings,
-            new long[names.length],
-            new int[names.length + 1],
-            new int[0],
-            new int[0],
-            new Vocabulary().view());
-    IOException atSubmit = assertThrows(IOException.class, () -> pool.submit(batch, 0, batch.size()));
-    IOException atDrain = assertThrows(IOException.class, pool::drain);
-    assertSame(atSubmit.getCause(), atDrain.getCause());
-    assertTrue(atDrain.getMessage().startsWith("indexing failed: "), atDrain.getMessage());
-    pool.stop();
-    assertTrue(indexed.get() < 10_000, "what was queued after the failure is dropped");
+  /** Buffers that are full again and again, in several threads: every impact is there once, in its own document. */
+  @ParameterizedTest
+  @ValueSource(strings = {"fast", "lucene"})
+  void fullBuffersLoseNothing(String codec, @TempDir Path folder) throws IOException {
+    Corpus corpus = Corpus.random(new Random(5), 6000, 400, 70_000);
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 1, codec)) {
+      writer.addTerms(corpus.terms());
+      for (int i = 0; i < 6000; i += 500) {
+        corpus.add(writer, corpus.passages.subList(i, i + 500), false);
+      }
+      writer.commit("");
+      corpus.add(writer, corpus.passages.subList(0, 700), true);
+      writer.commit("");
+    }
+    Map<String, Map<Integer, Integer>> expected = new TreeMap<>();
+    corpus.passages.forEach(passage -> expected.put(passage.id(), passage.impacts()));
+    try (DirectoryReader reader = DirectoryReader.open(FSDirectory.open(folder))) {
+      assertTrue(reader.leaves().size() > 1);
+      assertEquals(expected, impacts(reader));
+    }
+  }
+
+  private static Map<String, Map<Integer, Integer>> impacts(DirectoryReader reader) throws IOException {
+    Map<String, Map<Integer, Integer>> found = new TreeMap<>();
+    for (LeafReaderContext leaf : reader.leaves()) {
+      String[] ids = new String[leaf.reader().maxDoc()];
+      BinaryDocValues values = leaf.reader().getBinaryDocValues(IndexFields.ID);
+      for (int doc = values.nextDoc(); doc != DocIdSetIterator.NO_MORE_DOCS; doc = values.nextDoc()) {
+        if (leaf.reader().getLiveDocs() == null || leaf.reader().getLiveDocs().get(doc)) {
+          ids[doc] = values.binaryValue().utf8ToString();
+          found.put(ids[doc], new TreeMap<>());
+        }
+      }
+      TermsEnum each = leaf.reader().terms(IndexFields.CONTENTS).iterator();
+      for (BytesRef term = each.next(); term != null; term = each.next()) {
+        int id = Integer.parseInt(term.utf8ToString().substring(Corpus.term(0).length() - 1));
+        PostingsEnum postings = each.postings(null, PostingsEnum.FREQS);
+        for (int doc = postings.nextDoc(); doc != DocIdSetIterator.NO_MORE_DOCS; doc = postings.nextDoc()) {
+          if (ids[doc] != null) {
+            found.get(ids[doc]).put(id, postings.freq());
+          }
+        }
+      }
+    }
+    return found;
   }
 }

@@ -9,6 +9,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
+import sparta.lucene.util.Packed;
+import sparta.lucene.util.StringTable;
 
 class VectorReaderTest {
   /** What an answer says, with the terms of all answers before it. */

@@ -1,0 +1,174 @@
+package sparta.lucene.scoring;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.lucene.search.BulkScorer;
+import org.apache.lucene.search.DocIdSetIterator;
+import org.apache.lucene.search.LeafCollector;
+import org.apache.lucene.search.Scorable;
+import org.apache.lucene.util.Bits;
+import sparta.lucene.codec.RangeLayout;
+import sparta.lucene.codec.TermRanges;
+
+/**
+ * Sums a query over one segment, range by range.
+ *
+ * <p>A range whose bounds cannot reach the collector's threshold is left out. In any other the lists are added first,
+ * and the columns, which cost the same wherever they stand, only if with them some document may reach the threshold.
+ * Documents below the threshold are not collected; those at it are.
+ */
+final class ImpactScorer extends BulkScorer {
+  private final int maxDoc;
+  private final long cost;
+  private final Current current = new Current();
+  private RangeSums lanes;
+  private RangeSums ints;
+
+  private final ScoredTerm[] shorts;
+  private final int[] nextShort;
+  private final long shortBound;
+
+  private final ScoredTerm[] ranged;
+  private final ScoredTerm[] column;
+
+  /**
+   * @param terms their bounds add up to less than {@link IntSums#LIMIT}
+   */
+  ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost) {
+    this.maxDoc = maxDoc;
+    this.cost = cost;
+    shorts = some(terms, true);
+    nextShort = new int[shorts.length];
+    shortBound = Arrays.stream(shorts).mapToLong(ScoredTerm::bound).sum();
+    ranged = some(terms, false);
+    column = new ScoredTerm[ranged.length];
+  }
+
+  private static ScoredTerm[] some(List<ScoredTerm> terms, boolean isShort) {
+    List<ScoredTerm> some = new ArrayList<>(terms.size());
+    for (ScoredTerm term : terms) {
+      if (term.postings().isShort() == isShort) {
+        some.add(term);
+      }
+    }
+    return some.toArray(ScoredTerm[]::new);
+  }
+
+  @Override
+  public long cost() {
+    return cost;
+  }
+
+  @Override
+  public int score(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
+    collector.setScorer(current);
+    try {
+      return scoreRanges(collector, acceptDocs, min, max);
+    } finally {
+      if (lanes != null) {
+        lanes.giveBack();
+        lanes = null;
+      }
+      if (ints != null) {
+        ints.giveBack();
+        ints = null;
+      }
+    }
+  }
+
+  /** What holds sums up to the bound. */
+  private RangeSums sums(long bound) {
+    if (bound < LaneSums.LIMIT) {
+      return lanes == null ? lanes = LaneSums.take() : lanes;
+    }
+    return ints == null ? ints = IntSums.take() : ints;
+  }
+
+  private int scoreRanges(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
+    int end = Math.min(max, maxDoc);
+    for (int from = min; from < end; ) {
+      int range = from >>> RangeLayout.BITS;
+      int to = Math.min(end, RangeLayout.end(range, maxDoc));
+      RangeSums sums = sum(range);
+      if (sums != null) {
+        sums.collect(current, collector, acceptDocs, range << RangeLayout.BITS, from, to);
+      }
+      from = to;
+    }
+    return max >= maxDoc ? DocIdSetIterator.NO_MORE_DOCS : max;
+  }
+
+  /** Sums one range; null when no document in it can reach the threshold. */
+  private RangeSums sum(int range) throws IOException {
+    long all = shortBound;
+    long columnBound = 0;
+    int columns = 0;
+    for (int i = 0; i < ranged.length; i++) {
+      int word = ranged[i].postings().word(range);
+      if (word != 0) {
+        long bound = ranged[i].bound(range);
+        all += bound;
+        if (RangeLayout.form(word) == RangeLayout.COLUMN) {
+          columnBound += bound;
+          column[columns++] = ranged[i];
+        }
+      }
+    }
+    if (all < current.least()) {
+      return null;
+    }
+    RangeSums sums = sums(all);
+    sums.clear();
+    addShort(sums, range);
+    for (ScoredTerm term : ranged) {
+      int word = term.postings().word(range);
+      if (word != 0 && RangeLayout.form(word) != RangeLayout.COLUMN) {
+        sums.addList(term, range);
+      }
+    }
+    if (columns > 0 && !sums.reach(columnBound, current.least())) {
+      return null;
+    }
+    for (int i = 0; i < columns; i++) {
+      sums.addColumn(column[i], range);
+    }
+    return sums;
+  }
+
+  /** Ranges come in ascending order, possibly repeated: postings that are skipped lie before the range. */
+  private void addShort(RangeSums sums, int range) {
+    for (int i = 0; i < shorts.length; i++) {
+      TermRanges postings = shorts[i].postings();
+      while (nextShort[i] < postings.docFreq() && postings.shortDoc(nextShort[i]) >>> RangeLayout.BITS < range) {
+        nextShort[i]++;
+      }
+      int next = nextShort[i];
+      for (; next < postings.docFreq() && postings.shortDoc(next) >>> RangeLayout.BITS == range; next++) {
+        sums.add(postings.shortDoc(next) & RangeLayout.SIZE - 1, postings.shortImpact(next), shorts[i].weight());
+      }
+    }
+  }
+
+  /** The document that is being collected. */
+  static final class Current extends Scorable {
+    float score;
+    float threshold = Float.MIN_VALUE;
+
+    /** The least integer at the threshold, 1 or more. */
+    int least() {
+      return (int) Math.ceil(threshold);
+    }
+
+    @Override
+    public float score() {
+      return score;
+    }
+
+    @Override
+    public void setMinCompetitiveScore(float threshold) {
+      this.threshold = Math.max(threshold, Float.MIN_VALUE);
+    }
+  }
+}
