@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,13 +22,10 @@ from cli._fusion_options import (
 from cli._options import form_option, threads_option
 from sparta.base.errors import InputError
 
-if TYPE_CHECKING:
-    pass
-
 
 @click.command()
 @question_options
-@base_option("sparta")
+@base_option("impact")
 @weights_option("Channels and their weights, in place of --base; that of BM25 is tuned.")
 @click.option(
     "--channels", metavar="NAME,…", help="Channels besides the base whose weights are tuned [default: bm25]."

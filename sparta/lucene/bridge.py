@@ -320,7 +320,7 @@ def _java(path: Path, *packed: bytes, reading: bool = False) -> Iterator[Any]:
     size = sum(map(len, packed))
     try:
         if size > _SURELY_ROOM:
-            jnius.autoclass("sparta.lucene.Room").check(size)
+            jnius.autoclass("sparta.lucene.MemoryCheck").check(size)
         yield jnius.autoclass
     except jnius.JavaException as thrown:
         raise translate(thrown, path, reading=reading) from thrown
