@@ -23,7 +23,7 @@ from cli._fusion_options import (
     weights_option,
 )
 from cli._options import counted, file_type, folder_type, form_option, threads_option, typed
-from sparta.base.errors import IndexStateError, InputError, ModelError
+from sparta.base.errors import IndexStateError, InputError
 
 if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
@@ -45,22 +45,25 @@ if TYPE_CHECKING:
 @base_option("every fusion of two and of three channels")
 @alpha_option
 @weights_option()
-@click.option("--no-dense", is_flag=True, help="Leave the dense channel out, and build none.")
+@click.option(
+    "--build-dense", is_flag=True, help="Build the dense channel first, if there is none (the shipped model)."
+)
+@click.option("--no-dense", is_flag=True, help="Leave the dense channel out.")
 @fusion_options
 @threads_option
 @form_option
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
 def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
-    """Measure every channel of an index and their fusions, on questions with known answers.
+    """Measure every channel of an index and their fusions, on queries with known answers.
 
-    Without --base or --weights these are all fusions of two and of three channels, BM25 weighed by α.
-    answer_recall@K is the share of questions with an answer in the text of the first K passages (R@K of the
+    Without --base or --weights these are all fusions of two and of three channels, BM25 weighted by α.
+    answer_recall@K is the share of queries with an answer in the text of the top K passages (R@K of the
     DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm), with a star
-    below 0.05. A dense channel that is missing is built first, with the model that ships.
+    below 0.05. An index without a dense channel is measured without it; --build-dense builds it.
 
     \b
     hybrid eval --alpha 1.2
-    hybrid eval --dataset nq.test.tsv --weights bm25=1.2,sparta=1,dense=1
+    hybrid eval --build-dense --dataset nq.test.tsv --weights bm25=1.2,impact=1,dense=1
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.compare import compare, compare_table, timed, with_macro
@@ -84,7 +87,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
     from hybrid.evaluation.compare import compare_runs, compare_table, leave_run, named_runs
 
-    if others := typed("index", "datasets", "sample", "matches", "base", "no_dense"):
+    if others := typed("index", "datasets", "sample", "matches", "base", "no_dense", "build_dense"):
         raise InputError(
             f"expected runs, or channels of an index, found --runs or --qrels with {', '.join(others)}",
             remedy=f"leave {others[0]} out, or --runs and --qrels",
@@ -106,7 +109,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
 
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
-    """Return the channels to measure and the fusions of them; builds the dense channel if it has to."""
+    """Return the channels to measure and the fusions of them; builds the dense channel if told to."""
     from hybrid.retrieval.channels import channels_of
     from hybrid.retrieval.fusion import every_hybrid
     from sparta.index.folder import IndexFolder
@@ -114,31 +117,33 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
     IndexFolder(index).state()  # no index at all is one message, not two
     chosen = given["weights"] is not None or given["base"]
     wanted = weights_of(given) if chosen else {}
-    if given["no_dense"] and "dense" in wanted:
+    if given["no_dense"] and (given["build_dense"] or "dense" in wanted):
         raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
-    if not given["no_dense"] and (not chosen or "dense" in wanted):
-        _build_dense(index, needed="dense" in wanted)
+    if given["build_dense"]:
+        _build_dense(index)
     names = [name for name in channels_of(index) if name != "dense" or not given["no_dense"]]
+    if "dense" not in names and not given["no_dense"] and (not chosen or "dense" in wanted):
+        _say_without_dense(index, needed="dense" in wanted)
     every = [wanted] if chosen else every_hybrid(names, given["alpha"])
     return names, [fusion_of(weights, given) for weights in every]
 
 
-def _build_dense(index: Path, *, needed: bool) -> None:
-    """Build the dense channel if there is none; what is not `needed` is left out where it cannot be built."""
+def _say_without_dense(index: Path, *, needed: bool) -> None:
+    """Tell that the dense channel is left out; where it is `needed`, that is an error."""
+    lacks, build = f"{index} has no dense channel", f"add --build-dense, or run: dense index --index {index}"
+    if needed:
+        raise IndexStateError(lacks, remedy=build)
+    click.echo(f"{lacks}: dense and its fusions are left out\n  → {build}", err=True)
+
+
+def _build_dense(index: Path) -> None:
     from tqdm import tqdm
 
     from dense.channel.sync import has_dense, sync
-    from dense.models.resolve import dense_model_folder
 
-    if has_dense(index):
-        return
-    try:
-        dense_model_folder(None)
+    if not has_dense(index):
         with tqdm(unit="passage", disable=None) as bar:
-            click.echo(f"{index} has no dense channel yet: building it, once", err=True)
             report = sync(index, expect=bar.reset, advance=bar.update)
-        click.echo(f"{counted(report.passages, 'passage')} in {report.seconds:.0f} s", err=True)
-    except (ModelError, IndexStateError) as error:
-        if needed:
-            raise
-        click.echo(f"the dense channel is left out: {error}", err=True)
+        click.echo(
+            f"dense channel built: {counted(report.passages, 'passage')} in {report.seconds:.0f} s", err=True
+        )

@@ -150,6 +150,7 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         ["--base", "splade"],
         ["--method", "sum"],
         ["--no-dense", "--base", "dense"],
+        ["--no-dense", "--build-dense"],
         ["--weights", "bm25=1,dense=1", "--alpha", "1"],
         ["--weights", "bm25=1,dense=1", "--base", "impact"],
         ["--method", "rrf", "--normalization", "zscore"],
@@ -160,34 +161,40 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
         assert (result.exit_code, result.stdout) == (2, ""), wrong
 
 
-def test_the_dense_channel_is_built_where_it_is_missing(
+def test_the_dense_channel_is_built_when_told_to(
     folder: Path, dense_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["eval", "--index", folder / "index", "--format", "json"]
-    monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
+    without = ["bm25", "impact", "impact + bm25"]
     result = run(*given)
     assert result.exit_code == 0, result.output
-    assert "the dense channel is left out: " in result.stderr
-    assert [row["channel"] for row in json.loads(result.stdout)] == ["bm25", "impact", "impact + bm25"]
+    assert "has no dense channel: dense and its fusions are left out" in result.stderr
+    assert f"add --build-dense, or run: dense index --index {folder / 'index'}" in result.stderr
+    assert [row["channel"] for row in json.loads(result.stdout)] == without
+    result = run(*given, "--no-dense")
+    assert ("left out" in result.stderr, json.loads(result.stdout)[0]["channel"]) == (False, "bm25")
+    assert "left out" not in run(*given, "--base", "impact").stderr
     result = run(*given, "--base", "dense")
-    assert result.exit_code == 2
-    assert "default dense model is not in this installation" in result.stderr
-    assert "left out" not in run(*given, "--base", "impact").stderr, "it is not asked for"
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "add --build-dense" in result.stderr
     result = run("search", "moon", "--index", folder / "index", "--base", "dense")
     assert result.exit_code == 2
     assert "no dense channel" in result.stderr
     assert "dense index" in result.stderr
 
+    monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", "no-such-model")
+    result = run(*given, "--build-dense")
+    assert result.exit_code == 2
+    assert "default dense model is not in this installation" in result.stderr
     monkeypatch.setattr(dense.models.resolve, "DEFAULT_DENSE_MODEL", str(dense_folder))
-    result = run(*given, "--no-dense")
-    assert "building" not in result.stderr
-    result = run(*given)
+    result = run(*given, "--build-dense")
     assert result.exit_code == 0, result.output
-    assert "has no dense channel yet: building it" in result.stderr
+    assert "dense channel built: " in result.stderr
     names = [row["channel"] for row in json.loads(result.stdout)]
     assert names[:5] == ["bm25", "impact", "dense", "dense + bm25", "impact + bm25"]
     assert names[5:] == ["dense + impact", "dense + impact + bm25"]
-    assert "building" not in run(*given).stderr, "once"
+    assert "built" not in run(*given, "--build-dense").stderr, "once"
+    assert [row["channel"] for row in json.loads(run(*given).stdout)] == names
 
 
 def test_an_index_without_questions(folder: Path) -> None:
