@@ -24,8 +24,9 @@ from typing import Any
 from _trained import DEPTH, Trained, data_settings, evaluate_dense, open_sets, train_once, training_arguments
 
 from dense.training.train import Recipe, train_dense
-from hybrid.evaluation.evaluate import Evaluated, evaluate_set, table_of
+from hybrid.evaluation.evaluate import evaluate_set
 from hybrid.evaluation.measures import DEFAULT_MEASURES
+from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Cell, Table
 from sparta.models.load import load_model
 from sparta.shards.encode import EncodeOptions
@@ -102,9 +103,9 @@ def main() -> None:
     for path in given.sets:
         own = evaluate_set(path, sparta, EncodeOptions(), depth=DEPTH)
         others = [evaluate_dense(name, folder, path, DEFAULT_MEASURES) for name, folder in folders.items()]
-        found.append(Evaluated(own.name, [*own.evaluations, *others]))
+        found.append(SetResults(own.name, [*own.evaluations, *others]))
     print(rates_table(trained).write("markdown"), end="\n\n")
-    print(table_of(found, DEFAULT_MEASURES).write("markdown"))
+    print(results_table(found, DEFAULT_MEASURES, label="ranking").write("markdown"))
 
 
 if __name__ == "__main__":

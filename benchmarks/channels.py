@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hybrid.evaluation.compare import compare, compare_table, timed
+from hybrid.evaluation.compare import compare, timed
 from hybrid.evaluation.questions import questions_of
+from hybrid.evaluation.results import results_table
 from hybrid.retrieval.channels import CHANNELS, Channels
 from hybrid.retrieval.fusion import Fusion, every_hybrid
 
@@ -30,7 +31,7 @@ def main() -> None:
         asked = questions_of(Path(questions))
         with Channels(Path(index), CHANNELS) as channels:
             found.append(timed(compare(channels, asked, fusions), channels, asked, fusions))
-    print(compare_table(found).write("markdown"))
+    print(results_table(found).write("markdown"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from statistics import median, quantiles
 
-from hybrid.evaluation.compare import waits
+from hybrid.evaluation.compare import latencies
 from hybrid.evaluation.questions import questions_of
 from hybrid.retrieval.channels import Channels, channels_of
 from hybrid.retrieval.fusion import Fusion
@@ -44,7 +44,7 @@ def main() -> None:
     ]
     with Channels(given.index, names) as channels:
         passages = channels.searchers["bm25"].num_docs
-        times = waits(channels, texts, fusions, k=given.k, rounds=given.rounds)
+        times = latencies(channels, texts, fusions, k=given.k, rounds=given.rounds)
     joined = {fusion.label: fusion.weights for fusion in fusions}
     middle = {name: median(own) for name, own in times.items()}
     print(

@@ -33,8 +33,9 @@ from typing import Any
 
 from dense.channel.searcher import DenseSearcher
 from dense.models.resolve import identify
-from hybrid.evaluation.compare import compare, compare_table
+from hybrid.evaluation.compare import compare
 from hybrid.evaluation.questions import QuestionSet, questions_of
+from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.tune import chosen, parse_alphas, tune
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
@@ -207,7 +208,7 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
             fusions.append(Fusion({"dense": 1.0, "impact": 1.0}, normalization=given.normalization))
             three = Fusion({"dense": 1.0, "impact": 1.0, "bm25": 1.0}, normalization=given.normalization)
             fusions.append(chosen(three, tune(channels, sets[:1], three, MEASURE, alphas=alphas)))
-        table = compare_table([compare(channels, one, fusions) for one in sets])
+        table = results_table([compare(channels, one, fusions) for one in sets])
     for one in sets:
         print(f"{one.name}: {len(one.queries):,} questions" + (f" of {one.of:,}" if one.of else ""))
     print(f"\n{table.write('markdown')}\n\n{formula(*fusions)}\n\n{rates(rankings).write('markdown')}")

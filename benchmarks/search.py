@@ -502,7 +502,7 @@ def draw(found: dict[tuple[str, int], list[tuple[int, float]]], plot: Path) -> N
                 axis.loglog(*zip(*points, strict=True), marker="o", label=name)
         axis.set(title=f"top {k:,}", xlabel="documents (500 terms each)")
         axis.grid(which="major", alpha=0.3)
-    axes[0].set_ylabel("mean ms a question, one thread")
+    axes[0].set_ylabel("mean ms/query, one thread")
     axes[0].legend(fontsize=8)
     figure.savefig(plot, dpi=120)
     print(f"plot: {plot}")

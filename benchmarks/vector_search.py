@@ -149,7 +149,7 @@ def main() -> None:
     texts = copied(texts, given.copies)
     n, everything = len(texts), np.arange(len(texts))
     print(f"{n:,} vectors of {texts.shape[1]}, {len(questions)} questions, the best {DEPTH}, one thread")
-    print("| | recall@100 | ms a question | build s | bytes beside the vectors |\n|---|---|---|---|---|")
+    print("| | recall@100 | ms/query | build s | bytes beside the vectors |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as work:
         vectors = store(texts, Path(work) / "vectors")
         exact, ms = measure(ExactSearch(vectors, everything), vectors, questions, 1)

@@ -66,7 +66,8 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     hybrid eval --build-dense --dataset nq.test.tsv --weights bm25=1.2,impact=1,dense=1
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
-    from hybrid.evaluation.compare import compare, compare_table, timed, with_macro
+    from hybrid.evaluation.compare import compare, timed, with_macro
+    from hybrid.evaluation.results import results_table
     from hybrid.retrieval.channels import Channels
 
     runs = (*given["runs"], *more_runs)
@@ -76,16 +77,20 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     index = folder_of(given)
     asked = asked_of(given, index)
     names, fusions = _planned(index, given)
-    found = []
+    results = []
     with Channels(index, names) as channels:
         for one in asked:
-            compared = compare(channels, one, fusions, threads=given["threads"], runs=given["output_runs"])
-            found += with_macro(timed(compared, channels, one, fusions), one)
-    print_table(compare_table(found), given["form"], notes(asked, fusions))
+            compared = compare(
+                channels, one, fusions, threads=given["threads"], output_runs=given["output_runs"]
+            )
+            results += with_macro(timed(compared, channels, one, fusions), one)
+    print_table(results_table(results), given["form"], notes(asked, fusions))
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
-    from hybrid.evaluation.compare import compare_runs, compare_table, leave_run, named_runs
+    from hybrid.evaluation.evaluate import evaluate_runs
+    from hybrid.evaluation.rankings import MEASURES
+    from hybrid.evaluation.results import results_table
 
     if others := typed("index", "datasets", "sample", "matches", "base", "no_dense", "build_dense"):
         raise InputError(
@@ -97,15 +102,17 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
             "expected several --runs with --qrels, or neither of them",
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
-    named = named_runs(runs)
-    weights = {name: given["alpha"] if i else 1.0 for i, name in enumerate(named)}
-    if given["weights"] is not None:
-        weights = given_weights(given["weights"], list(named))
-    fusion = fusion_of(weights, given)
-    compared, fused = compare_runs(named, qrels, fusion)
-    if given["output_runs"]:
-        leave_run(given["output_runs"], qrels.stem, fusion.label, fused)
-    print_table(compare_table([compared]), given["form"], notes([], [fusion]))
+
+    def fusion(names: Sequence[str]) -> Fusion:
+        weights = {name: given["alpha"] if i else 1.0 for i, name in enumerate(names)}
+        if given["weights"] is not None:
+            weights = given_weights(given["weights"], names)
+        made.append(fusion_of(weights, given))
+        return made[-1]
+
+    made: list[Fusion] = []
+    results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
+    print_table(results_table([results]), given["form"], notes([], made))
 
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:

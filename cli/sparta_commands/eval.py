@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +98,10 @@ def eval_command(
             remedy=f"leave {others[0]} out",
         )
     check_place(given["per_query"], "file")
-    from hybrid.evaluation.evaluate import draw, evaluate_runs, evaluate_set, per_query_lines, table_of
+    from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
+    from hybrid.evaluation.results import draw, per_query_lines, results_table
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
@@ -126,11 +126,12 @@ def eval_command(
                     measures=measures,
                     depth=given["depth"],
                     threads=given["threads"],
-                    runs=given["output_runs"],
+                    output_runs=given["output_runs"],
                     skip_invalid=given["skip_invalid"],
                     advance=bar.update,
+                    domain=domain,
                 )
-            found.append(replace(one, domain=domain))
+            found.append(one)
             if one.left_out:
                 left = counted(one.left_out, "question")
                 click.echo(f"{one.name}: left out {left} without a judged passage", err=True)
@@ -139,6 +140,6 @@ def eval_command(
 
         lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
         atomic_write(given["per_query"], lines.encode())
-    click.echo(table_of(found, measures).write(given["form"]))
+    click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])

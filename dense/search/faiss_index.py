@@ -17,7 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 
 KINDS = ("flat", "ivf", "hnsw")
-# Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms a question
+# Flat is exact and has nothing to build. On one core 100,000 vectors of 384 take about 20 ms/query
 # (benchmarks/vector_search.py): up to here it is about as long as a small encoder takes to read the question.
 # Beyond, HNSW: less than a millisecond, and its time hardly grows.
 LARGEST_FLAT = 200_000

@@ -52,7 +52,7 @@ def sweep(
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
 ) -> list[Kept]:
-    """Encode a test set once, and index and search it with K terms a passage, for each K and with all.
+    """Encode a test set once, and index and search it with K terms per passage, for each K and with all.
 
     The milliseconds are those of all questions together, searched by `threads`, divided by their number.
 
@@ -120,7 +120,7 @@ def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
         ]
         for one in found
     ]
-    return Table(["set", "K", *measures, "terms a passage", "index MB", "ms a question"], rows, digits=2)
+    return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
 
 
 def draw(found: Sequence[Kept], measure: str, path: Path) -> None:

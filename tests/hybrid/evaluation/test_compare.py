@@ -118,7 +118,7 @@ def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
         assert row["answer_recall@20"] == pytest.approx(200 / 3)
         assert row["answer_recall@100"] == pytest.approx(200 / 3)
         assert 0 < row["nDCG@10"] <= 100
-        assert row["ms a question"] > 0
+        assert row["ms/query"] > 0
     best = max(("bm25", "impact", "dense"), key=lambda name: rows[name]["RR"])
     assert [name for name, row in rows.items() if row["p (RR)"] == ""] == [best]
     assert "score = dense + 1.2·bm25, or impact + 1.2·bm25, or dense + impact, or" in result.stderr
@@ -219,7 +219,7 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
     result = run(*given, "--dataset", other, "--format", "csv", "--method", "rrf")
     assert result.exit_code == 0, result.output
     header, *rows = result.stdout.splitlines()
-    assert header == "set,channel,RR,nDCG@10,p (RR),ms a question"
+    assert header == "set,channel,RR,nDCG@10,p (RR),ms/query"
     assert [row.split(",")[1] for row in rows] == ["bm25", "impact", "RRF impact + bm25"]
     (tmp_path / "trec.tsv").write_text("who founded google\t['larry p[a-z]+', 'nobody']\nthe moon\t['x']\n")
     mixed = ["--dataset", other, "--dataset", tmp_path / "trec.tsv", "--match", "trec=regex"]
@@ -234,7 +234,7 @@ def test_datasets_are_named(folder: Path, tmp_path: Path, write_jsonl: Callable[
         "answer_recall@20",
         "answer_recall@100",
         "p",
-        "ms a question",
+        "ms/query",
     ]
     assert [(row["set"], row["RR"] is None, row["answer_recall@20"]) for row in rows[3:]] == [
         ("trec", True, 50.0)

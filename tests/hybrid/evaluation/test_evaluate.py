@@ -16,8 +16,9 @@ from click.testing import CliRunner
 from scipy.stats import ttest_rel
 
 from cli._sparta import main
-from hybrid.evaluation.evaluate import Evaluated, evaluate_runs, table_of
+from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
+from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import open_test_set
 from sparta.base.errors import InputError
@@ -358,12 +359,12 @@ def test_wrong_arguments(arguments, tmp_path, monkeypatch):
 
 
 def test_domains_have_means_of_their_own():
-    def one(name: str, value: float, domain: str) -> Evaluated:
+    def one(name: str, value: float, domain: str) -> SetResults:
         figures = {"RR": {"q1": value, "q2": value}}
-        return Evaluated(name, [Evaluation("impact", figures)], domain=domain)
+        return SetResults(name, [Evaluation("impact", figures)], domain=domain)
 
     sets = [one("a", 0.2, "in-domain"), one("x", 0.8, "out-of-domain"), one("b", 0.4, "in-domain")]
-    rows = table_of(sets, ["RR"]).rows
+    rows = results_table(sets, ["RR"]).rows
     assert [(r[0], r[2]) for r in rows] == [
         ("a", pytest.approx(20)),
         ("b", pytest.approx(40)),

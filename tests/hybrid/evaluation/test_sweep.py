@@ -51,13 +51,13 @@ def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
     texts = [json.loads(line)["text"] for line in (beir / "corpus.jsonl").read_text().splitlines()]
     counts = np.diff(model.encode_document(texts, dtype="fp32").indptr)
     assert min(counts) > 30
-    assert [row["terms a passage"] for row in rows] == [2, 30, pytest.approx(counts.mean())]
+    assert [row["terms/passage"] for row in rows] == [2, 30, pytest.approx(counts.mean())]
     scores = model.similarity(
         model.encode_query(["who founded google", "the moon"]), model.encode_document(texts, dtype="fp32")
     )
     ranks = [1 + sum(row > row[gold]) for row, gold in zip(scores, (0, 1), strict=True)]
     assert rows[-1]["RR"] == pytest.approx(100 * np.mean([1 / r for r in ranks]), abs=0.01)
-    assert all(row["index MB"] > 0 and row["ms a question"] > 0 for row in rows)
+    assert all(row["index MB"] > 0 and row["ms/query"] > 0 for row in rows)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -94,7 +94,7 @@ def test_without_a_set_it_is_the_index(
     beside = run("sweep", "-K", "2", "--format", "json", *common)
     assert beside.exit_code == 0, beside.output
     named = run("sweep", beir, "-K", "2", "--format", "json", *common)
-    kept = ("set", "K", "RR", "terms a passage")
+    kept = ("set", "K", "RR", "terms/passage")
     shown = [[{key: row[key] for key in kept} for row in json.loads(r.stdout)] for r in (beside, named)]
     assert shown[0] == shown[1]
     both = run("sweep", beir, "--index", index)

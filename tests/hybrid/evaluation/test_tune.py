@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from hybrid.evaluation.compare import by_group, compare, compare_table, timed, with_macro
+from hybrid.evaluation.compare import by_group, compare, timed, with_macro
 from hybrid.evaluation.measures import evaluate
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.tune import (
     ALPHAS,
@@ -336,7 +337,7 @@ def test_the_rows_of_a_comparison() -> None:
     assert not compared.ms
     compared = timed(compared, made.channels(), asked, fusions)
     assert made.calls == 1, "each channel is searched once for all fusions"
-    rows = rows_of(compare_table([compared]))
+    rows = rows_of(results_table([compared]))
     assert list(rows) == ["bm25", "impact", "dense", "dense + 1.2·bm25", "impact + 1.2·bm25"]
     for name, row in rows.items():
         weights = {name: 1.0} if name in runs else {name.split(" ")[0]: 1.0, "bm25": 1.2}
@@ -349,7 +350,7 @@ def test_the_rows_of_a_comparison() -> None:
         way = "↑" if row["RR"] > rows[best]["RR"] else "↓"
         assert not shown or shown[5:] == ("*" + way if float(shown[:5]) < 0.05 else "")
     assert any("*" in row["p (RR)"] for row in rows.values())
-    assert all(row["ms a question"] > 0 for row in rows.values())
+    assert all(row["ms/query"] > 0 for row in rows.values())
 
 
 def test_macro_and_micro_by_hand() -> None:
@@ -366,5 +367,5 @@ def test_macro_and_micro_by_hand() -> None:
         assert own.mean("RR") == pytest.approx(sum(values) / 4)
         assert grouped.per_query["RR"] == pytest.approx({"P1": values[0], "P2": sum(values[1:]) / 3})
         assert grouped.mean("RR") == pytest.approx((values[0] + sum(values[1:]) / 3) / 2)
-    assert by_group(micro, asked.groups).hybrids == macro.hybrids
-    assert len(compare_table([micro, macro]).rows) == 6
+    assert by_group(micro, asked.groups).evaluations == macro.evaluations
+    assert len(results_table([micro, macro]).rows) == 6

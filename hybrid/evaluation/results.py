@@ -1,0 +1,142 @@
+"""What was measured on a test set: as a table, a plot, one line per query, and TREC runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hybrid.evaluation.measures import Evaluation, against_best
+from hybrid.evaluation.plots import figure
+from hybrid.evaluation.tables import Cell, Table
+from sparta.base.files import make_folder
+from sparta.base.records import Run
+from sparta.data.trec import write_run
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SetResults:
+    """The rankings of one test set, measured.
+
+    `fused` names the rankings that are fusions: p-values compare with the best of the others. `ms` is the
+    latency of a query, by ranking, where it was measured. `domain` says which mean the set counts in:
+    "in-domain" or "out-of-domain" of what a model was trained on, or nothing. `left_out` queries of the set
+    have no judged passage.
+    """
+
+    name: str
+    evaluations: Sequence[Evaluation]
+    fused: Collection[str] = ()
+    ms: Mapping[str, float] = field(default_factory=dict)
+    domain: str = ""
+    left_out: int = 0
+
+    @property
+    def channels(self) -> list[Evaluation]:
+        """The rankings that are not fusions."""
+        return [one for one in self.evaluations if one.name not in self.fused]
+
+    @property
+    def main_measure(self) -> str:
+        """The measure that p-values are of, where none is chosen: RR, or the first."""
+        known = self.evaluations[0].per_query
+        return "RR" if "RR" in known else next(iter(known))
+
+
+def results_table(
+    sets: Sequence[SetResults],
+    measures: Sequence[str] = (),
+    *,
+    label: str = "channel",
+    digits: int = 2,
+) -> Table:
+    """One row for each set and ranking, means in percent; below several sets, their means by domain.
+
+    p is that of a paired t-test (Holm) against the best ranking that is no fusion: with a star below
+    `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse.
+
+    :param measures: columns; the first is what p is of. Without any: all that were measured, and
+        `SetResults.main_measure`.
+    :param label: the header of the rankings' names
+    """
+    columns = list(measures) or list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
+    mains = {measures[0] if measures else one.main_measure for one in sets}
+    timed = any(one.ms for one in sets)
+    header = ["set", label, *columns, f"p ({mains.pop()})" if len(mains) == 1 else "p"]
+    rows: list[list[Cell]] = []
+    for domain in dict.fromkeys(one.domain for one in sets):
+        own = [one for one in sets if one.domain == domain]
+        for one in own:
+            rows += _rows(one, columns, measures[0] if measures else one.main_measure)
+        if measures and len(own) > 1:
+            rows += _means(own, columns)
+    if not timed:
+        return Table(header, [row[:-1] for row in rows], digits=digits)
+    return Table([*header, "ms/query"], rows, digits=digits)
+
+
+def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]]:
+    best, p = against_best(one.evaluations, main, among=one.channels)
+    rows: list[list[Cell]] = []
+    for ranking in one.evaluations:
+        means: list[Cell] = [100 * ranking.mean(m) if m in ranking.per_query else None for m in columns]
+        differs = "" if ranking is best else _chance(p[ranking.name], ranking.mean(main) > best.mean(main))
+        rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name)])
+    return rows
+
+
+def _chance(p: float, better: bool) -> str:
+    """`0.004*↑`: a p-value and, where the difference is significant, its direction."""
+    return f"{p:.3f}" + (("*↑" if better else "*↓") if p < SIGNIFICANT else "")
+
+
+def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell]]:
+    """One row for each ranking that all sets have: its mean over the sets."""
+    named = [{e.name: e for e in one.evaluations} for one in sets]
+    label = f"mean, {sets[0].domain}" if sets[0].domain else "mean"
+    return [
+        [label, name, *(100 * fmean(one[name].mean(m) for one in named) for m in columns), "", None]
+        for name in named[0]
+        if all(name in one for one in named)
+    ]
+
+
+def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
+    """Draw one measure of every ranking, set by set; the file's name says in which form (PNG, SVG, PDF)."""
+    names = list(dict.fromkeys(e.name for one in sets for e in one.evaluations))
+    width = 0.8 / len(names)
+    with figure(path, figsize=(2 + 1.6 * len(sets), 3.6)) as axis:
+        for i, name in enumerate(names):
+            values = [
+                next((100 * e.mean(measure) for e in one.evaluations if e.name == name), 0) for one in sets
+            ]
+            bars = axis.bar([n + i * width for n in range(len(sets))], values, width, label=name)
+            axis.bar_label(bars, fmt="%.1f", fontsize=7)
+        axis.set_xticks([n + 0.4 - width / 2 for n in range(len(sets))], [s.name for s in sets], fontsize=8)
+        axis.set(ylabel=f"{measure}, %", ylim=(0, 105))
+        axis.legend(fontsize=8, loc="lower right")
+
+
+def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
+    """Yield one object for each set, ranking and query."""
+    for one in sets:
+        for evaluation in one.evaluations:
+            for query_id in next(iter(evaluation.per_query.values())):
+                values = {m: figures[query_id] for m, figures in evaluation.per_query.items()}
+                yield {"set": one.name, "ranking": evaluation.name, "query_id": query_id, **values}
+
+
+def save_run(folder: Path, of: str, name: str, run: Run) -> None:
+    """Write a TREC run into a folder, named after the test set and the ranking."""
+    make_folder(folder)
+    write_run(folder / f"{_word(of)}-{_word(name)}.trec", run.items(), _word(name))
+
+
+def _word(name: str) -> str:
+    """`impact + 1.2·bm25` as a file's name: `impact+1.2xbm25`."""
+    return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
