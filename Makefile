@@ -1,12 +1,13 @@
 # What one can do here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check jar clean
+.PHONY: help install demo test test-all check jar clean
 
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 help: ## Say what one can do
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## Make the environment in .venv (locked versions)
 	@$(BIN)/python -I -c 'import cli' 2>/dev/null || { rm $<; $(MAKE) --no-print-directory $<; }
@@ -18,8 +19,11 @@ $(VENV)/.installed: requirements.lock setup.cfg pyproject.toml scripts/install.s
 demo: install ## Index the example corpus, ask it a question, explain the answer
 	@bash scripts/demo.sh $(BIN)
 
-test: install ## Run the tests
-	@$(BIN)/python -m pytest -q
+test: install ## Run the fast tests, two at a time
+	@$(PYTEST) -m "not slow"
+
+test-all: install ## Run all tests, also those against Pyserini, of crashes and of whole trainings
+	@$(PYTEST)
 
 check: install ## Lint, types, import directions
 	@$(BIN)/ruff check .
