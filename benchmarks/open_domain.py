@@ -40,7 +40,7 @@ from hybrid.evaluation.tables import Table
 from hybrid.evaluation.tune import chosen, parse_alphas, tune
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
-from sparta.base.files import atomic_write, open_maybe_gzip, sha256_file
+from sparta.base.files import atomic_write, open_decompressed, sha256_file
 from sparta.models.resolve import default_model_folder, hash_folder
 from sparta.search.searcher import ChannelSearcher, Searcher
 from sparta.search.searcher import Ranked as Columns
@@ -170,7 +170,7 @@ def encode_part(name: str, records: Sequence[Mapping[str, Any]], folder: Path) -
 
 def parts_of(path: Path, n: int) -> Iterator[list[dict[str, Any]]]:
     """The records of a corpus in BEIR's form, as Pyserini's, in n parts of like size, in order."""
-    with open_maybe_gzip(path) as lines:
+    with open_decompressed(path) as lines:
         read = [json.loads(line) for line in lines]
     records = [{"id": r["_id"], "contents": r["text"], "title": r.get("title", "")} for r in read]
     for first, end in itertools.pairwise(len(records) * i // n for i in range(n + 1)):

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from cli._numbers import HIGHEST_COUNT, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
-from sparta.base.files import unreadable
+from sparta.base.files import COMPRESSED, unreadable
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -35,6 +35,15 @@ class SpartaGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, not sorted."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command and its arguments; an option is not given twice, unless it takes several."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _refuse_repeated(command, name, rest, ctx)
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -66,6 +75,26 @@ class SpartaGroup(click.Group):
             click.echo(f"error: {full}", err=True)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left cannot be written
             ctx.exit(full.exit_code)
+
+
+def _refuse_repeated(
+    command: click.Command, name: str | None, args: Sequence[str], ctx: click.Context
+) -> None:
+    """Without this, click would take the last one and forget the others."""
+    with click.Context(command, info_name=name, parent=ctx) as own:
+        try:
+            given = command.make_parser(own).parse_args(list(args))[2]
+        except click.UsageError:
+            return  # the command says it, with its usage
+    for option in given:
+        once = isinstance(option, click.Option) and not (option.multiple or option.count or option.is_flag)
+        if once and given.count(option) > 1:
+            several = " (several files: put them into one folder)" if option.name == "corpus" else ""
+            raise click.UsageError(
+                f"expected {option.opts[-1] if len(option.opts[-1]) > 2 else option.opts[0]} once,"
+                f" found it {given.count(option)} times{several}",
+                own,
+            )
 
 
 def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -> str:
@@ -308,7 +337,7 @@ def part_of(text: str) -> tuple[int, int]:
 def count_lines(source: str) -> int | None:
     """How many lines a plain file has, for the progress bar's ETA; None when that is not cheap to know."""
     path = Path(source)
-    if not path.is_file() or path.suffix == ".gz":
+    if not path.is_file() or path.suffix in COMPRESSED:
         return None
     try:
         with path.open("rb") as stream:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._options import counted, file_type, index_option
-from sparta.base.files import unreadable
+from sparta.base.files import plain_name, unreadable
 
 if TYPE_CHECKING:
     from dense.training.mining import Question
@@ -92,7 +92,7 @@ def _asked(path: Path) -> Iterable[Question]:
 
     if (path / "qrels" / "train.tsv").is_file():
         return asked_of_beir(path)
-    if path.name.removesuffix(".gz").endswith(".json") and begins_list(path):
+    if plain_name(path.name).endswith(".json") and begins_list(path):
         first = next(json_list(path, DPR_FORM), None)
         if isinstance(first, dict) and "positive_ctxs" in first:
             return asked_of_dpr(path)

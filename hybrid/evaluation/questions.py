@@ -14,7 +14,7 @@ from typing import Any
 
 from hybrid.evaluation.testsets import Qrels, TestSet
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines
+from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.qa_formats import read_whole
@@ -116,7 +116,7 @@ def questions_of(path: Path) -> QuestionSet:
     :raises InputError: none of these forms; a line or an item of another form.
     """
     if path.is_file():
-        name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+        name = plain_name(path.name).rpartition(".")[0] or path.name
         return QuestionSet(name, tuple(_file(path)))
     for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
         if (path / queries).is_file():

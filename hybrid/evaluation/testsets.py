@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparta.base.errors import InputError
+from sparta.base.files import plain_name
 from sparta.base.records import Query
 from sparta.data.qa_formats import AskedText, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -48,7 +49,7 @@ def open_test_set(path: Path, work: Path) -> TestSet:
             where=str(path),
             remedy="check the path",
         )
-    name = path.name.removesuffix(".gz")
+    name = plain_name(path.name)
     if name.endswith(".jsonl"):
         return _reqa(name.removesuffix(".jsonl"), read_mrqa(path), work)
     if name.endswith(".json"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
 import gzip
@@ -13,13 +14,17 @@ import sys
 import zlib
 from collections.abc import Buffer, Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from sparta.base.errors import InputError, StorageError
 
 STANDARD_INPUT = "-"
 
-_GZIP_MAGIC = b"\x1f\x8b"
+COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+"""The suffixes of compressed files, and the bytes that such files begin with."""
+_LONGEST_MAGIC = max(map(len, COMPRESSED.values()))
+MAX_LINE_VARIABLE = "SPARTA_MAX_LINE_MB"
+_MAX_LINE_MB = 64
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
 _SPARE_FILES = 256
@@ -180,8 +185,8 @@ class _Tapped(io.RawIOBase):
     def readinto(self, buffer: Buffer, /) -> int:
         view = memoryview(buffer)
         data = self._stream.read1(len(view))  # read1: what a pipe holds now, without waiting for more
-        if self._at_start and len(data) == 1:  # gzip shows itself in two bytes
-            data += self._stream.read1(len(view) - 1)
+        while self._at_start and len(data) < _LONGEST_MAGIC and (more := self._stream.read1(_LONGEST_MAGIC)):
+            data += more  # compression shows itself in the first bytes
         self._at_start = False
         view[: len(data)] = data
         self._tally.add(data)
@@ -189,23 +194,90 @@ class _Tapped(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_maybe_gzip(path: str | Path, tally: Tally | None = None) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`, as a stream of bytes, decompressed when it is gzip.
+def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[BinaryIO]:
+    """Open a file, or standard input for `-`, as decompressed bytes: plain, gzip, bzip2 or zstd.
 
-    Gzip is recognised by its first two bytes, and expected of a name that ends in .gz. The tally sees the
-    bytes as they are stored.
+    Compression is recognised by the first bytes, and expected of a name that ends in .gz, .bz2 or .zst. The
+    tally sees the bytes as they are stored.
+
+    :raises InputError: zstd, where the package zstandard is not installed.
     """
     with contextlib.ExitStack() as stack:
         if str(path) == STANDARD_INPUT:
             below = cast(io.BufferedIOBase, sys.stdin.buffer)
         else:
             below = stack.enter_context(Path(path).open("rb"))
-        plain = io.BufferedReader(_Tapped(below, tally or Tally()), _BUFFER_BYTES)
-        stream: BinaryIO = plain
-        if str(path).endswith(".gz") or plain.peek(2)[:2] == _GZIP_MAGIC:
-            unzipped = stack.enter_context(gzip.GzipFile(fileobj=plain, mode="rb"))
-            stream = io.BufferedReader(cast(io.RawIOBase, unzipped), _BUFFER_BYTES)
+        plain: BinaryIO = io.BufferedReader(_Tapped(below, tally or Tally()), _BUFFER_BYTES)
+        suffix = _compression(str(path), plain)
+        stream = plain
+        if suffix:
+            decompressed = stack.enter_context(_decompressed(plain, suffix, path))
+            stream = io.BufferedReader(cast(io.RawIOBase, decompressed), _BUFFER_BYTES)
         yield stream
+
+
+def _compression(name: str, stream: Any) -> str:
+    for suffix, magic in COMPRESSED.items():
+        if name.endswith(suffix) or stream.peek(len(magic))[: len(magic)] == magic:
+            return suffix
+    return ""
+
+
+def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=stream, mode="rb")
+    if suffix == ".bz2":
+        return bz2.BZ2File(stream)
+    return _Zstd(stream, path)
+
+
+class _Zstd(io.RawIOBase):
+    """The bytes of a zstd file, frame after frame. Closing it leaves the stream below open.
+
+    :raises EOFError: when read, the file ends within a frame.
+    """
+
+    def __init__(self, stream: BinaryIO, path: str | Path) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise InputError(
+                "expected a file that can be read here, found one compressed with zstd",
+                where=shown_name(path),
+                remedy="pip install zstandard",
+            ) from None
+        self._new_frame: Callable[[], Any] = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
+        self._stream, self._began, self._data = stream, False, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer)
+        while not self._data and self._read():
+            pass
+        size = min(len(view), len(self._data))
+        view[:size], self._data = self._data[:size], self._data[size:]
+        return size
+
+    def _read(self) -> bool:
+        rest = b""
+        if self._frame.eof:
+            rest, self._frame, self._began = self._frame.unused_data, self._new_frame(), False
+        packed = rest or self._stream.read(_BUFFER_BYTES)
+        if packed:
+            self._began = True
+            self._data = self._frame.decompress(packed)
+        elif self._began:
+            raise EOFError("the file ends within a frame")
+        return bool(packed)
+
+
+def plain_name(path: str | Path) -> str:
+    """Return a path without the suffix of its compression."""
+    name = str(path)
+    return next((name.removesuffix(suffix) for suffix in COMPRESSED if name.endswith(suffix)), name)
 
 
 def shown_name(path: str | Path) -> str:
@@ -213,18 +285,49 @@ def shown_name(path: str | Path) -> str:
     return "<stdin>" if str(path) == STANDARD_INPUT else str(path)
 
 
+def longest_line() -> int:
+    """Return how many bytes a line may have: 64 MB, or what `SPARTA_MAX_LINE_MB` says.
+
+    A few megabytes of gzip may hold one line of many gigabytes; it must not fill the memory.
+
+    :raises InputError: the variable is not a number above 0.
+    """
+    given = os.environ.get(MAX_LINE_VARIABLE) or str(_MAX_LINE_MB)
+    try:
+        size = int(float(given) * 1e6)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise InputError(
+            f"expected {MAX_LINE_VARIABLE} as a number of megabytes above 0, found {given!r}",
+            remedy=f"unset {MAX_LINE_VARIABLE} (then it is {_MAX_LINE_MB})",
+        )
+    return size
+
+
 def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tuple[int, bytes]]:
     r"""Yield (line number from 1, bytes without the line end) for every line that is not blank.
 
     Lines end in \n or \r\n; a line of spaces only is blank, one of tabs is not. `path` is opened by
-    `open_maybe_gzip`; what cannot be read is an InputError.
+    `open_decompressed`; what cannot be read, and a line above `longest_line`, is an InputError.
     """
-    number = 0
-    with reading(path, lambda: number + 1), open_maybe_gzip(path, tally) as stream:
-        for number, line in enumerate(stream, 1):
+    number, limit = 0, longest_line()
+    with reading(path, lambda: number + 1), open_decompressed(path, tally) as stream:
+        for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
+            if len(line) > limit:
+                raise too_long(f"{shown_name(path)}:{number}", "a line", limit)
             if _is_blank(line, number):
                 continue
             yield number, line.rstrip(b"\r\n")
+
+
+def too_long(where: str, what: str, limit: int) -> InputError:
+    """Say that `what` is longer than `limit` bytes."""
+    return InputError(
+        f"expected {what} of at most {limit / 1e6:,.0f} MB, found a longer one",
+        where=where,
+        remedy=f"check that the file is not damaged; {MAX_LINE_VARIABLE} (in MB) allows longer ones",
+    )
 
 
 @contextlib.contextmanager
@@ -232,14 +335,24 @@ def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator
     """Turn what goes wrong when an input file is read into an InputError; `line` says where that is."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"broken gzip: expected a whole gzip file, found: {error}",
-            where=shown_name(path) + (f":{line()}" if line else ""),
-            remedy="copy or download the file again (gzip -t tests it)",
-        ) from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        if error.errno is not None and not isinstance(error, gzip.BadGzipFile):
+            raise unreadable(path, error) from error
+        raise _broken(path, line, error) from error  # bz2 says so of damage
+    except (EOFError, zlib.error) as error:
+        raise _broken(path, line, error) from error
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # of a package that may be missing
+            raise
+        raise _broken(path, line, error) from error
+
+
+def _broken(path: str | Path, line: Callable[[], int] | None, error: Exception) -> InputError:
+    return InputError(
+        f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
+        where=shown_name(path) + (f":{line()}" if line else ""),
+        remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
+    )
 
 
 def _is_blank(line: bytes, number: int) -> bool:

@@ -1,13 +1,16 @@
 """A corpus as a stream of passages, and what counts as bad input.
 
-Formats: JSONL, one object a line, and TSV with a header (`id`, `text`, `title`), quoted as DPR and Python's
-csv module write it, one record a line. Both may be gzip. A name with .jsonl, .ndjson or .tsv says which it
-is; otherwise the first line does. Blank lines are neither read nor counted.
+Formats: JSONL, one object a line; TSV with a header (`id`, `text`, `title`), quoted as DPR and Python's csv
+module write it, or with the two columns id and text and no header, one record a line. A name with .jsonl,
+.ndjson or .tsv says which it is; otherwise the first line does. Blank lines are neither read nor counted. In
+a folder without such files, each .txt or .md file is a passage. All may be compressed by gzip, bzip2 or zstd.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
+import re
 import shlex
 import sqlite3
 from collections import Counter
@@ -18,7 +21,18 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from sparta.base.errors import InputError, StorageError
-from sparta.base.files import STANDARD_INPUT, Tally, numbered_lines, shown_name, unreadable
+from sparta.base.files import (
+    STANDARD_INPUT,
+    Tally,
+    longest_line,
+    numbered_lines,
+    open_decompressed,
+    plain_name,
+    reading,
+    shown_name,
+    too_long,
+    unreadable,
+)
 from sparta.base.records import Passage, Skip
 from sparta.data.parsing import (
     EMPTY_TEXT,
@@ -35,7 +49,12 @@ KEPT_SKIPS = 20
 RECORDS = "records"
 """How the source of passages in memory is named."""
 
-_CORPUS_SUFFIXES = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
+BEIR_CORPUS = "corpus.jsonl"
+_RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
+_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
+_NOT_PASSAGES = re.compile(r"(queries|questions|qrels)\b")
+_HEADING = re.compile(r"^#+[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
 _OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
@@ -89,21 +108,26 @@ def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
 class CorpusReader:
     """The passages of a corpus, read as a stream: memory does not grow with the corpus.
 
-    `source` is a file, a folder (its *.jsonl, *.jsonl.gz, *.tsv and *.tsv.gz in the order of their names;
-    neither subfolders nor hidden files), or `-` for standard input. The reader looks ahead by at most one
-    batch of 1,000 records, and what comes before a bad record is yielded before the error is raised.
+    `source` is a file, `-` for standard input, or a folder: its corpus.jsonl if it has one, as in BEIR,
+    otherwise its JSONL and TSV files in the order of their names, or, without any, its text and Markdown
+    files. Subfolders, hidden files, and files of queries and judgments (by their names) are not read; a
+    warning names what is left out. The reader looks ahead by at most one batch of 1,000 records, and what
+    comes before a bad record is yielded before the error is raised.
 
-    A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record whose text is empty
-    or white space is always skipped, whatever else it holds. Missing files, files without records, broken
-    gzip and a bad TSV header are always errors. `counts` holds what the present iteration, or the last one,
-    has yielded and skipped so far.
+    A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record without text is
+    read by its title; without either, it is always skipped, whatever else it holds. Missing files, files
+    without records, broken compression and a bad TSV header are always errors. `counts` holds what the
+    present iteration, or the last one, has yielded and skipped so far.
     """
 
     def __init__(self, source: str | Path, *, skip_invalid: bool = False) -> None:
         self.source = str(source)
         self.skip_invalid = skip_invalid
         self.counts = ReadCounts()
-        self._paths = _paths_of(self.source)
+        self._paths, left_out = _files_of(self.source)
+        if left_out:
+            read = ", ".join(Path(path).name for path in self._paths)
+            logger.warning("%s: reading %s; not reading %s", self.source, read, ", ".join(left_out))
         self._tally = Tally()
         self._at_end = False
 
@@ -141,7 +165,10 @@ class CorpusReader:
 
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for path in self._paths:
-            yield from _outcomes_of(path, self._tally)
+            if path != self.source and _ends(Path(path), _TEXT_SUFFIXES):  # of a folder
+                yield _text_file(path, self._tally)
+            else:
+                yield from _outcomes_of(path, self._tally)
 
     def _release(self, batch: Sequence[_Outcome | InputError], seen: SeenIds) -> Iterator[Passage]:
         passages = [outcome for outcome in batch if isinstance(outcome, Passage)]
@@ -210,7 +237,7 @@ def _record_outcome(record: object, number: int) -> _Outcome:
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
     """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
     tally = Tally()
-    for path in _paths_of(str(source)):
+    for path in _files_of(str(source))[0]:
         if path == STANDARD_INPUT:
             continue
         try:
@@ -235,26 +262,45 @@ def _duplicate(passage: Passage, first: str) -> BadRecordError:
     )
 
 
-def _paths_of(source: str) -> list[str]:
+def _files_of(source: str) -> tuple[list[str], list[str]]:
+    """Return the files of a source, and for each file of a folder that is left out its name and why."""
     if source == STANDARD_INPUT:
-        return [source]
+        return [source], []
     path = Path(source)
     if not path.is_dir():
         if not path.exists():
             raise unreadable(source, FileNotFoundError())
-        return [source]
-    found = sorted(entry for entry in path.iterdir() if _is_corpus_file(entry))
-    if not found:
+        return [source], []
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    left_out = {entry: why for entry in entries if (why := _why_not_read(entry))}
+    files = [entry for entry in entries if entry not in left_out]
+    if records := [entry for entry in files if _ends(entry, _RECORD_SUFFIXES)]:
+        left_out |= dict.fromkeys(set(files) - set(records), "a text beside files of records")
+        files = records
+    if corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
+        left_out |= dict.fromkeys(set(files) - set(corpus), f"beside {BEIR_CORPUS}")
+        files = corpus
+    if not files:
         raise InputError(
-            "no corpus in this folder: expected *.jsonl, *.tsv, *.jsonl.gz or *.tsv.gz, found none",
+            "no corpus in this folder: expected *.jsonl, *.tsv, *.txt or *.md (.gz, .bz2, .zst), found none",
             where=source,
             remedy="give a file, or the folder that holds the files itself (subfolders are not read)",
         )
-    return [str(entry) for entry in found]
+    named = [f"{entry.name} ({left_out[entry]})" for entry in entries if entry in left_out]
+    return [str(entry) for entry in files], named
 
 
-def _is_corpus_file(path: Path) -> bool:
-    return path.name.endswith(_CORPUS_SUFFIXES) and not path.name.startswith(".") and path.is_file()
+def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return plain_name(path.name).endswith(suffixes)
+
+
+def _why_not_read(path: Path) -> str:
+    """Why an entry of a folder is no part of the corpus; "" if it is one."""
+    if not path.is_file():
+        return "a folder" if path.is_dir() else "not a file"
+    if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
+        return "another format"
+    return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
 
 
 # From lines to passages
@@ -269,12 +315,32 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         parse: Callable[[str], dict[str, Any]] = parse_object
         lines = itertools.chain([first], lines)
     else:
-        parse = partial(read_row, read_header(path, first))
+        columns = read_header(path, first)
+        if columns is None:
+            columns, lines = ["id", "text"], itertools.chain([first], lines)
+        parse = partial(read_row, columns)
     number = 0
     for number, line in lines:
         yield len(line), _outcome(parse, line, f"{shown_name(path)}:{number}")
     if not number:
         raise no_records(path)
+
+
+def _text_file(path: str, tally: Tally) -> tuple[int, _Outcome]:
+    """Read a text or Markdown file as one passage: its name is the id, its first heading the title."""
+    limit = longest_line()
+    with reading(path), open_decompressed(path, tally) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise too_long(path, "a text file", limit)
+    name = Path(plain_name(path))
+
+    def parse(text: str) -> dict[str, Any]:
+        heading = _HEADING.search(text) if name.suffix != ".txt" else None
+        title = heading[1] if heading else name.stem
+        return {"id": re.sub(r"\s+", "_", name.name), "title": title, "text": text.strip()}
+
+    return len(data), _outcome(parse, data, f"{path}:1")
 
 
 def no_records(path: str | Path) -> InputError:
@@ -285,7 +351,7 @@ def no_records(path: str | Path) -> InputError:
 
 def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
     """Recognise the format by the file's name, otherwise by its first line."""
-    name = str(path).removesuffix(".gz")
+    name = plain_name(path)
     if name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
     if name.endswith(".tsv"):
@@ -304,15 +370,16 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
 def _conversion(path: str | Path) -> str:
     """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
     given = "FILE" if str(path) == STANDARD_INPUT else str(path)
-    packed, plain = given.endswith(".gz"), given.removesuffix(".gz")
+    plain = plain_name(given)
+    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
     records = (
         "csv.DictReader(sys.stdin)"
         if plain.endswith(".csv")
         else '({"id": i, "text": t.strip()} for i, t in enumerate(sys.stdin))'
     )
     code = f"import csv, json, sys; [print(json.dumps(r)) for r in {records}]"
-    read = f"gzip -dc {shlex.quote(given)} | " if packed else ""
-    source = "" if packed else f" < {shlex.quote(given)}"
+    read = f"{program} -dc {shlex.quote(given)} | " if program else ""
+    source = "" if program else f" < {shlex.quote(given)}"
     return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
-from sparta.base.files import open_maybe_gzip, reading
+from sparta.base.files import MAX_LINE_VARIABLE, longest_line, open_decompressed, reading
 
 CHUNK_BYTES = 1 << 20
-LONGEST_ELEMENT = 1 << 28
-"""Characters after which what does not end is taken for broken."""
 _AFTER_ELEMENT = frozenset(",] \t\r\n")
 
 
@@ -25,7 +23,7 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
     """
     number = 0
     try:
-        with reading(path), open_maybe_gzip(path) as stream:
+        with reading(path), open_decompressed(path) as stream:
             text = _Text(stream)
             if text.take("[]") != "[":
                 raise ValueError("it does not begin with [")
@@ -50,7 +48,7 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
 
 def begins_list(path: Path) -> bool:
     """Whether the first character of a file, gzipped or not, is that of a JSON list."""
-    with reading(path), open_maybe_gzip(path) as stream:
+    with reading(path), open_decompressed(path) as stream:
         return _Text(stream).rest() == "["
 
 
@@ -61,6 +59,7 @@ class _Text:
         self._stream = stream
         self._bytes_to_text = codecs.getincrementaldecoder("utf-8-sig")()
         self._decoder = json.JSONDecoder()
+        self._longest = longest_line()
         self._text, self._at, self._ended = "", 0, False
 
     def take(self, wanted: str) -> str:
@@ -89,10 +88,15 @@ class _Text:
         """
         self.rest()
         while True:
-            last = self._ended or len(self._text) - self._at > LONGEST_ELEMENT
+            too_long = len(self._text) - self._at > self._longest
+            last = self._ended or too_long
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError:
+                if too_long and not self._ended:
+                    raise ValueError(
+                        f"no end within {self._longest / 1e6:g} MB; {MAX_LINE_VARIABLE} (in MB) allows more"
+                    ) from None
                 if last:
                     raise
             else:

@@ -16,6 +16,7 @@ from sparta.base.records import Passage
 
 EMPTY_TEXT = "empty text"
 MAX_ID_BYTES = 512
+_COLUMN_NAMES = {"id", "_id", "docid", "doc_id", "pid", "text", "contents", "passage", "title"}
 
 _KINDS: dict[type, str] = {
     type(None): "null",
@@ -26,6 +27,7 @@ _KINDS: dict[type, str] = {
     list: "a list",
 }
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
 
 
@@ -95,19 +97,25 @@ def shortened(line: str | bytes) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
 
 
-def read_header(path: str, first: tuple[int, bytes]) -> list[str]:
-    """Return the columns that the first line of a TSV file names; `first` is its number and itself."""
+def read_header(path: str, first: tuple[int, bytes]) -> list[str] | None:
+    """Return the columns that the first line of a TSV file names; `first` is its number and itself.
+
+    None if it is a record already: of two columns, neither of which has a known name.
+    """
     where = f"{shown_name(path)}:{first[0]}"
     try:
         columns = _split_row(decoded(first[1]))
     except BadRecordError as bad:  # not one record among others: nothing can be read without a header
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
     names = set(columns)
+    known = {name.strip().lower() for name in columns} & _COLUMN_NAMES
+    if len(columns) == 2 and all(map(str.strip, columns)) and not known:
+        return None
     if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
         raise InputError(
             f"wrong header: expected the columns id, text, title, found {shortened(first[1])}",
             where=where,
-            remedy="begin the file with the line id<TAB>text<TAB>title",
+            remedy="begin the file with the line id<TAB>text<TAB>title, or give id<TAB>text without a header",
         )
     return columns
 
@@ -140,11 +148,13 @@ def _split_row(line: str) -> list[str]:
 
 def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     """Return the passage that a record of a corpus is."""
-    text = _text(record)
-    if text.isspace() or not text:
-        raise BadRecordError(EMPTY_TEXT)
+    text, title = _text(record), _title(record)
+    if not text.strip():
+        if not title.strip():
+            raise BadRecordError(EMPTY_TEXT)
+        return Passage(identifier(record), title, record=record, where=where)
     context, start, end = _context(record, text)
-    return Passage(identifier(record), text, _title(record), context, start, end, record, where)
+    return Passage(identifier(record), text, title, context, start, end, record, where)
 
 
 def identifier(record: Mapping[str, Any]) -> str:
@@ -155,9 +165,11 @@ def identifier(record: Mapping[str, Any]) -> str:
     text = str(value)
     if not text:
         raise BadRecordError("invalid id", "expected at least one character, found none")
-    if any(character in text for character in "\t\n\r"):
+    if _NOT_IN_IDS.search(text):
         raise BadRecordError(
-            "invalid id", f"expected an id without tabs and line ends, found {shortened(text)}"
+            "invalid id",
+            f"expected one word without white space or control characters, found {shortened(text)}",
+            remedy="replace them, for example by _ (TREC runs separate their columns by spaces)",
         )
     if len(text.encode("utf-8")) > MAX_ID_BYTES:
         detail = f"expected at most {MAX_ID_BYTES} bytes, found {len(text.encode('utf-8'))}"

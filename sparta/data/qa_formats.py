@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import bisect
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines, open_maybe_gzip, reading
+from sparta.base.files import longest_line, numbered_lines, open_decompressed, reading, too_long
 from sparta.data.parsing import decoded, parse_object, placed
 
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
     " or MRQA JSONL (context, qas, qid, question, detected_answers, char_spans)"
 )
+_WHOLE_FILE_LINES = 16  # a file that is read as a whole may be as long as so many of the longest lines
+_MARK = re.compile(
+    r"\[(?:TLE|PAR|SEP|DOC)\]"
+    r"|</?(?:P|Li|Ul|Ol|Dl|Dd|Dt|Table|Tr|Td|Th|Th_colspan|H[1-6])(?:[ =_][^<>]{0,40})?>"
+)
+"""What MRQA writes between titles, paragraphs and documents, and what Natural Questions leaves of HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ def read_squad(path: Path) -> Iterator[AskedText]:
 
 
 def read_mrqa(path: Path) -> Iterator[AskedText]:
-    """Yield the contexts of MRQA JSONL, in order.
+    """Yield the contexts of MRQA JSONL, in order, without the marks of titles, paragraphs and HTML in them.
 
     :raises InputError: a line is of another form; it is named.
     """
@@ -58,26 +67,60 @@ def read_mrqa(path: Path) -> Iterator[AskedText]:
             record = parse_object(decoded(line))
             if "header" in record:
                 continue
+            asked_here = _list(record, "qas", where)
+            text, moved = _unmarked(_text(record, where))
             questions = tuple(
                 (
                     str(asked["qid"]),
                     str(asked["question"]).strip(),
                     tuple(
-                        int(span[0])
+                        moved(int(span[0]))
                         for answer in asked.get("detected_answers", ())
                         for span in answer["char_spans"]
                     ),
                 )
-                for asked in _list(record, "qas", where)
+                for asked in asked_here
             )
-            found = AskedText("", _text(record, where), questions)
+            found = AskedText("", text, questions)
         yield found
+
+
+def _unmarked(context: str) -> tuple[str, Callable[[int], int]]:
+    """Put a line break in place of the marks in an MRQA context (and none before the first words).
+
+    :return: the text, and a function from a place in the context to the place in the text.
+    """
+    spans = list(_between_marks(context))
+    starts = [start for start, _ in spans]
+    lengths = [end - start + 1 for start, end in spans]  # with the line break
+    moved_to = [0, *itertools.accumulate(lengths)]
+
+    def moved(place: int) -> int:
+        i = bisect.bisect_right(starts, place) - 1
+        return moved_to[i] + min(place - starts[i], lengths[i] - 1) if i >= 0 else 0
+
+    return "\n".join(context[start:end] for start, end in spans), moved
+
+
+def _between_marks(context: str) -> Iterator[tuple[int, int]]:
+    """Yield where the texts between marks lie, without surrounding white space."""
+    at = 0
+    for mark in (*_MARK.finditer(context), None):
+        end = mark.start() if mark else len(context)
+        text = context[at:end]
+        if text.strip():
+            yield at + len(text) - len(text.lstrip()), at + len(text.rstrip())
+        at = mark.end() if mark else end
 
 
 def read_whole(path: Path) -> str:
     """Return the text of a file, gzipped or not."""
-    with reading(path), open_maybe_gzip(path) as stream:
-        return decoded(stream.read())
+    limit = _WHOLE_FILE_LINES * longest_line()
+    with reading(path), open_decompressed(path) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise too_long(str(path), "a JSON file", limit)
+    return decoded(data)
 
 
 @contextmanager

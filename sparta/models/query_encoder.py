@@ -51,6 +51,7 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
         tokenizer = _through_transformers(str(name))
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters, no end of a segment
     return tokenizer
 
 

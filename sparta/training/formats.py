@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import numbered_lines
+from sparta.base.files import numbered_lines, plain_name
 from sparta.data.corpus import CorpusReader
 from sparta.data.jsonlist import begins_list, json_list
 from sparta.data.parsing import decoded, parse_object, placed, string_field
@@ -26,7 +26,7 @@ def form_of(path: Path) -> str:
     """Tell a file's form from its name and its first character or record; a folder is BEIR's."""
     if path.is_dir():
         return "beir"
-    name = path.name.removesuffix(".gz")
+    name = plain_name(path.name)
     if name.endswith(".tsv"):
         return "triples"
     if name.endswith(".json"):

@@ -190,8 +190,8 @@ RECORD_ERRORS = [
     ('{"id": null, "text": "b"}', "wrong type", "found null"),
     ('{"id": {}, "text": "b"}', "wrong type", "found an object"),
     ('{"id": "", "text": "b"}', "invalid id", "at least one character"),
-    ('{"id": "a\\tb", "text": "b"}', "invalid id", "tabs"),
-    ('{"id": "a\\nb", "text": "b"}', "invalid id", "line ends"),
+    ('{"id": "a\\tb", "text": "b"}', "invalid id", "one word without white space"),
+    ('{"id": "a\\nb", "text": "b"}', "invalid id", "one word without white space"),
     (json.dumps({"id": "ä" * 257, "text": "b"}), "invalid id", "at most 512 bytes, found 514"),
     ('{"id": "a", "text": "b"}', "duplicate id", r"'a' was already the id of .*c\.jsonl:1"),
     (
@@ -313,7 +313,7 @@ def test_an_empty_file_among_others(tmp_path: Path) -> None:
 def test_missing_sources_are_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         CorpusReader(tmp_path / "absent.jsonl", skip_invalid=True)
-    written(tmp_path / "notes.txt", "x")
+    written(tmp_path / "notes.pdf", "x")
     with pytest.raises(InputError, match="no corpus in this folder"):
         CorpusReader(tmp_path)
 
@@ -376,7 +376,7 @@ def test_broken_gzip_yields_what_is_whole_and_then_fails(tmp_path: Path, damage:
     path = written(tmp_path / "c.jsonl.gz", bytes(stored))
     reader = CorpusReader(path, skip_invalid=True)
     lines = []
-    with pytest.raises(InputError, match="broken gzip") as caught:
+    with pytest.raises(InputError, match="broken compression") as caught:
         lines.extend(p.where for p in reader)
     line = int(caught.value.where.removeprefix(f"{path}:"))
     assert 0 < reader.counts.used == line - 1

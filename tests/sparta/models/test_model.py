@@ -171,8 +171,15 @@ def test_the_score_is_the_sum_over_question_tokens(tiny_model: SpartaModel) -> N
     assert not scores[1].any()
 
 
-def test_unknown_and_special_tokens_of_a_question_do_not_count(tiny_model: SpartaModel) -> None:
-    assert tiny_model.encode_query("☃ [SEP] [CLS]").nnz == 0
+def test_unknown_tokens_of_a_question_do_not_count(tiny_model: SpartaModel) -> None:
+    assert tiny_model.encode_query("☃").nnz == 0
+
+
+def test_names_of_special_tokens_are_words_in_texts(tiny_model: SpartaModel) -> None:
+    """A text that says "[SEP]" ends no segment, and a question of "[CLS]" asks for its letters."""
+    special = {tiny_model.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[UNK]", "[MASK]")}
+    assert not special & set(tiny_model.tokenizer.encode("[SEP] [MASK]", add_special_tokens=False).ids)
+    assert tiny_model.encode_query("[CLS]").nnz > 0
 
 
 # ---------------------------------------------------------------------- batches

@@ -295,7 +295,7 @@ def test_bad_files(tmp_path, pairs_file):
         open_set(str(tmp_path / "none.jsonl"), "pairs", 2)
     broken = tmp_path / "broken.jsonl.gz"
     broken.write_bytes(gzip.compress(pairs_file.read_bytes())[:-20])
-    with pytest.raises(InputError, match="broken gzip"):
+    with pytest.raises(InputError, match="broken compression"):
         open_set(str(broken), "pairs", 2)
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="at least 2 different texts, one batch, found 0"):

@@ -1,0 +1,32 @@
+"""An option that takes one value is not given twice: click alone would forget the first."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+import cli._dense
+import cli._hybrid
+import cli._sparta
+
+COMMANDS = [
+    (cli._sparta.main, ["index", "--corpus", "a.jsonl", "--corpus", "b.jsonl"], "--corpus once, found it 2"),
+    (cli._sparta.main, ["update", "--corpus", "a", "--index", "x", "--corpus", "b"], "--corpus once"),
+    (cli._sparta.main, ["search", "moon", "-k", "3", "-k", "4"], "-k once"),
+    (cli._dense.main, ["encode", "--corpus=a", "--corpus=b", "--output", "o"], "folder"),
+    (cli._hybrid.main, ["eval", "--alpha", "1", "--alpha", "2"], "--alpha once"),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "said"), COMMANDS)
+def test_a_repeated_option_is_refused(program, arguments, said):
+    result = CliRunner().invoke(program, arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Usage:" in result.stderr
+
+
+def test_options_that_take_several_values_do():
+    result = CliRunner().invoke(cli._sparta.main, ["eval", "--run", "a.trec", "--run", "b.trec"])
+    assert "once" not in result.stderr
+    assert "--qrels" in result.stderr

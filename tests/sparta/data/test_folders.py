@@ -1,0 +1,139 @@
+"""Folders and compressed files as corpora: what is read, what is left out, and that it is said."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.data.corpus import CorpusReader
+from sparta.data.qa_formats import read_mrqa
+
+
+def record(passage_id: str, text: str = "the moon", **more: str) -> str:
+    return json.dumps({"_id": passage_id, "text": text, **more}) + "\n"
+
+
+def ids(source: Path) -> list[str]:
+    return [passage.passage_id for passage in CorpusReader(source)]
+
+
+def test_a_beir_folder_is_its_corpus(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(record("d1").encode()))
+    (tmp_path / "queries.jsonl").write_text(record("q1"))
+    (tmp_path / "other.jsonl").write_text(record("o1"))
+    assert ids(tmp_path) == ["d1"]
+    assert "reading corpus.jsonl.gz; not reading other.jsonl (beside corpus.jsonl)" in caplog.text
+    assert "qrels (a folder), queries.jsonl (queries or judgments)" in caplog.text
+
+
+def test_queries_and_judgments_are_no_passages(tmp_path: Path) -> None:
+    (tmp_path / "wiki.jsonl").write_text(record("w1"))
+    (tmp_path / "questions.jsonl").write_text(record("q1"))
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tw1\t1\n")
+    assert ids(tmp_path) == ["w1"]
+
+
+def test_texts_and_markdown_are_passages_of_a_folder_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a moon.txt").write_text("The moon\nis round.\n")
+    (tmp_path / "sun.md").write_text("intro\n\n## The Sun ##\n\nIt is hot.\n")
+    read = {p.passage_id: (p.title, p.text) for p in CorpusReader(tmp_path)}
+    assert read == {
+        "a_moon.txt": ("a moon", "The moon\nis round."),
+        "sun.md": ("The Sun", "intro\n\n## The Sun ##\n\nIt is hot."),
+    }
+    (tmp_path / "records.tsv").write_text("id\ttext\nr\tthe moon\n")
+    assert ids(tmp_path) == ["r"], "a README beside records is no passage"
+
+
+def test_bzip2_and_zstd(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    for name, compress in (("c.jsonl.bz2", bz2.compress), ("c.jsonl.zst", zstandard.compress)):
+        whole = compress("".join(record(f"d{i}", f"text {i}") for i in range(1000)).encode())
+        path = tmp_path / name
+        path.write_bytes(whole)
+        assert ids(path) == [f"d{i}" for i in range(1000)]
+        plain = tmp_path / "named-otherwise"
+        plain.write_bytes(whole)
+        assert len(ids(plain)) == 1000
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(InputError, match="broken compression"):
+            ids(path)
+        path.write_bytes(whole[:20] + b"nonsense" + whole[28:])
+        with pytest.raises(InputError, match="broken compression"):
+            ids(path)
+
+
+def test_tsv_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "c.tsv"
+    path.write_text('17\tthe moon\nb\t"the ""sun"""\n')
+    assert [(p.passage_id, p.text) for p in CorpusReader(path)] == [("17", "the moon"), ("b", 'the "sun"')]
+    path.write_text("docid\tbody\nb\tthe sun\n")
+    with pytest.raises(InputError, match="wrong header"):
+        ids(path)
+
+
+def test_a_passage_may_have_a_title_only(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(
+        record("a", " ", title="The Moon") + record("b", "", title=" ") + record("c", "sun", title="S")
+    )
+    reader = CorpusReader(path)
+    assert [(p.passage_id, p.text, p.title) for p in reader] == [("a", "The Moon", ""), ("c", "sun", "S")]
+    assert (reader.counts.used, dict(reader.counts.reasons)) == (2, {"empty text": 1})
+
+
+@pytest.mark.parametrize("wrong", ["a b", "a\u00a0b", " a", "a\x1b[2J", "a\x7f"])
+def test_ids_are_one_word(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(record("good") + record(wrong))
+    with pytest.raises(InputError, match="one word without white space or control characters") as caught:
+        ids(path)
+    assert caught.value.where == f"{path}:2"
+
+
+def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(record("a").encode() + b'{"id": "b", "text": "' + b"x" * 3_000_000))
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "2")
+    read = iter(CorpusReader(path))
+    assert next(read).passage_id == "a"
+    with pytest.raises(InputError, match="a line of at most 2 MB, found a longer one") as caught:
+        next(read)
+    assert caught.value.where == f"{path}:2"
+    assert "SPARTA_MAX_LINE_MB" in str(caught.value)
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "4")
+    with pytest.raises(InputError, match="broken JSON"):
+        ids(path)
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "much")
+    with pytest.raises(InputError, match="a number of megabytes above 0"):
+        ids(path)
+
+
+def test_mrqa_without_its_marks(tmp_path: Path) -> None:
+    """The answers are still where the text says: each place is checked by the word that stands there."""
+    context = "[DOC] [TLE] The Moon [PAR] <P> It is round . </P> <Ul> <Li> Cold [SEP] too </Li> a < b"
+    words = ["The", "Moon", "It", "round", "Cold", "too", "b"]
+    questions = [
+        {
+            "qid": word,
+            "question": f"{word}?",
+            "detected_answers": [
+                {"char_spans": [[context.rindex(word), context.rindex(word) + len(word) - 1]]}
+            ],
+        }
+        for word in words
+    ]
+    path = tmp_path / "m.jsonl"
+    path.write_text(
+        json.dumps({"header": {}}) + "\n" + json.dumps({"context": context, "qas": questions}) + "\n"
+    )
+    (asked,) = read_mrqa(path)
+    assert asked.text == "The Moon\nIt is round .\nCold\ntoo\na < b"
+    for word, _, (begin,) in asked.questions:
+        assert asked.text[begin : begin + len(word)] == word
