@@ -71,7 +71,7 @@ def sparta_seconds(vectors: Path, index: Path, threads: int) -> float:
 def pyserini_seconds(folder: Path, index: Path, threads: int) -> float:
     """Anserini's indexer, which `python -m pyserini.index.lucene` calls, on the Java that sparta uses."""
     java = find_runtime().home / "bin" / "java"
-    anserini = jar_paths()[0]
+    anserini = jar_paths()[0]  # pyserini is installed: it is its jar
     return seconds_of(
         [
             *(str(java), "-cp", str(anserini), "io.anserini.index.IndexCollection"),

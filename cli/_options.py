@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from cli._numbers import HIGHEST_COUNT, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
+from sparta.base.extras import optional_packages
 from sparta.base.files import COMPRESSED, unreadable
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -50,7 +51,8 @@ class SpartaGroup(click.Group):
         _quiet_logging()
         _never_fail_to_print()
         try:
-            result = super().invoke(ctx)
+            with optional_packages():
+                result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except SpartaError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sparta.base.extras import optional_packages
+
 if TYPE_CHECKING:
     from sparta.api import Index
     from sparta.base.errors import (
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
         InputError,
         Interrupted,
         JavaError,
+        MissingPackageError,
         ModelError,
         SpartaError,
         StorageError,
@@ -34,6 +37,7 @@ _HOMES = {
     "IndexStateError": "sparta.base.errors",
     "InputError": "sparta.base.errors",
     "JavaError": "sparta.base.errors",
+    "MissingPackageError": "sparta.base.errors",
     "ModelError": "sparta.base.errors",
     "SpartaError": "sparta.base.errors",
     "StorageError": "sparta.base.errors",
@@ -67,6 +71,7 @@ __all__ = [
     "InputError",
     "Interrupted",
     "JavaError",
+    "MissingPackageError",
     "ModelError",
     "Passage",
     "Quantizer",
@@ -86,7 +91,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sparta' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with optional_packages():
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import SpartaError
+from sparta.base.extras import EXTRAS
 from sparta.lucene.jvm import find_runtime, jar_paths
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
-PACKAGES = {
-    "filelock": "everything",
-    "numpy": "everything",
-    "safetensors": "everything",
-    "tokenizers": "everything",
-    "jnius": "everything (its package is pyjnius)",
-    "torch": "encoding",
-    "transformers": "encoding",
-}
+PACKAGES = ("click", "filelock", "jnius", "numpy", "orjson", "safetensors", "tokenizers", "tqdm")
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -66,9 +59,16 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, needed_for in PACKAGES.items():
+    for name in PACKAGES:
         if find_spec(name) is None:
-            yield Finding(name, "bad", f"not installed, needed for {needed_for}", "pip install sparta-search")
+            yield Finding(name, "bad", "not installed", "pip install --force-reinstall sparta-search")
+    for extra, names in EXTRAS.items():
+        lacking = [name for name in names if find_spec(name) is None]
+        if lacking:
+            found = f"{', '.join(lacking)} not installed; searching needs none of them"
+            yield Finding(f"[{extra}]", "note", found, f"pip install 'sparta-search[{extra}]'")
+        else:
+            yield Finding(f"[{extra}]", "ok", ", ".join(names))
     try:
         yield Finding("sparta", "ok", version("sparta-search"))
     except PackageNotFoundError:

@@ -15,6 +15,7 @@ from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
 from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.index.folder import Generation, IndexFolder
 
@@ -43,6 +44,7 @@ def has_dense(index: Path) -> bool:
     return live is not None and ChannelFolder(folder.dense_path(live)).exists()
 
 
+@optional_packages()
 def sync(
     index: Path,
     model: str | None = None,

@@ -5,7 +5,8 @@ SpartaError                 exit code 1
 ├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
-└── StorageError       1    the disk is full or may not be written
+├── StorageError       1    the disk is full or may not be written
+└── MissingPackageError 1   a Python package is not installed that only some work needs
 
 A message says what was expected, what was found, where, and what to do.
 """
@@ -54,6 +55,10 @@ class JavaError(SpartaError):
 
 class StorageError(SpartaError):
     """The disk is full or may not be written."""
+
+
+class MissingPackageError(SpartaError):
+    """A Python package is not installed that only some work needs; the remedy names the extra."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted
+from sparta.base.extras import optional_packages
 from sparta.data.corpus import Corpus, open_corpus
 from sparta.index.build import (
     IndexReport,
@@ -87,6 +88,7 @@ class IndexOptions:
         )
 
 
+@optional_packages()
 def build_index(
     path: str | Path,
     corpus: Corpus,

