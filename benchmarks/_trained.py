@@ -17,8 +17,8 @@ from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.testsets import open_test_set
 from sparta.base.records import ScoredPassage
 from sparta.data.corpus import CorpusReader
+from sparta.training.options import TrainResult
 from sparta.training.paragraphs import LAYOUTS, ParagraphSet, open_set
-from sparta.training.train import TrainResult
 
 DEPTH = 100
 QUICK_STEPS = 20

@@ -30,8 +30,9 @@ from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Cell, Table
 from sparta.models.load import load_model
 from sparta.shards.encode import EncodeOptions
+from sparta.training.options import SpartaRecipe, TrainResult
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.train import TrainResult, train_model
+from sparta.training.train import train_model
 
 UNTRAINED = "encoder, untrained"
 DENSE: dict[str, dict[str, Any]] = {
@@ -56,7 +57,6 @@ def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, 
             "validate_every": max(1, given.steps // 3),
             "seed": given.seed,
             "device": given.device,
-            "resume": True,
         }
         for name, own in found.items():
             folder = f"{name.lower().replace(' ', '-')}-{rate:g}"
@@ -68,8 +68,8 @@ def train_all(given: argparse.Namespace, sets: list[ParagraphSet]) -> dict[str, 
 def train(name: str, sets: list[ParagraphSet], usual: dict[str, Any], output: Path) -> TrainResult:
     """Train one of the models."""
     if name == "sparta":
-        return train_model(sets, output=output, **SPARTA, **usual)
-    return train_dense(sets, output=output, **DENSE[name], **usual)
+        return train_model(sets, SpartaRecipe(**SPARTA, **usual), output, resume=True)
+    return train_dense(sets, Recipe(**DENSE[name], **usual), output, resume=True)
 
 
 def untrained(given: argparse.Namespace) -> Path:

@@ -41,8 +41,8 @@ from hybrid.evaluation.measures import Evaluation, p_values
 from hybrid.evaluation.tables import Cell, Table
 from sparta.base.files import atomic_write, sha256_file
 from sparta.training.batches import make_batch
+from sparta.training.options import TrainResult
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.train import TrainResult
 
 MEASURES = ("RR", "R@20")
 PAPER = {"Shared": 79.3, "Det-R": 80.7, "Seq-R 2": 80.6, "Seq-R 4": 80.1, "Tok-R 2": 79.8, "Tok-R 4": 79.8}
@@ -91,7 +91,7 @@ def recipe_of(given: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 
 def _train(sets: list[ParagraphSet], recipe: dict[str, Any], output: Path) -> TrainResult:
-    return train_dense(sets, output=output, resume=True, **recipe)
+    return train_dense(sets, Recipe(**recipe), output, resume=True)
 
 
 def measured(folder: Path, name: str, path: Path) -> Evaluation:

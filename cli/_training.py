@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from cli._options import Decorator, command_line, folder_type, options
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
+    from sparta.training.options import TrainResult
     from sparta.training.paragraphs import ParagraphSet
-    from sparta.training.train import TrainResult
 
 data_options = options(
     click.option(
@@ -117,7 +116,9 @@ loop_options = options(
         help="Steps after which the model finds its own hard negatives, again and again; 0: never.",
     ),
     click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25."),
-    click.option("--alone", is_flag=True, help="Read answers without their context."),
+    click.option(
+        "--no-context", "context", flag_value=False, default=True, help="Read answers without their context."
+    ),
 )
 end_options = options(
     click.option("--resume", is_flag=True, help="Go on from the last checkpoint."),
@@ -147,23 +148,12 @@ def named_sets(
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
 
 
-def report(program: str, result: TrainResult, sets: Sequence[ParagraphSet], encoder: str, best: str) -> None:
-    """Say where the model lies and what its `best` validation was, and write its card."""
-    if not first_process():
-        return
-    from sparta.training.model_card import write_card
-
-    command = command_line("output", "resume", "device")
-    if (processes := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        command += f"  # in {processes} processes of torchrun, each with batches of its own"
-    reached, where = f"none; the model of step {result.step:,}", ""
-    if result.validated:
-        reached = f"{best} at step {result.step:,}"
-        where = f", on questions of {', '.join(result.validated)} that no step was trained on"
-    write_card(result.folder, program, command, encoder, sets, reached + where)
-    click.echo(f"{result.folder}: validation {reached}")
+def typed_command() -> str:
+    """Return the running command, for the model card."""
+    return command_line("output", "resume", "device")
 
 
-def first_process() -> bool:
-    """Whether this is the process that speaks, of those that torchrun started."""
-    return not int(os.environ.get("RANK", "0"))
+def report(result: TrainResult) -> None:
+    """Say where the model lies and how it validated, in the first process of torchrun."""
+    if not int(os.environ.get("RANK", "0")):
+        click.echo(f"{result.folder}: validation {result.reached}")

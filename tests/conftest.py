@@ -8,7 +8,7 @@ import random
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -308,13 +308,13 @@ def encoder_folder(make_tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def train(encoder_folder, pairs_file, records, tmp_path) -> Callable[..., Any]:
+    from sparta.training.options import SpartaRecipe
     from sparta.training.paragraphs import open_set
     from sparta.training.train import train_model
 
-    def run(name: str, **change: Any) -> Any:
+    def run(name: str, *, resume: bool = False, openers: Sequence[Any] = (), **change: Any) -> Any:
         usual = {
             "encoder": str(encoder_folder),
-            "output": tmp_path / name,
             "steps": 6,
             "learning_rate": 1e-3,
             "pressure": 0.001,
@@ -322,7 +322,9 @@ def train(encoder_folder, pairs_file, records, tmp_path) -> Callable[..., Any]:
             "seed": 2,
             "device": "cpu",
         }
-        return train_model([open_set(str(pairs_file), "pairs", 8)], **{**usual, **change})
+        recipe = SpartaRecipe(**{**usual, **change})
+        sets = [open_set(str(pairs_file), "pairs", 8)]
+        return train_model(sets, recipe, tmp_path / name, resume=resume, openers=openers)
 
     run.texts = [f"{r['title']} {r['positive']}" for r in records]  # type: ignore[attr-defined]
     return run

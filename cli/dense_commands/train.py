@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from cli._options import options, typed
-from cli._training import data_options, end_options, length_options, loop_options, named_sets, report
+from cli._training import (
+    data_options,
+    end_options,
+    length_options,
+    loop_options,
+    named_sets,
+    report,
+    typed_command,
+)
 from sparta.base.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 form_options = options(
     click.option(
@@ -113,6 +119,8 @@ def train(
     passages: tuple[str, ...],
     batch_size: int,
     two_stages: bool,
+    output: Path,
+    resume: bool,
     **given: Any,
 ) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
@@ -125,19 +133,19 @@ def train(
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
                 --passages nq-train.json --output taser --two-stages
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.training.metrics import figure_named, shown
+    from sparta.training.metrics import figure_named
 
     figure_named(given["validate_by"])
-    recipe = _recipe(given)
+    chosen = _checked(given)
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.training.stages import train_in_two_stages
-    from dense.training.train import train_dense
+    from dense.training.train import Recipe, train_dense
 
-    result = (train_in_two_stages if two_stages else train_dense)(sets, **recipe)
-    report("dense", result, sets, given["encoder"], shown(given["validate_by"], result.validation))
+    training = train_in_two_stages if two_stages else train_dense
+    report(training(sets, Recipe(**chosen), output, resume=resume, command=typed_command()))
 
 
-def _recipe(given: dict[str, Any]) -> dict[str, Any]:
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
     """The options as the recipe's fields; what does not go together is refused before anything is read."""
     together = {
         "--routing and --two-encoders": given["routing"] and given["two_encoders"],
@@ -147,11 +155,11 @@ def _recipe(given: dict[str, Any]) -> dict[str, Any]:
     for names, found in together.items():
         if found:
             raise InputError(f"expected one of {names}, found both", remedy="leave one out")
-    alone = given["alone"] or given["pooling"] == "cls"
+    context = given["context"] and given["pooling"] != "cls"
     needed = [(option, "--routing") for option in typed("experts", "period") if not given["routing"]]
     learned = given["routing"] in ("seq", "tok")
     needed += [(option, "--routing seq or tok") for option in typed("entropy") if not learned]
-    needed += [(o, "--alone or --pooling cls") for o in typed("separate_title") if not alone]
+    needed += [(o, "--no-context or --pooling cls") for o in typed("separate_title") if context]
     for option, wanted in needed:
         raise InputError(f"expected {wanted} with {option}, found neither", remedy=f"leave {option} out")
     recipe = {k: v for k, v in given.items() if k not in ("two_encoders", "dot", "routing")}

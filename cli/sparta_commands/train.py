@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cli._numbers import Finite
-from cli._training import data_options, end_options, length_options, loop_options, named_sets, report
+from cli._training import (
+    data_options,
+    end_options,
+    length_options,
+    loop_options,
+    named_sets,
+    report,
+    typed_command,
+)
 from sparta.base.errors import InputError
 
 
@@ -37,7 +46,7 @@ from sparta.base.errors import InputError
     "--context-share",
     type=click.FloatRange(0, 1, max_open=True),
     help="Part of an answer's weights that its context gives, as far as it is read with it "
-    "[default: 0.4, with --alone or --segments 0; a model that is trained further keeps its own].",
+    "[default: 0.4, with --no-context or --segments 0; a model that is trained further keeps its own].",
 )
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
@@ -46,6 +55,8 @@ def train(
     articles: tuple[str, ...],
     passages: tuple[str, ...],
     batch_size: int,
+    output: Path,
+    resume: bool,
     **given: Any,
 ) -> None:
     """Train a model on questions and the texts that answer them.
@@ -57,13 +68,16 @@ def train(
     \b
     torchrun --nproc-per-node 4 -m cli._sparta train …
     """  # noqa: D301 (click looks for the backspace)
-    if given["alone"] and given["segments"]:
+    if given["segments"] and not given["context"]:
         raise InputError(
-            "expected --alone or --segments, found both", remedy="segments mark an answer in a context"
+            "expected --no-context or --segments, found both", remedy="segments mark an answer in a context"
         )
     sets = named_sets(pairs, articles, passages, batch_size)
     from dense.training.teacher import open_bi_encoder
+    from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model
 
-    result = train_model(sets, openers=[open_bi_encoder], **given)
-    report("sparta", result, sets, given["encoder"], f"MRR {result.validation:.4f}")
+    recipe = SpartaRecipe(**given)
+    report(
+        train_model(sets, recipe, output, resume=resume, openers=[open_bi_encoder], command=typed_command())
+    )

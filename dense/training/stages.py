@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import DenseTraining, Recipe, exact_scorer
@@ -14,10 +13,11 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.models.resolve import hash_folder, model_folder
 from sparta.neural.trainer import process_group, training_device, wait_for_all
+from sparta.training.model_card import finished
 from sparta.training.negatives import mine
+from sparta.training.options import TrainResult
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import check_output
-from sparta.training.train import TrainResult
 
 DEPTH = 100
 MINED = "mined.json"
@@ -26,7 +26,7 @@ Near = tuple[tuple[int, ...], ...]
 
 
 def train_in_two_stages(
-    sets: Sequence[ParagraphSet], *, output: Path, resume: bool = False, **recipe: Any
+    sets: Sequence[ParagraphSet], recipe: Recipe, output: Path, *, resume: bool = False, command: str = ""
 ) -> TrainResult:
     """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
 
@@ -41,28 +41,28 @@ def train_in_two_stages(
 
     A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
 
-    :param recipe: the fields of `Recipe`; `steps` are those of each stage.
+    :param recipe: its `steps` are those of each stage
+    :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)
-    plan = Recipe(**recipe)
-    if plan.mine_every:
+    if recipe.mine_every:
         raise InputError(
             "expected two stages or mining on the way, found both",
             remedy="leave out --mine-every, or --two-stages",
         )
-    first = plan.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
-    _check_begun(output, plan.encoder)  # before anything is written
+    first = recipe.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
+    _check_begun(output, recipe.encoder)  # before anything is written
     first.run(resume=True)
     wait_for_all()
-    second = plan.training(sets, output / "stage-2")
-    found = _mined(second, output, plan)
+    second = recipe.training(sets, output / "stage-2")
+    found = _mined(second, output, recipe)
     second.sets = [
         _harder(one, near, single=len(sets) == 1) for one, near in zip(second.sets, found, strict=True)
     ]
     state = second.run(resume=True)
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
-    return TrainResult(output / "best", state.best, state.best_step, second.validated)
+    return finished("dense", state, second, sets, recipe, command, output / "best")
 
 
 def _check_begun(output: Path, encoder: str) -> None:
@@ -84,11 +84,11 @@ def _check_begun(output: Path, encoder: str) -> None:
         )
 
 
-def _mined(training: DenseTraining, output: Path, plan: Recipe) -> list[Near]:
+def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[Near]:
     """P2 of each set, found by the best model of stage one; what is on disk is read."""
     path = output / MINED
     if not path.exists():
-        model = DenseModel.load(output / "stage-1" / "best").to(training_device(plan.device))
+        model = DenseModel.load(output / "stage-1" / "best").to(training_device(recipe.device))
         near = [
             mine(one, exact_scorer(model, texts), DEPTH, above=training.found_above).near
             for one, texts in ((one, [p.whole() for p in one.paragraphs]) for one in training.sets)

@@ -23,11 +23,12 @@ from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.trainer import TrainerConfig, training_device
 from sparta.training.metrics import RECIPROCAL
+from sparta.training.model_card import finished
 from sparta.training.negatives import Scorer
+from sparta.training.options import TrainOptions, TrainResult
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining, check_length, check_output
 from sparta.training.teachers import Teacher, open_teacher
-from sparta.training.train import TrainResult
 
 SCALE_RATE = 100.0
 ENTROPY_WEIGHT = 0.01
@@ -132,20 +133,15 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What makes a training, beside its data and its folder.
+class Recipe(TrainOptions):
+    """How a bi-encoder is trained: TASER with `routing`, DPR without `shared`.
 
-    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. With
-    `alone`, and always with `pooling` cls, a sentence is read with its title and without the context;
-    `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6. `layer_decay`
+    Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. Without
+    `context`, and always with `pooling` cls, a sentence is read with its title and without the context;
+    `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6 (TASER). `layer_decay`
     multiplies the learning rate once for every layer below the highest.
     """
 
-    encoder: str
-    steps: int
-    learning_rate: float
-    validate_every: int
-    seed: int
     codes: int = 0
     shared: bool = True
     routing: str = ""
@@ -153,33 +149,26 @@ class Recipe:
     period: int = 3
     pooling: str = "mean"
     cosine: bool = True
-    alone: bool = False
     separate_title: bool = False
     entropy: float = ENTROPY_WEIGHT
     layer_decay: float = 1.0
-    accumulate: int = 1
-    max_length: int = 256
     questions: int = 6
-    mined: bool = True
-    mine_every: int = 0
-    teachers: Sequence[str] = ()
     validate_by: str = RECIPROCAL
     held_out: int = 120
     candidates: int = 80
     checkpoint_every: int = 200
-    device: str | None = None
 
     def model(self) -> DenseModel:
         """Return the untrained model, on its device."""
-        alone = self.alone or self.pooling == "cls"
+        context = self.context and self.pooling != "cls"
         layout = InputLayout(
             use_title=True,
-            use_context=not alone,
+            use_context=context,
             answer_segment=CONTEXT,
-            share_context=not alone,
+            share_context=context,
             max_length=self.max_length,
             overlap=self.max_length // 8,
-            separate_title=self.separate_title and alone,
+            separate_title=self.separate_title and not context,
         )
         config = DenseConfig(
             layout,
@@ -226,13 +215,12 @@ class Recipe:
 
 
 def train_dense(
-    sets: Sequence[ParagraphSet], *, output: Path, resume: bool = False, **recipe: Any
+    sets: Sequence[ParagraphSet], recipe: Recipe, output: Path, *, resume: bool = False, command: str = ""
 ) -> TrainResult:
-    """Train a bi-encoder from a pretrained encoder; the best by validation ends in `output/best`.
+    """Train a bi-encoder; the best by validation ends in `output/best`, with its model card.
 
-    :param recipe: the fields of `Recipe`.
+    :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)
-    training = Recipe(**recipe).training(sets, output)
-    state = training.run(resume=resume)
-    return TrainResult(output / "best", state.best, state.best_step, training.validated)
+    training = recipe.training(sets, output)
+    return finished("dense", training.run(resume=resume), training, sets, recipe, command)

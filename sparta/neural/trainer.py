@@ -104,7 +104,7 @@ class Trainer:
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train to the end; with `resume`, from the last checkpoint if there is one.
 
-        :raises KeyboardInterrupt: with how many steps a resumed training will not have to repeat. A first
+        :raises Interrupted: Ctrl-C; says how many steps a resumed training will not have to repeat. A first
             Ctrl-C within a step, in a training of one process, lets the step end and keeps it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -290,11 +290,11 @@ def process_group() -> tuple[int, int]:
         return 0, 1
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        atexit.register(_leave_gloo)
+        atexit.register(leave_gloo)
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _leave_gloo() -> None:
+def leave_gloo() -> None:
     """End the threads of gloo before the interpreter does, which now and then takes the process down."""
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()

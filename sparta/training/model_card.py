@@ -5,16 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparta.base.files import atomic_write, sha256_file
+from sparta.neural.trainer import leave_gloo, process_group, wait_for_all
+from sparta.training.metrics import shown
+from sparta.training.options import TrainOptions, TrainResult
 
 if TYPE_CHECKING:
+    from sparta.neural.trainer import TrainerState
     from sparta.training.paragraphs import ParagraphSet
+    from sparta.training.ranking import RankingTraining
 
 CARD = "README.md"
 _TAGS = {"sparta": "sparse-retrieval", "dense": "dense-retrieval"}
 _KINDS = {"sparta": "A SPARTA model: passages become sparse vectors.", "dense": "A bi-encoder."}
+
+
+def finished(
+    program: str,
+    state: TrainerState,
+    training: RankingTraining[Any, Any],
+    sets: Sequence[ParagraphSet],
+    recipe: TrainOptions,
+    command: str = "",
+    folder: Path | None = None,
+) -> TrainResult:
+    """Write the card of a model that was trained, in the first process; return the result.
+
+    :param folder: where the best model lies, if not in the training's own folder
+    """
+    best = folder or training.folder / "best"
+    figure = shown(training.ranking_config.validate_by, state.best)
+    reached, on = f"none; the model of step {state.best_step:,}", ""
+    if training.validated:
+        reached = f"{figure} at step {state.best_step:,}"
+        on = f", on queries of {', '.join(training.validated)} that no step was trained on"
+    rank, processes = process_group()
+    if not rank:
+        several = f"  # in {processes} processes of torchrun, each with batches of its own"
+        text = (command or str(recipe)) + (several if processes > 1 else "")
+        write_card(best, program, text, recipe.encoder, sets, reached + on)
+    wait_for_all()
+    leave_gloo()
+    return TrainResult(best, state.best, state.best_step, training.validated, reached)
 
 
 def write_card(

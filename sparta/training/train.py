@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from sparta.models.sparse import SpartaModel
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
 from sparta.neural.trainer import TrainerConfig, training_device
+from sparta.training.model_card import finished
 from sparta.training.negatives import Bm25
+from sparta.training.options import SpartaRecipe, TrainResult
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import check_length, check_output
 from sparta.training.sparta_training import SpartaTraining, TrainConfig
@@ -26,106 +28,80 @@ LEXICAL_START = 0.2
 CONTEXT_SHARE = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """Where the best model lies and how well it validated, at which step, on questions of which sets."""
-
-    folder: Path
-    validation: float
-    step: int
-    validated: tuple[str, ...] = ()
-
-
 def train_model(
     sets: Sequence[ParagraphSet],
-    *,
-    encoder: str,
+    recipe: SpartaRecipe,
     output: Path,
-    steps: int,
-    learning_rate: float,
-    pressure: float,
-    validate_every: int,
-    seed: int,
-    accumulate: int = 1,
-    max_length: int = 256,
-    alone: bool = False,
-    segments: bool = False,
-    terms: int | None = None,
-    mined: bool = True,
-    mine_every: int = 0,
-    teachers: Sequence[str] = (),
-    openers: Sequence[TeacherOpener] = (),
-    tied: bool = False,
-    lexical: bool = True,
-    context_share: float | None = None,
-    full_precision: bool = False,
+    *,
     resume: bool = False,
-    device: str | None = None,
+    openers: Sequence[TeacherOpener] = (),
+    command: str = "",
 ) -> TrainResult:
-    """Train a model on a pretrained encoder, or a SPARTA model further; the best by validation MRR ends in
-    `output/best`. A SPARTA model may itself stay the best. With `terms`, its penalty begins a hundred times
-    smaller, and follows the number of terms from there: terms that a penalty kills do not come back.
+    """Train a SPARTA model; the best by validation MRR ends in `output/best`, with its model card.
 
-    An answer is read inside its context, once for all answers in it; with `segments` as in SPARTA, §4, where
-    segment 1 marks the answer; with `alone` it is read without context. `max_length` is the longest text, in
-    wordpieces, that the model will read at once. With `lexical`, a term weighs more when it stands in the
-    answer, at first by BM25's measure (decision 0012); a model that has this cannot go without.
-    `context_share` of an answer's weights are those of its context (decision 0014): of a new model that
-    shares contexts 0.4, of one that is trained further its own, unless another is given. `openers` know
-    teachers that are not of this package. Under torchrun every process does its share of each step.
+    Under torchrun every process does its share of each step.
+
+    :param openers: know teachers that are not of this package
+    :param command: what the card names as the command; otherwise the recipe
+    :raises ModelError: an encoder or a model that cannot be trained so.
+    :raises Interrupted: Ctrl-C; says how many steps are kept.
     """
     check_output(output, resume=resume)
-    torch.manual_seed(seed)
-    layout = InputLayout(
-        use_title=True,
-        use_context=not alone,
-        answer_segment=ANSWER if segments else CONTEXT,
-        share_context=not alone and not segments,
-        max_length=max_length,
-        overlap=max_length // 8,
-    )
-    if context_share and not layout.share_context:
-        raise InputError(
-            "expected a context share only where answers share one, found --alone or --segments",
-            remedy="leave out one of them",
-        )
-    model, further = _begin(encoder, SpartaConfig(layout, tied=tied))
-    model.config = replace(model.config, quantizer=None)
-    if context_share is None and not further and layout.share_context:
-        context_share = CONTEXT_SHARE
-    if context_share is not None:
-        model.config = replace(model.config, context_share=context_share)
-    if lexical and model.config.lexical is None:
-        _add_lexical(model, sets)
-    elif not lexical and model.config.lexical is not None:
-        raise InputError(
-            "expected a model without gains for terms that stand in the answer, found one that has them",
-            where=encoder,
-            remedy="leave --no-lexical (lexical=False) out, or train a new model from an encoder",
-        )
-    model = model.to(training_device(device))
-    check_length(model.encoder, max_length)
+    torch.manual_seed(recipe.seed)
+    model, further = _model(recipe, sets)
     config = TrainConfig(
         trainer=TrainerConfig(
-            steps=steps,
-            learning_rate=learning_rate,
+            steps=recipe.steps,
+            learning_rate=recipe.learning_rate,
             clip=2.0,
-            accumulate=accumulate,
+            accumulate=recipe.accumulate,
             bf16=pick_dtype("auto", model.device) == torch.bfloat16,
-            seed=seed,
-            validate_every=validate_every,
+            seed=recipe.seed,
+            validate_every=recipe.validate_every,
         ),
-        pressure=pressure,
-        terms=terms,
-        mined=mined,
-        mine_every=mine_every,
-        int8=not full_precision,
+        pressure=recipe.pressure,
+        terms=recipe.terms,
+        mined=recipe.mined,
+        mine_every=recipe.mine_every,
+        int8=not recipe.full_precision,
     )
-    teacher = open_teacher(teachers, sets, model.query_tokenizer(), str(model.device), openers)
+    teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
     training.further = further
-    state = training.run(resume=resume)
-    return TrainResult(output / "best", state.best, state.best_step, training.validated)
+    return finished("sparta", training.run(resume=resume), training, sets, recipe, command)
+
+
+def _model(recipe: SpartaRecipe, sets: Sequence[ParagraphSet]) -> tuple[SpartaModel, bool]:
+    """Return the model before its first step, on its device, and whether it was trained before."""
+    layout = InputLayout(
+        use_title=True,
+        use_context=recipe.context,
+        answer_segment=ANSWER if recipe.segments else CONTEXT,
+        share_context=recipe.context and not recipe.segments,
+        max_length=recipe.max_length,
+        overlap=recipe.max_length // 8,
+    )
+    if recipe.context_share and not layout.share_context:
+        raise InputError(
+            "expected a context share only where answers share one, found --no-context or --segments",
+            remedy="leave out one of them",
+        )
+    model, further = _begin(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
+    share = recipe.context_share
+    if share is None:
+        share = CONTEXT_SHARE if layout.share_context and not further else model.config.context_share
+    model.config = replace(model.config, quantizer=None, context_share=share)
+    if recipe.lexical and model.config.lexical is None:
+        _add_lexical(model, sets)
+    elif not recipe.lexical and model.config.lexical is not None:
+        raise InputError(
+            "expected a model without gains for terms that stand in the answer, found one that has them",
+            where=recipe.encoder,
+            remedy="leave --no-lexical (lexical=False) out, or train a new model from an encoder",
+        )
+    model = model.to(training_device(recipe.device))
+    check_length(model.encoder, recipe.max_length)
+    return model, further
 
 
 def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
@@ -143,7 +119,7 @@ def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
         raise ModelError(
             f"expected a model of the form that is asked for, found {', '.join(differing)}",
             where=name,
-            remedy="repeat --tied, --alone, --segments and --max-length as when the model was trained",
+            remedy="repeat --tied, --no-context, --segments and --max-length as when the model was trained",
         )
     return model, True
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.models.checkpoints import load_dpr_dict, load_dpr_folders
-from dense.training.train import DenseTraining, train_dense
+from dense.training.train import DenseTraining, Recipe, train_dense
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
@@ -453,11 +453,9 @@ def test_training_learns_resumes_and_repeats(
     tiny_tokenizer.save(str(folder / "tokenizer.json"))
     words = [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
 
-    def run(name: str, steps: int = 60, **change: Any) -> Any:
-        return train_dense(
-            [questions_on(words)],
+    def run(name: str, steps: int = 60, resume: bool = False, **change: Any) -> Any:
+        recipe = Recipe(
             encoder=str(folder),
-            output=tmp_path / name,
             **{
                 "steps": steps,
                 "learning_rate": 3e-3,
@@ -468,6 +466,7 @@ def test_training_learns_resumes_and_repeats(
                 **change,
             },
         )
+        return train_dense([questions_on(words)], recipe, tmp_path / name, resume=resume)
 
     first, again = run("first"), run("again")
     assert first.validation == again.validation

@@ -112,7 +112,7 @@ def test_resuming_with_another_decay_or_entropy_is_refused(
 ) -> None:
     def run(**change: Any) -> Any:
         recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, "steps": 2, **change}
-        return train_dense([questions_on(words)], output=tmp_path / "out", resume=True, **recipe)
+        return train_dense([questions_on(words)], Recipe(**recipe), tmp_path / "out", resume=True)
 
     run()
     run(layer_decay=1.0, entropy=0.01)
@@ -192,7 +192,7 @@ def test_the_best_is_the_one_of_the_lowest_average_rank(
 ) -> None:
     data = questions_on(words)
     recipe = {**USUAL, "encoder": encoder, "steps": 12, "validate_by": "average-rank"}
-    result = train_dense([data], output=tmp_path / "out", **recipe)
+    result = train_dense([data], Recipe(**recipe), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     figures = {line["step"]: line["validation"] for line in lines if "validation" in line}
     assert set(figures) == {3, 6, 9, 12}
@@ -277,7 +277,7 @@ def test_a_beir_folder_is_training_data(tmp_path: Path, write_jsonl: Callable[..
 
 
 def weights(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir()}
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "README.md"}
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]
     def run(name: str, *, sets: int = 1, resume: bool = False, **change: Any) -> Any:
         data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
         recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
-        return train_in_two_stages(data, output=tmp_path / name, resume=resume, **recipe)
+        return train_in_two_stages(data, Recipe(**recipe), tmp_path / name, resume=resume)
 
     return run
 
@@ -644,7 +644,7 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
         (["--experts", "3"], "expected --routing with --experts"),
         (["--period", "2"], "expected --routing with --period"),
         (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),
-        (["--separate-title"], "expected --alone or --pooling cls with --separate-title"),
+        (["--separate-title"], "expected --no-context or --pooling cls with --separate-title"),
         (["--validate-by", "mrr"], "expected rr, average-rank or recall@K"),
         (["--two-stages", "--mine-every", "2"], "expected two stages or mining on the way"),
     ],

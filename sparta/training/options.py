@@ -1,0 +1,75 @@
+"""Options of a training, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """What every training of a retriever is told, beside its data and its folder.
+
+    `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches; `mined` takes
+    negatives from BM25, `mine_every` lets the model find its own after so many steps (0: never). `teachers`
+    are `NAME[=WEIGHT]`, whose scores are learned too. Without `context`, an answer is read by itself.
+    `max_length` is the longest text, in wordpieces, that the model reads at once.
+    """
+
+    encoder: str
+    steps: int = 1100
+    learning_rate: float = 5e-5
+    validate_every: int = 200
+    seed: int = 13
+    accumulate: int = 1
+    max_length: int = 256
+    mined: bool = True
+    mine_every: int = 0
+    teachers: Sequence[str] = ()
+    context: bool = True
+    device: str | None = None
+
+    def changed(self) -> dict[str, Any]:
+        """Return the options that have no default, or another value than their default."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        defaults = {one.name: one.default for one in fields(self) if one.default is not MISSING}
+        return {k: v for k, v in values.items() if k not in defaults or v != defaults[k]}
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.changed().items())
+        return f"{type(self).__name__}({given})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpartaRecipe(TrainOptions):
+    """How a SPARTA model is trained.
+
+    `encoder` may be a SPARTA model, which is then trained further and may itself stay the best. `pressure`
+    is the weight of the vocabulary penalty; with `terms`, it begins a hundred times smaller and follows the
+    number of terms of a paragraph from there: terms that a penalty kills do not come back. With `segments`,
+    segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it stands in the answer,
+    at first by BM25's measure (decision 0012). `context_share` of an answer's weights are those of its
+    context (decision 0014): of a new model that shares contexts 0.4, of one that is trained further its own.
+    """
+
+    learning_rate: float = 1.5e-4
+    pressure: float = 0.001
+    terms: int | None = None
+    segments: bool = False
+    tied: bool = False
+    lexical: bool = True
+    context_share: float | None = None
+    full_precision: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """Where the best model lies and how well it validated, at which step, on queries of which sets."""
+
+    folder: Path
+    validation: float
+    step: int
+    validated: tuple[str, ...] = ()
+    reached: str = ""
