@@ -1,1 +1,55 @@
-"""Channels and their fusion; evaluation of rankings: questions, test sets, measures, significance."""
+"""Fusion of channels and evaluation: rankings fused, measured, compared and tuned.
+
+Each name is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparta.base.exports import lazy_names
+
+if TYPE_CHECKING:
+    from hybrid.evaluation.compare import compare
+    from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
+    from hybrid.evaluation.measures import Evaluation
+    from hybrid.evaluation.questions import QuestionSet, questions_of
+    from hybrid.evaluation.results import SetResults, results_table
+    from hybrid.evaluation.tune import tune
+    from hybrid.retrieval.channels import Channels
+    from hybrid.retrieval.fusion import Fusion
+    from hybrid.retrieval.searcher import HybridHit, HybridSearcher
+
+_HOMES = {
+    "Channels": "hybrid.retrieval.channels",
+    "Evaluation": "hybrid.evaluation.measures",
+    "Fusion": "hybrid.retrieval.fusion",
+    "HybridHit": "hybrid.retrieval.searcher",
+    "HybridSearcher": "hybrid.retrieval.searcher",
+    "QuestionSet": "hybrid.evaluation.questions",
+    "SetResults": "hybrid.evaluation.results",
+    "compare": "hybrid.evaluation.compare",
+    "evaluate_runs": "hybrid.evaluation.evaluate",
+    "evaluate_set": "hybrid.evaluation.evaluate",
+    "questions_of": "hybrid.evaluation.questions",
+    "results_table": "hybrid.evaluation.results",
+    "tune": "hybrid.evaluation.tune",
+}
+
+__all__ = [
+    "Channels",
+    "Evaluation",
+    "Fusion",
+    "HybridHit",
+    "HybridSearcher",
+    "QuestionSet",
+    "SetResults",
+    "compare",
+    "evaluate_runs",
+    "evaluate_set",
+    "questions_of",
+    "results_table",
+    "tune",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

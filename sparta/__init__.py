@@ -6,10 +6,9 @@ is used. No public name is also the name of a submodule.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparta.base.extras import optional_packages
+from sparta.base.exports import lazy_names
 
 if TYPE_CHECKING:
     from sparta.api import Index
@@ -29,35 +28,40 @@ if TYPE_CHECKING:
     from sparta.index.view import IndexVersion
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
     from sparta.search.explain import Explanation, TermShare, top_terms
     from sparta.search.searcher import Searcher
+    from sparta.training.options import SpartaRecipe, TrainResult
+    from sparta.training.train import train_model
 
 _HOMES = {
-    "IndexStateError": "sparta.base.errors",
-    "InputError": "sparta.base.errors",
-    "JavaError": "sparta.base.errors",
-    "MissingPackageError": "sparta.base.errors",
-    "ModelError": "sparta.base.errors",
-    "SpartaError": "sparta.base.errors",
-    "StorageError": "sparta.base.errors",
-    "Passage": "sparta.base.records",
-    "Query": "sparta.base.records",
-    "ScoredPassage": "sparta.base.records",
     "Explanation": "sparta.search.explain",
-    "TermShare": "sparta.search.explain",
-    "top_terms": "sparta.search.explain",
-    "load_model": "sparta.models.load",
-    "SpartaModel": "sparta.models.sparse",
-    "Quantizer": "sparta.models.quantize",
     "Hit": "sparta.base.records",
-    "Retriever": "sparta.base.records",
-    "Interrupted": "sparta.base.errors",
     "Index": "sparta.api",
     "IndexOptions": "sparta.index.pipeline",
     "IndexReport": "sparta.index.build",
+    "IndexStateError": "sparta.base.errors",
     "IndexVersion": "sparta.index.view",
+    "InputError": "sparta.base.errors",
+    "Interrupted": "sparta.base.errors",
+    "JavaError": "sparta.base.errors",
+    "MissingPackageError": "sparta.base.errors",
+    "ModelError": "sparta.base.errors",
+    "Passage": "sparta.base.records",
+    "Quantizer": "sparta.models.quantize",
+    "Query": "sparta.base.records",
+    "Retriever": "sparta.base.records",
+    "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
+    "SpartaError": "sparta.base.errors",
+    "SpartaModel": "sparta.models.sparta",
+    "SpartaRecipe": "sparta.training.options",
+    "StorageError": "sparta.base.errors",
+    "TermShare": "sparta.search.explain",
+    "TrainResult": "sparta.training.options",
+    "load_model": "sparta.models.load",
+    "top_terms": "sparta.search.explain",
+    "train_model": "sparta.training.train",
 }
 
 __all__ = [
@@ -81,19 +85,13 @@ __all__ = [
     "Searcher",
     "SpartaError",
     "SpartaModel",
+    "SpartaRecipe",
     "StorageError",
     "TermShare",
+    "TrainResult",
     "load_model",
     "top_terms",
+    "train_model",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sparta' has no attribute {name!r}")
-    with optional_packages():
-        return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

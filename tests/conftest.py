@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from sparta.models.config import SpartaConfig
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
 
 WORDS = """
 a about after all also an and are as at be been before born both but by can city company country day
@@ -131,7 +131,7 @@ def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
     from transformers import BertConfig, BertModel
 
     from sparta.models.config import SpartaConfig
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
 
     def make(config: SpartaConfig | None = None, *, seed: int = 0) -> SpartaModel:
         torch.manual_seed(seed)

@@ -44,10 +44,10 @@ def index(index: Path | None, **given: Any) -> None:
     """
     from tqdm import tqdm
 
-    from dense.channel.sync import sync
+    from dense.channel.sync import build_dense
     from sparta.index.folder import default_index
 
     quiet = given.pop("quiet")
     with tqdm(unit="passage", disable=True if quiet else None, smoothing=0.1, file=sys.stderr) as bar:
-        report = sync(index or default_index(), expect=bar.reset, advance=bar.update, **given)
+        report = build_dense(index or default_index(), expect=bar.reset, advance=bar.update, **given)
     print_channel_reports([report])

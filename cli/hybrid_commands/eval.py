@@ -146,11 +146,11 @@ def _say_without_dense(index: Path, *, needed: bool) -> None:
 def _build_dense(index: Path) -> None:
     from tqdm import tqdm
 
-    from dense.channel.sync import has_dense, sync
+    from dense.channel.sync import build_dense, has_dense
 
     if not has_dense(index):
         with tqdm(unit="passage", disable=None) as bar:
-            report = sync(index, expect=bar.reset, advance=bar.update)
+            report = build_dense(index, expect=bar.reset, advance=bar.update)
         click.echo(
             f"dense channel built: {counted(report.passages, 'passage')} in {report.seconds:.0f} s", err=True
         )

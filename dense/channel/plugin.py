@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dense.channel.sync import DenseReport, has_dense
-from dense.channel.sync import sync as _sync
+from dense.channel.sync import DenseReport, build_dense, has_dense
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
@@ -16,7 +15,7 @@ exists = has_dense
 
 def sync(index: Path, *, device: str | None = None, dtype: str = "auto") -> DenseReport:
     """Bring the dense channel to what the Lucene index holds."""
-    return _sync(index, device=device, dtype=dtype)
+    return build_dense(index, device=device, dtype=dtype)
 
 
 def open(index: Path) -> DenseSearcher:

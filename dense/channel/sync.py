@@ -45,7 +45,7 @@ def has_dense(index: Path) -> bool:
 
 
 @optional_packages()
-def sync(
+def build_dense(
     index: Path,
     model: str | None = None,
     *,

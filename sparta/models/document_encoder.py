@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
 from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
@@ -26,12 +28,45 @@ from sparta.neural.pooling import (
     surroundings,
 )
 
-if TYPE_CHECKING:
-    from sparta.models.sparse import SparseEncoder
-
 TERM_CHUNK = 4096
 VECTOR = 16
 DEFAULT_TOKEN_BUDGET = 4096
+
+
+class TermModel(Protocol):
+    """What is needed of a model: hidden states, the rows and biases of terms, and which terms count."""
+
+    tokenizer: Tokenizer
+    config: SpartaConfig
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        ...
+
+    def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """`(n, length)` ids, mask, segments to `(n, length, hidden)` states."""
+        ...
+
+    def term_matrix(self) -> torch.Tensor:
+        """`(vocabulary, hidden)`: the rows e_t of eq. 4."""
+        ...
+
+    def term_bias(self) -> torch.Tensor:
+        """The bias of eq. 5: a scalar, or `(vocabulary,)`."""
+        ...
+
+    def lexical_gains(self) -> torch.Tensor | None:
+        """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
+        ...
+
+    def excluded_terms(self) -> torch.Tensor:
+        """`(vocabulary,) bool`: entries that get no impacts."""
+        ...
+
+    def eval(self) -> Self:
+        """Without dropout."""
+        ...
 
 
 @dataclass
@@ -48,7 +83,7 @@ class DocumentEncoder:
 
     def __init__(
         self,
-        model: SparseEncoder,
+        model: TermModel,
         *,
         dtype: str = "auto",
         token_budget: int = DEFAULT_TOKEN_BUDGET,
@@ -251,7 +286,7 @@ def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: i
     return SparseRows(indptr, terms[first], weights[first])
 
 
-def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage], bits: int = 8) -> Quantizer:
+def fit_quantizer(model: TermModel, passages: Iterable[Passage], bits: int = 8) -> Quantizer:
     """Return the model's scale: a little above the largest weight that these passages have."""
     rows, _ = DocumentEncoder(model, dtype="fp32").encode(list(passages))
     if not rows.weights.size:
@@ -260,9 +295,3 @@ def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage], bits: int =
             remedy="train the model, or check that the folder holds a sparse encoder",
         )
     return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"), bits)  # few digits: the same on every machine
-
-
-def with_quantizer(model: SparseEncoder, quantizer: Quantizer) -> SparseEncoder:
-    """Return the same model; its configuration carries this quantizer."""
-    model.config = replace(model.config, quantizer=quantizer)
-    return model

@@ -20,7 +20,8 @@ from torch import nn
 from sparta.base.errors import ModelError
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.sparse import SparseEncoder, SpartaModel
+from sparta.models.sparse import SparseEncoder
+from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
 from sparta.neural.checkpoint import from_pretrained, load_state, read_json
 from sparta.neural.inputs import InputLayout

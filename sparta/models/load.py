@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.models.document_encoder import fit_quantizer, with_quantizer
+from sparta.models.document_encoder import fit_quantizer
 from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.quantize import Quantizer
 from sparta.models.resolve import DEFAULT_MODEL, hash_folder, model_folder
-from sparta.models.sparse import SparseEncoder, SpartaModel
+from sparta.models.sparse import SparseEncoder
+from sparta.models.sparta import SpartaModel
 from sparta.neural.checkpoint import read_json
 from sparta.neural.encoding import pick_device
 
@@ -35,7 +37,8 @@ def load_model(name: str | Path | None = None, *, bits: int | None = None) -> Sp
     model.name = str(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
-    return with_quantizer(model.eval(), Quantizer(quantizer.max_weight, bits or quantizer.bits))
+    model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, bits or quantizer.bits))
+    return model.eval()
 
 
 def calibration_passages() -> list[Passage]:

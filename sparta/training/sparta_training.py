@@ -14,7 +14,7 @@ from torch.nn import functional
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.models.document_encoder import fit_quantizer
-from sparta.models.sparse import SpartaModel
+from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.neural.trainer import TrainerState, mean_of_all, process_group

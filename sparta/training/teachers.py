@@ -18,7 +18,7 @@ from torch.nn import functional
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 from sparta.models.resolve import sparta_folder
-from sparta.models.sparse import SpartaModel
+from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype
 from sparta.training.negatives import Bm25, bag_matrix

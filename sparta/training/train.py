@@ -12,7 +12,7 @@ import torch
 from sparta.base.errors import InputError, ModelError
 from sparta.models.config import SpartaConfig
 from sparta.models.resolve import sparta_folder
-from sparta.models.sparse import SpartaModel
+from sparta.models.sparta import SpartaModel
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
 from sparta.neural.trainer import TrainerConfig, training_device

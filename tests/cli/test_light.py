@@ -46,7 +46,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, write_jsonl: Callable[..., 
 @pytest.fixture(scope="module")
 def index(corpus: Path, tiny_model_folder: Path, make_tiny_model: Callable[..., Any]) -> Path:
     """An index that a fresh process made, with a dense channel."""
-    from dense.channel.sync import sync
+    from dense.channel.sync import build_dense
     from dense.models.bi_encoder import DenseModel
     from dense.models.config import DenseConfig
 
@@ -56,7 +56,7 @@ def index(corpus: Path, tiny_model_folder: Path, make_tiny_model: Callable[..., 
     assert modules & (HEAVY - {"torch"} | COMPILER) == set()
     tiny = make_tiny_model()
     DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig()).save_pretrained(corpus.parent / "dense")
-    sync(folder, model=str(corpus.parent / "dense"))
+    build_dense(folder, model=str(corpus.parent / "dense"))
     return folder
 
 

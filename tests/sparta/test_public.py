@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import dense
+import hybrid
 import sparta
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +24,19 @@ PACKAGES = ("sparta", "dense", "hybrid", "cli")
 # Names
 
 
-def test_all_is_every_public_name_in_order():
-    assert sparta.__all__ == sorted(sparta._HOMES)
-    assert dir(sparta) == sparta.__all__
+LIBRARIES = (sparta, dense, hybrid)
+NAMES = [(library, name) for library in LIBRARIES for name in library.__all__]
 
 
-def test_type_checkers_see_the_same_names_from_the_same_homes():
-    tree = ast.parse((ROOT / "sparta" / "__init__.py").read_text())
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_all_is_every_public_name_in_order(library):
+    assert library.__all__ == sorted(library._HOMES)
+    assert dir(library) == library.__all__
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_type_checkers_see_the_same_names_from_the_same_homes(library):
+    tree = ast.parse(Path(library.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {
         name.name: node.module
@@ -36,26 +44,34 @@ def test_type_checkers_see_the_same_names_from_the_same_homes():
         if isinstance(node, ast.ImportFrom)
         for name in node.names
     }
-    assert seen == sparta._HOMES
+    assert seen == library._HOMES
 
 
-@pytest.mark.parametrize("name", sparta.__all__)
-def test_a_name_is_what_its_home_defines(name):
-    value = getattr(sparta, name)
-    assert value is getattr(importlib.import_module(sparta._HOMES[name]), name)
-    assert value.__module__ == sparta._HOMES[name]
+@pytest.mark.parametrize(("library", "name"), NAMES)
+def test_a_name_is_what_its_home_defines(library, name):
+    value = getattr(library, name)
+    assert value is getattr(importlib.import_module(library._HOMES[name]), name)
+    assert value.__module__ == library._HOMES[name]
     assert value.__doc__
 
 
-def test_no_public_name_is_a_modules():
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_public_name_is_a_modules(library):
     """Importing the module would replace the name."""
-    modules = {path.stem for path in (ROOT / "sparta").iterdir()}
-    assert set(sparta.__all__) & modules == set()
+    modules = {path.stem for path in Path(library.__file__).parent.iterdir()}
+    assert set(library.__all__) & modules == set()
 
 
-def test_an_unknown_name():
-    with pytest.raises(AttributeError, match="module 'sparta' has no attribute 'nothing'"):
-        sparta.nothing  # noqa: B018
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_unknown_name(library):
+    with pytest.raises(AttributeError, match=f"module '{library.__name__}' has no attribute 'nothing'"):
+        library.nothing  # noqa: B018
+
+
+def test_importing_the_libraries_loads_nothing_heavy():
+    code = "import sparta, dense, hybrid, sys; print({'torch', 'jnius', 'numpy', 'scipy'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "set()\n"
 
 
 # Owners

@@ -16,7 +16,7 @@ import dense.channel.builder
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
 from dense.channel.searcher import DenseSearcher
-from dense.channel.sync import sync
+from dense.channel.sync import build_dense
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.search.faiss_index import write
 from dense.search.store import shard_path
@@ -74,43 +74,43 @@ def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> N
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, number: int) -> None:
     """Rows of a folder with a gap, or with another last shard, are not where FAISS has them."""
-    sync(index, model, kind=kind)
+    build_dense(index, model, kind=kind)
     wanted, place = rankings(index), place_of(index)
     shard_path(place.path / "vectors-000001", number).unlink()
     with pytest.raises(SpartaError, match=r"1 of 4 shards are missing[^;]*run: dense index$"):
         rankings(index)
     lost = 8 if number < 3 else N - 24
-    report = sync(index)
+    report = build_dense(index)
     assert (report.encoded, report.taken) == (lost, N - lost)
     assert_alike(rankings(index), wanted)
-    assert sync(index).unchanged
+    assert build_dense(index).unchanged
 
 
 @pytest.mark.parametrize("name", ["rows-000001.npy", "search-000001.faiss", "manifest.json"])
 def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
-    sync(index, model, kind="hnsw")
+    build_dense(index, model, kind="hnsw")
     wanted, place = rankings(index), place_of(index)
     (place.path / name).unlink()
     with pytest.raises(SpartaError):
         rankings(index)
-    report = sync(index, model, kind="hnsw")
+    report = build_dense(index, model, kind="hnsw")
     assert (report.encoded, report.unchanged) == (0, False)
     assert_alike(rankings(index), wanted)
 
 
 def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: str) -> None:
-    sync(index, model, kind="hnsw")
+    build_dense(index, model, kind="hnsw")
     wanted, before = rankings(index), place_of(index).read()
-    report = sync(index, kind="hnsw", overwrite=True, model=model)
+    report = build_dense(index, kind="hnsw", overwrite=True, model=model)
     assert (report.unchanged, report.encoded, report.passages) == (False, 0, N)
     assert place_of(index).read().serial == before.serial + 1
     assert_alike(rankings(index), wanted)
 
 
 def test_overwrite_keeps_the_channels_own_model(index: Path, model: str) -> None:
-    sync(index, model)
+    build_dense(index, model)
     wanted = rankings(index)
-    report = sync(index, overwrite=True)
+    report = build_dense(index, overwrite=True)
     assert (report.model, report.encoded) == (model, 0)
     assert_alike(rankings(index), wanted)
 
@@ -119,7 +119,7 @@ def test_a_change_of_model_that_was_interrupted_goes_on(
     index: Path, model: str, make_tiny_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Also after the channel, which still has its old model, has followed the index."""
-    sync(index, model)
+    build_dense(index, model)
     other = make_tiny_model(seed=7)
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
     DenseModel(other.encoder, other.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "other")
@@ -131,10 +131,10 @@ def test_a_change_of_model_that_was_interrupted_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sync(index, str(tmp_path / "other"), overwrite=True, advance=stop)
+        build_dense(index, str(tmp_path / "other"), overwrite=True, advance=stop)
     delete_passages(IndexFolder(index), [f"n{N - 1}"])
-    assert sync(index).model == model, "what was there before is still searched, and follows"
-    report = sync(index, str(tmp_path / "other"), overwrite=True)
+    assert build_dense(index).model == model, "what was there before is still searched, and follows"
+    report = build_dense(index, str(tmp_path / "other"), overwrite=True)
     assert report.encoded == N - 1 - sum(counted)
     assert [path.name for path in place_of(index).path.glob("vectors-*")] == ["vectors-000002"]
 
@@ -154,18 +154,18 @@ def test_a_disk_that_is_full(n: int) -> None:
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_an_index_without_passages(index: Path, model: str, kind: str) -> None:
     delete_passages(IndexFolder(index), [f"n{i}" for i in range(N)])
-    assert sync(index, model, kind=kind).passages == 0
+    assert build_dense(index, model, kind=kind).passages == 0
     assert rankings(index) == {q: [] for q in QUESTIONS}
-    assert sync(index).unchanged
+    assert build_dense(index).unchanged
 
 
 def test_a_model_that_moved_is_told_to_the_channel(index: Path, model: str, tmp_path: Path) -> None:
-    sync(index, model)
+    build_dense(index, model)
     told = json.loads((place_of(index).path / "manifest.json").read_text())
     moved = Path(model).rename(tmp_path / "moved")
     with pytest.raises(SpartaError, match="dense index --model FOLDER"):
         rankings(index)
-    assert sync(index, str(moved)).unchanged
+    assert build_dense(index, str(moved)).unchanged
     now = json.loads((place_of(index).path / "manifest.json").read_text())
     assert now == {**told, "model": {**told["model"], "name": str(moved)}}
     assert rankings(index)
@@ -211,7 +211,7 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
 
     def vectors(model: str | None = None) -> dict[str, Any]:
         index = tmp_path / "index"
-        sync(index, model)
+        build_dense(index, model)
         with DenseSearcher(index) as searcher:
             rows, docids = searcher.rows, [int(searcher._docids[row]) for row in searcher.rows]
             ids = searcher.lucene.ids(docids)

@@ -28,7 +28,7 @@ from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages
 from dense.channel.searcher import DenseSearcher
-from dense.channel.sync import has_dense, sync
+from dense.channel.sync import build_dense, has_dense
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.search.store import (
     VectorFolder,
@@ -149,14 +149,14 @@ def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> No
 @pytest.mark.parametrize("kind", ["auto", "flat", "ivf", "hnsw"])
 def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str) -> None:
     assert not has_dense(index)
-    report = sync(index, str(model), kind=kind)
+    report = build_dense(index, str(model), kind=kind)
     assert has_dense(index)
     assert (report.passages, report.encoded, report.taken, report.forgotten) == (N, N, 0, 0)
     assert report.kind == ("flat" if kind == "auto" else kind)
     found = rankings(index, N)
     if kind != "ivf":
         assert_same(found, expected(index, model, QUESTIONS, N))
-    assert sync(index, kind=kind).unchanged
+    assert build_dense(index, kind=kind).unchanged
     with DenseSearcher(index) as searcher:
         assert searcher.num_docs == N
         hit = searcher.search(QUESTIONS[0], 1)[0]
@@ -171,7 +171,7 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 def test_the_channel_follows_the_index(
     index: Path, model: Path, tiny_model_folder: Path, write_jsonl: Any, tmp_path: Path, kind: str
 ) -> None:
-    sync(index, str(model), kind=kind)
+    build_dense(index, str(model), kind=kind)
     sparta = ["--model", tiny_model_folder, "--index", index, "--quiet"]
     said = done(cli._sparta.main, "delete", "n3", "n4", "--index", index)
     assert f"{N - 2} vectors of model: encoded 0, reused 0, removed 2" in said
@@ -191,7 +191,7 @@ def test_the_channel_follows_the_index(
 
 @pytest.mark.jvm
 def test_most_of_it_gone_is_written_anew(index: Path, model: Path) -> None:
-    sync(index, str(model), kind="ivf")
+    build_dense(index, str(model), kind="ivf")
     done(cli._sparta.main, "delete", *[f"n{i}" for i in range(N // 2 + 2)], "--index", index)
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == place.read().passages == N // 2 - 2
@@ -209,7 +209,7 @@ def test_a_search_while_the_channel_is_behind(
     index: Path, model: Path, caplog: pytest.LogCaptureFixture, tiny_model_folder: Path, write_jsonl: Any
 ) -> None:
     """What is gone is not found, what is new is told of: by its number, and with the command that helps."""
-    sync(index, str(model), kind="hnsw")
+    build_dense(index, str(model), kind="hnsw")
     before = rankings(index, N)
     dense_name = next(index.glob("dense-*")).name
     (index / dense_name).rename(index.parent / "aside")
@@ -239,7 +239,7 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
 ) -> None:
     """Another codec encodes nothing; another corpus only what is new, and what is gone is not found."""
     typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
-    sync(index, str(model))
+    build_dense(index, str(model))
     before = rankings(index)
     said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
     assert "encoded 0," in said
@@ -288,7 +288,7 @@ def test_sentences_are_read_in_their_passages(
     unit = ["--unit", "sentence"]
     sparta = ["--model", tiny_model_folder, "--index", index, *unit]
     done(cli._sparta.main, "index", "--corpus", corpus, *sparta)
-    sync(index, str(model))
+    build_dense(index, str(model))
     place = ChannelFolder(next(index.glob("dense-*")))
     stored = place.vectors(place.read())
     options = VectorOptions(unit="sentence", dtype="auto")
@@ -319,14 +319,14 @@ def test_hashes_tell_records_apart() -> None:
 def test_without_faiss_numpy_finds_the_same(
     index: Path, model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync(index, str(model), kind=kind)
+    build_dense(index, str(model), kind=kind)
     found = rankings(index, N)
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
     monkeypatch.setattr(dense.channel.searcher, "has_faiss", lambda: False)
     assert rankings(index, N) == found
     with pytest.raises(InputError, match="expected FAISS for an index of kind ivf"):
-        sync(index, kind="ivf")
+        build_dense(index, kind="ivf")
 
 
 # ---------------------------------------------------------------- what is refused
@@ -334,7 +334,7 @@ def test_without_faiss_numpy_finds_the_same(
 
 @pytest.fixture
 def made(index: Path, model: Path) -> Path:
-    sync(index, str(model))
+    build_dense(index, str(model))
     return index
 
 
@@ -401,7 +401,7 @@ def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pyte
     rows.write_bytes(data[:-8])
     refused("a file of the dense channel cannot be read", "search", "the moon", "--index", made)
     rows.write_bytes(data)
-    sync(made, kind="hnsw")
+    build_dense(made, kind="hnsw")
     (place.path / "search-000002.faiss").write_bytes(b"nothing")
     refused("expected an index of FAISS, could not read it", "search", "the moon", "--index", made)
     manifest = json.loads((place.path / "manifest.json").read_text())
@@ -430,7 +430,7 @@ def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> Non
 def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(model, tmp_path / "moved"))
     again = Path(shutil.copytree(made, tmp_path / "again"))
-    assert sync(again, str(moved)).unchanged
+    assert build_dense(again, str(moved)).unchanged
     assert ChannelFolder(next(again.glob("dense-*"))).read().model.name == str(moved)
     assert rankings(again) == rankings(made)
     (moved / "model.safetensors").write_bytes((make_dense(seed=2) / "model.safetensors").read_bytes())
@@ -481,7 +481,7 @@ def test_no_index_and_one_that_is_being_written(index: Path, model: Path, tmp_pa
         refused("another process is writing to this index", "index", "--index", index, "--model", model)
     refused("Invalid value for '--kind'", "index", "--index", index, "--kind", "tree")
     with pytest.raises(InputError, match="found 'tree'"):
-        sync(index, str(model), kind="tree")
+        build_dense(index, str(model), kind="tree")
 
 
 def test_encode_into_a_folder_of_other_work(
@@ -565,7 +565,7 @@ def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path, monkeypatch: py
         result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
     assert result.exit_code == 130
     assert result.output == f"interrupted: {2 * SIZE} vectors kept; the same command continues\n"
-    assert sync(index, str(model)).encoded == N - 2 * SIZE
+    assert build_dense(index, str(model)).encoded == N - 2 * SIZE
 
 
 # ---------------------------------------------------------------- kills
@@ -676,7 +676,7 @@ def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp
 def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path) -> None:
     """Two ways: the first channel, and one that is brought up to date, which search sees meanwhile."""
     whole = Path(shutil.copytree(index, tmp_path / "whole"))
-    sync(whole, str(model), kind="hnsw")
+    build_dense(whole, str(model), kind="hnsw")
     wanted = rankings(whole)
     command = ["index", "--index", "PLACE", "--model", model, "--kind", "hnsw", "--quiet"]
     # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
@@ -685,7 +685,7 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
         place = Path(f"{index}-{moment}")
         assert not has_dense(place)
         kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
-        report = sync(place, str(model), kind="hnsw")
+        report = build_dense(place, str(model), kind="hnsw")
         assert (report.encoded, report.passages) == (N - kept, N)
         assert rankings(place) == wanted
         assert shards(place / "dense-000001/vectors-000001") == shards(whole / "dense-000001/vectors-000001")
@@ -696,5 +696,5 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
     assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
     for moment in range(4):
         assert rankings(Path(f"{whole}-{moment}")) == before
-        assert sync(Path(f"{whole}-{moment}")).forgotten == 3
+        assert build_dense(Path(f"{whole}-{moment}")).forgotten == 3
         assert rankings(Path(f"{whole}-{moment}")) == before

@@ -152,13 +152,13 @@ def test_judged_passages_and_expressions(
 
 def test_the_dense_channel_mines(index: Path, tmp_path: Path, make_tiny_model: Callable[..., Any]) -> None:
     """Against dot products of the model's own vectors."""
-    from dense.channel.sync import sync
+    from dense.channel.sync import build_dense
 
     tiny = make_tiny_model()
     torch.manual_seed(0)
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
     DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "model")
-    sync(index, str(tmp_path / "model"), dtype="fp32")
+    build_dense(index, str(tmp_path / "model"), dtype="fp32")
     (tmp_path / "asked.jsonl").write_text(json.dumps({"question": "moon", "answers": ["far west"]}) + "\n")
     [one] = mined(index, tmp_path / "asked.jsonl", tmp_path / "p2.json", "--channel", "dense", "--depth", 7)
     assert ids(one["positive_ctxs"]) == ["far"], "BM25's, whatever ranks the negatives"

@@ -67,9 +67,9 @@ def dense_folder(make_tiny_model: Callable[..., Any], tmp_path_factory: pytest.T
 @pytest.fixture
 def with_dense(folder: Path, dense_folder: Path) -> Path:
     """The same with a dense channel in its index."""
-    from dense.channel.sync import sync
+    from dense.channel.sync import build_dense
 
-    sync(folder / "index", str(dense_folder))
+    build_dense(folder / "index", str(dense_folder))
     return folder
 
 

@@ -21,7 +21,7 @@ from sparta.models.document_encoder import DocumentEncoder, fit_quantizer, great
 from sparta.models.load import calibration_passages, load_model
 from sparta.models.quantize import Quantizer
 from sparta.models.resolve import default_model_folder, hash_folder, known_query_side
-from sparta.models.sparse import SpartaModel
+from sparta.models.sparta import SpartaModel
 from sparta.neural.checkpoint import load_state, quantize_rows, save_state
 from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, equal_windows, fixed_window

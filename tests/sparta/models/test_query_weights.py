@@ -15,7 +15,7 @@ from sparta.base.errors import IndexStateError
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
 from sparta.models.resolve import known_query_side
-from sparta.models.sparse import SpartaModel
+from sparta.models.sparta import SpartaModel
 
 
 def test_the_grid_by_hand(caplog: pytest.LogCaptureFixture) -> None:

@@ -74,7 +74,7 @@ def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, wr
 
 
 def test_trained_further_a_model_scores_with_its_weights_and_keeps_them(train, tmp_path):
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
 
     first = train("first")
     begun = weighted(SpartaModel.load(first.folder), tmp_path / "weighted")

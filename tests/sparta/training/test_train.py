@@ -707,7 +707,7 @@ def test_a_sparta_model_is_trained_further(train, tmp_path, monkeypatch):
     import torch
 
     from sparta.models.resolve import DEFAULT_MODEL, default_model_folder, sparta_folder
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
     from sparta.training.sparta_training import SpartaTraining
 
     first = train("first", full_precision=True)
@@ -740,7 +740,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
 
     from sparta.models.config import Lexical
     from sparta.models.load import load_model
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
 
     made = training(data=hand_made(), held_out=0, dropout=0.0)
     made.model.add_lexical(Lexical(5.0), torch.rand(len(made.model.term_matrix())))
@@ -773,7 +773,7 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
 
 def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
     from sparta.base.errors import InputError
-    from sparta.models.sparse import SpartaModel
+    from sparta.models.sparta import SpartaModel
 
     def share(name: str, **options: Any) -> float:
         result = train(name, full_precision=True, **options)

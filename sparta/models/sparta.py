@@ -1,0 +1,126 @@
+"""The SPARTA model: an encoder and a table of term embeddings, saved and loaded (SPARTA, §3.2)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from sparta.base.errors import ModelError
+from sparta.base.files import atomic_write
+from sparta.models.config import SpartaConfig
+from sparta.models.query_encoder import load_tokenizer
+from sparta.models.sparse import SparseEncoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
+from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.inputs import Lexical
+
+
+class SpartaModel(SparseEncoder):
+    """SPARTA: a transformer for the answer, a table of term embeddings for the question.
+
+    `scale` multiplies the dot product of eq. 4 before the bias; it could be folded into the term embeddings
+    and is kept apart because one number is learnt faster than a table. With `tied` the table is the encoder's
+    own. With `lexical`, `gains` has a number for each term, which counts as often as the term occurs in the
+    answer. With `weighted_queries`, `query_term_weights` has what each term counts in a question.
+    """
+
+    def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: SpartaConfig) -> None:
+        super().__init__(tokenizer, config)
+        self.encoder = encoder
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+        self.term_embeddings = None if config.tied else nn.Parameter(_words(encoder).detach().clone())
+        self.gains = nn.Parameter(torch.zeros(len(self.term_matrix()))) if config.lexical else None
+        self.query_term_weights: nn.Parameter | None = None
+        if config.weighted_queries:
+            self.add_query_weights()
+        self._encoder_config = encoder_config(encoder)
+        self._segments = self._encoder_config.get("type_vocab_size", 0) >= 2
+        self.check_vocabulary()
+
+    def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """Return the encoder's last hidden states."""
+        extra = {"token_type_ids": segments} if self._segments else {}
+        return self.encoder(input_ids=ids, attention_mask=mask, **extra).last_hidden_state
+
+    def term_matrix(self) -> torch.Tensor:
+        """Return the term embeddings, before `scale`."""
+        return _words(self.encoder) if self.term_embeddings is None else self.term_embeddings
+
+    def term_bias(self) -> torch.Tensor:
+        """Return the scalar b."""
+        return self.bias
+
+    def lexical_gains(self) -> torch.Tensor | None:
+        """Return the gains, those below 0 as 0."""
+        return None if self.gains is None else self.gains.clamp_min(0)
+
+    @property
+    def query_weights(self) -> npt.NDArray[np.float32] | None:
+        """Return the weights, those below 0 as 0."""
+        if self.query_term_weights is None:
+            return None
+        return self.query_term_weights.detach().clamp_min(0).float().cpu().numpy()
+
+    def add_query_weights(self) -> None:
+        """Let each distinct term of a question count a weight of its own, once: 1 to begin with.
+
+        They are no part of what other trainings move.
+        """
+        self.config = replace(self.config, weighted_queries=True)
+        ones = torch.ones(len(self.term_matrix()), device=self.term_matrix().device)
+        self.query_term_weights = nn.Parameter(ones, requires_grad=False)
+
+    def add_lexical(self, lexical: Lexical, gains: torch.Tensor) -> None:
+        """Let occurrences count: `gains (vocabulary,)` is what one of each term is worth."""
+        self.config = replace(self.config, lexical=lexical)
+        self.gains = nn.Parameter(gains.float())
+
+    def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
+        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            **self._encoder_config,
+            "architectures": ["SpartaModel"],
+            "dtype": "float32",
+            "sparta": self.config.as_dict(),
+        }
+        save_state(folder / "model.safetensors", self.state_dict(), int8=int8)
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
+        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @staticmethod
+    def from_encoder(name: str | Path, config: SpartaConfig | None = None) -> SpartaModel:
+        """Return a new, untrained model on a pretrained encoder (folder or hub id)."""
+        return SpartaModel(load_encoder(name), load_tokenizer(name), config or SpartaConfig())
+
+    @staticmethod
+    def load(folder: Path) -> SpartaModel:
+        """Return a model that `save_pretrained` wrote."""
+        raw = read_json(folder / "config.json")
+        config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
+        model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        state = load_state(folder / "model.safetensors")
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the weights do not fit the configuration: {error}",
+                where=str(folder),
+                remedy="copy the model folder again, whole",
+            ) from error
+        return model.eval()
+
+
+def _words(encoder: nn.Module) -> torch.Tensor:
+    words: torch.Tensor = cast(Any, encoder).get_input_embeddings().weight
+    return words
