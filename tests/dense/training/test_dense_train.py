@@ -1,81 +1,26 @@
-"""Recipes of bi-encoders: decay, validation, two stages that resume, checkpoints that are begun from."""
+"""A bi-encoder is trained and validated."""
 
 from __future__ import annotations
 
 import json
 import random
-import shlex
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
-from cli._dense import main
-from cli._training import named_sets
 from dense.models.bi_encoder import DenseConfig, DenseModel
-from dense.models.checkpoints import begin_from
-from dense.training.stages import train_in_two_stages
 from dense.training.train import Recipe, layer_groups, train_dense
-from sparta.base.errors import InputError, ModelError
-from sparta.base.files import sha256_file
-from sparta.base.records import Passage
-from sparta.neural.inputs import InputLayout
+from sparta.base.errors import InputError
 from sparta.training.batches import make_batch
 from sparta.training.metrics import figure_named, ranks, shown
-from sparta.training.negatives import mine as mine_set
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
+from tests.dense.training.recipes import USUAL, WHOLE, questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
-WHOLE = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=8)
-
-
-def dense(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
-@pytest.fixture
-def encoder(make_tiny_model: Callable[..., Any], tiny_tokenizer: Any, tmp_path: Path) -> str:
-    folder = tmp_path / "encoder"
-    make_tiny_model().encoder.save_pretrained(folder)
-    tiny_tokenizer.save(str(folder / "tokenizer.json"))
-    return str(folder)
-
-
-@pytest.fixture
-def words(tiny_vocabulary: list[str]) -> list[str]:
-    return [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
-
-
-def questions_on(words: list[str], name: str = "made", n: int = 40, size: int = 6) -> ParagraphSet:
-    """The question asks with two words for which two others stand in the answer."""
-    paragraphs = []
-    for i in range(n):
-        own = [(7 * i + 3 * j) % len(words) for j in range(5)]
-        text = " ".join(words[n] for n in own)
-        question = " ".join(words[(n + 11) % len(words)] for n in own[:2])
-        paragraphs.append(Paragraph(text, "", ((0, len(text)),), ((question, 0),)))
-    return ParagraphSet(name, tuple(paragraphs), 1.0, size)
-
-
-USUAL: dict[str, Any] = {
-    "steps": 6,
-    "learning_rate": 3e-3,
-    "validate_every": 3,
-    "seed": 1,
-    "checkpoint_every": 2,
-    "held_out": 4,
-    "candidates": 10,
-    "device": "cpu",
-}
-
-
-# ---------------------------------------------------------------- the recipe
 
 
 def test_lower_layers_learn_slower(encoder: str, words: list[str], tmp_path: Path) -> None:
@@ -127,9 +72,6 @@ def test_beta_weighs_the_entropy(encoder: str, words: list[str], tmp_path: Path)
     loss, logs = training.loss(0)
     assert logs["entropy"] > 0.01
     assert loss.item() == pytest.approx(logs["ranking"] - 0.7 * logs["entropy"], abs=1e-5)
-
-
-# ---------------------------------------------------------------- validation
 
 
 def test_ranks_are_those_of_a_sorted_list() -> None:
@@ -217,9 +159,6 @@ def test_without_questions_that_validate_the_last_model_is_kept(
         assert torch.equal(best[name], tensor)
 
 
-# ---------------------------------------------------------------- what is no negative
-
-
 def one_sentence(text: str, *questions: str) -> Paragraph:
     return Paragraph(text, "", ((0, len(text)),), tuple((q, 0) for q in questions))
 
@@ -246,9 +185,6 @@ def test_duplicates_of_any_answer_are_no_negatives() -> None:
     assert drawn == {"where", "what"}
 
 
-# ---------------------------------------------------------------- BEIR folders
-
-
 def test_a_beir_folder_is_training_data(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
@@ -271,389 +207,3 @@ def test_a_beir_folder_is_training_data(tmp_path: Path, write_jsonl: Callable[..
         ("C", "the sun", (("what is hot", -1),)),
     ]
     assert open_set(f"{folder}=2", "pairs", 4).weight == 2
-
-
-# ---------------------------------------------------------------- two stages
-
-
-def weights(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "README.md"}
-
-
-@pytest.fixture
-def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]:
-    def run(name: str, *, sets: int = 1, resume: bool = False, **change: Any) -> Any:
-        data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
-        recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
-        return train_in_two_stages(data, Recipe(**recipe), tmp_path / name, resume=resume)
-
-    return run
-
-
-@pytest.mark.parametrize("stop", ["stage-1", "before", "mining", "stage-2"])
-def test_two_stages_resume_as_if_never_stopped(
-    staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
-) -> None:
-    """Stopped in a stage after a checkpoint, between the stages, and while the model mines."""
-    import dense.training.stages
-    from dense.training.train import DenseTraining
-
-    whole = staged("whole")
-    original = DenseTraining.loss
-
-    def loss(self: Any, step: int) -> Any:
-        if self.folder.name == stop and step == 3:
-            raise KeyboardInterrupt
-        if stop == "before" and self.folder.name == "stage-2":
-            raise KeyboardInterrupt
-        return original(self, step)
-
-    def interrupted(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DenseTraining, "loss", loss)
-        if stop == "mining":
-            patched.setattr(dense.training.stages, "mine", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            staged("part")
-    torch.manual_seed(99)
-    again = staged("part", resume=True)
-    assert (again.validation, again.step) == (whole.validation, whole.step)
-    for folder in ("best", "stage-1/best", "stage-2/best"):
-        assert weights(tmp_path / "part" / folder) == weights(tmp_path / "whole" / folder)
-    for file in ("mined.json", "stage-1/log.jsonl", "stage-2/log.jsonl"):
-        assert (tmp_path / "part" / file).read_text() == (tmp_path / "whole" / file).read_text()
-    before = weights(tmp_path / "part" / "best")
-    assert staged("part", resume=True) == again, "a finished one changes nothing"
-    assert weights(tmp_path / "part" / "best") == before
-
-
-@pytest.mark.parametrize("sets", [1, 2])
-def test_stage_two_begins_anew_with_what_stage_one_mined(
-    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
-) -> None:
-    """P1 and P2 for one set, P2 alone for several; weights as at the beginning of stage one."""
-    from dense.training.train import DenseTraining
-
-    starts: list[tuple[str, list[ParagraphSet], dict[str, bytes]]] = []
-    original = DenseTraining.run
-
-    def run(self: Any, *, resume: bool = False) -> Any:
-        state = {n: t.detach().numpy().tobytes() for n, t in self.model.state_dict().items()}
-        starts.append((self.folder.name, self.sets, state))
-        return original(self, resume=resume)
-
-    monkeypatch.setattr(DenseTraining, "run", run)
-    result = staged("out", sets=sets)
-    assert [name for name, _, _ in starts] == ["stage-1", "stage-2"]
-    assert starts[0][2] == starts[1][2]
-    model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")
-    for first, second in zip(starts[0][1], starts[1][1], strict=True):
-        assert first.paragraphs == second.paragraphs
-        vectors = model.encode_passages([p.whole() for p in first.paragraphs])[:, 0]
-        scores = model.encode_questions([p.questions[0][0] for p in first.paragraphs]) @ vectors.T
-        assert (scores < 0).any(), "a negative score is a score"
-        for i, (p1, near) in enumerate(zip(first.near, second.near, strict=True)):
-            p2 = set(range(len(scores))) - {i}
-            assert set(near) == (p2 | set(p1) if sets == 1 else p2)
-        assert second.near_share == (0.5 if sets == 1 else 1.0)
-    assert result.folder == tmp_path / "out" / "best"
-    assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
-
-
-def test_both_stages_begin_from_one_encoder(
-    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dense.training.train import DenseTraining
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DenseTraining, "loss", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            staged("out")
-    other = tmp_path / "other"
-    shutil.copytree(encoder, other)
-    with (other / "config.json").open("a") as config:
-        config.write("\n")
-    with pytest.raises(InputError, match=r"expected the encoder that stage one began from .*, found another"):
-        staged("out", resume=True, encoder=str(other))
-    assert staged("out", resume=True).step
-
-
-def test_two_stages_mine_between_and_not_on_the_way(staged: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match="expected two stages or mining on the way"):
-        staged("out", mine_every=2)
-
-
-def test_near_texts_are_all_that_is_drawn_where_they_alone_are_wanted(words: list[str]) -> None:
-    one = questions_on(words, n=30)
-    mined = mine_set(one, lambda asked: np.tile(np.arange(30.0, dtype=np.float32), (len(asked), 1)), 2)
-    from dataclasses import replace
-
-    whole = replace(mined, near_share=1.0, batch_size=3)
-    for seed in range(20):
-        [first, *others] = whole.draw(random.Random(seed))
-        at = whole.paragraphs.index(first)
-        assert {whole.paragraphs.index(p) for p in others} <= set(range(27, 30)) - {at}
-
-
-# ---------------------------------------------------------------- begun from a model of ours
-
-
-@pytest.fixture
-def saved(encoder: str, tmp_path: Path) -> Callable[..., Path]:
-    def make(name: str, **form: Any) -> Path:
-        torch.manual_seed(5)
-        model = DenseModel.from_encoder(encoder, DenseConfig(WHOLE, **form))
-        with torch.no_grad():
-            model.log_scale.fill_(2.0)
-            for number, parameter in enumerate(model.parameters()):
-                parameter.add_(0.01 * (number % 3))
-        model.save_pretrained(tmp_path / name)
-        return tmp_path / name
-
-    return make
-
-
-DET: dict[str, Any] = {"routing": "det", "period": 2}
-
-
-@pytest.mark.parametrize(("own", "asked"), [(True, False), (False, True), (False, False)])
-def test_what_is_taken_over_of_how_texts_are_read(
-    encoder: str, tmp_path: Path, own: bool, asked: bool
-) -> None:
-    """[SEP] behind a title where either wants it, and questions as long as they were."""
-    plain = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
-    source = DenseModel.from_encoder(
-        encoder, DenseConfig(replace(plain, separate_title=own), question_length=128)
-    )
-    source.save_pretrained(tmp_path / "source")
-    begun = begin_from(tmp_path / "source", DenseConfig(replace(plain, separate_title=asked)))
-    assert begun.config.layout.separate_title == (own or asked)
-    assert begun.config.question_length == 128
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [({}, {}), ({}, DET), ({}, {"shared": False}), (DET, DET), ({"shared": False}, {"shared": False})],
-)
-def test_a_model_of_ours_is_a_beginning(
-    saved: Callable[..., Path], source: dict[str, Any], wanted: dict[str, Any]
-) -> None:
-    """Untrained, the new model gives the vectors of the one that it begins from."""
-    folder = saved("source", **source)
-    old, new = DenseModel.load(folder), begin_from(folder, DenseConfig(WHOLE, **wanted)).eval()
-    assert (new.config.shared, new.config.routing) == (wanted.get("shared", True), wanted.get("routing", ""))
-    asked, passages = ["the moon", "a king"], [Passage("", "the earth", "King")]
-    np.testing.assert_allclose(new.encode_questions(asked), old.encode_questions(asked), atol=1e-5)
-    np.testing.assert_allclose(new.encode_passages(passages), old.encode_passages(passages), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [(DET, {}), ({"shared": False}, {}), ({"shared": False}, DET), (DET, {**DET, "period": 1})],
-)
-def test_no_form_is_made_from_several_encoders_or_experts(
-    saved: Callable[..., Path], source: dict[str, Any], wanted: dict[str, Any]
-) -> None:
-    with pytest.raises(ModelError, match="expected a model of the form that is trained"):
-        begin_from(saved("source", **source), DenseConfig(WHOLE, **wanted))
-
-
-# ---------------------------------------------------------------- conversion
-
-
-def dpr_file(path: Path, tiny_tokenizer: Any) -> Any:
-    """A dict file of DPR's code; the question encoder in it."""
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(
-        vocab_size=tiny_tokenizer.get_vocab_size(),
-        hidden_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=96,
-    )
-    torch.manual_seed(1)
-    question, passage = (BertModel(config, add_pooling_layer=False).eval() for _ in range(2))
-    stored = {f"question_model.{k}": v for k, v in question.state_dict().items()}
-    stored |= {f"ctx_model.{k}": v for k, v in passage.state_dict().items()}
-    path.parent.mkdir(exist_ok=True)
-    torch.save({"model_dict": stored, "offset": 0, "epoch": 1, "encoder_params": {}}, path)
-    return question
-
-
-def test_a_dict_file_is_converted(encoder: str, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    question = dpr_file(tmp_path / "dpr" / "pytorch_model.bin", tiny_tokenizer)
-    source = tmp_path / "dpr" / "pytorch_model.bin"
-    refused = dense("convert", "--from", source, "--output", tmp_path / "no")
-    assert refused.exit_code == 2
-    assert "expected a tokenizer" in refused.output
-    assert not (tmp_path / "no").exists()
-    done = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert "two encoders, 0.2M parameters" in done.output
-    ids = torch.tensor([tiny_tokenizer.encode("the moon").ids])
-    with torch.no_grad():
-        expected = question(ids).last_hidden_state[0, 0]
-    model = DenseModel.load(tmp_path / "out")
-    np.testing.assert_allclose(model.encode_questions(["the moon"])[0], expected, atol=1e-5)
-    again = dense("convert", "--from", source, "--tokenizer", encoder, "--output", tmp_path / "out")
-    assert again.exit_code == 2
-    assert "expected an empty or a new folder" in again.output
-    tiny_tokenizer.save(str(tmp_path / "dpr" / "tokenizer.json"))
-    whole = dense("convert", "--from", tmp_path / "dpr", "--output", tmp_path / "folder")
-    assert whole.exit_code == 0, whole.output
-    assert weights(tmp_path / "folder") == weights(tmp_path / "out")
-    small = dense("convert", "--from", tmp_path / "out", "--output", tmp_path / "small", "--int8")
-    assert small.exit_code == 0, small.output
-    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "out")]
-    assert sizes[0] < 0.5 * sizes[1]
-
-
-def test_dprs_folders_are_converted_in_any_order(tiny_tokenizer: Any, tmp_path: Path) -> None:
-    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder
-
-    config = DPRConfig(
-        vocab_size=tiny_tokenizer.get_vocab_size(),
-        hidden_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=96,
-    )
-    torch.manual_seed(4)
-    question, passage = DPRQuestionEncoder(config).eval(), DPRContextEncoder(config).eval()
-    question.save_pretrained(tmp_path / "q")
-    passage.save_pretrained(tmp_path / "p")
-    weights_of_p = passage.state_dict()
-    (tmp_path / "p" / "model.safetensors").unlink()
-    torch.save(weights_of_p, tmp_path / "p" / "pytorch_model.bin")
-    for name in ("q", "p"):
-        tiny_tokenizer.save(str(tmp_path / name / "tokenizer.json"))
-    for number, order in enumerate((("q", "p"), ("p", "q"))):
-        sources = [part for name in order for part in ("--from", tmp_path / name)]
-        done = dense("convert", *sources, "--output", tmp_path / f"out{number}")
-        assert done.exit_code == 0, done.output
-    assert weights(tmp_path / "out0") == weights(tmp_path / "out1")
-    ids = torch.tensor([tiny_tokenizer.encode("the moon").ids])
-    with torch.no_grad():
-        expected = question(ids).pooler_output[0]
-    found = DenseModel.load(tmp_path / "out0").encode_questions(["the moon"])[0]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("sources", "message"),
-    [
-        (["q"], "expected both encoders, found the question encoder only"),
-        (["q", "q"], "expected a question encoder and a passage encoder, found question and question"),
-        (["plain"], "expected a dict file"),
-        (["q", "q", "q"], "expected one source or two, found 3"),
-        (["nothing"], "expected a model folder"),
-    ],
-)
-def test_what_cannot_be_converted(tmp_path: Path, sources: list[str], message: str) -> None:
-    for name, config in (("q", {"architectures": ["DPRQuestionEncoder"]}), ("plain", {})):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(config))
-    given = [part for name in sources for part in ("--from", tmp_path / name)]
-    result = dense("convert", *given, "--output", tmp_path / "out")
-    assert result.exit_code == 2
-    assert message in result.output
-    assert not (tmp_path / "out").exists()
-
-
-# ---------------------------------------------------------------- the command
-
-
-def test_two_stages_look_at_their_arguments_first(pairs: Path, encoder: str, tmp_path: Path) -> None:
-    """A wrong one leaves nothing that the corrected command would stumble over."""
-    usual = ["train", "--pairs", pairs, "--steps", 1, "--batch-size", 4, "--two-stages", "--device", "cpu"]
-    output = tmp_path / "out"
-    for wrong in (["--encoder", tmp_path / "none"], ["--encoder", encoder, "--mine-every", 1]):
-        assert dense(*usual, *wrong, "--output", output).exit_code != 0
-        assert not output.exists()
-    done = dense(*usual, "--encoder", encoder, "--held-out", 0, "--output", output)
-    assert done.exit_code == 0, done.output
-    assert f"{output / 'best'}: validation none; the model of step 1" in done.output
-    card = output / "best" / "README.md"
-    assert "Validation: none; the model of step 1.\n" in card.read_text()
-    card.write_text(card.read_text() + "Licence: MIT\n")
-    again = [*usual, "--encoder", encoder, "--held-out", 0, "--output", output, "--resume"]
-    assert dense(*again).exit_code == 0
-    assert card.read_text().endswith("Licence: MIT\n"), "the same weights keep their card"
-
-
-@pytest.fixture
-def pairs(words: list[str], write_jsonl: Callable[..., Path], tmp_path: Path) -> Path:
-    records = [
-        {"question": p.questions[0][0], "positive": p.text} for p in questions_on(words, n=40).paragraphs
-    ]
-    return write_jsonl(tmp_path / "pairs.jsonl", records)
-
-
-def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) -> None:
-    arguments = ["train", "--encoder", encoder, "--pairs", pairs, "--steps", 2, "--batch-size", 4]
-    arguments += ["--routing", "seq", "--experts", 3, "--period", 2, "--pooling", "cls", "--dot"]
-    arguments += ["--separate-title", "--layer-decay", 0.8, "--entropy", 0.1, "--questions", 1]
-    arguments += ["--validate-by", "recall@2", "--held-out", 4, "--candidates", 5, "--device", "cpu"]
-    done = dense(*arguments, "--output", tmp_path / "one")
-    assert done.exit_code == 0, done.output
-    assert f"{tmp_path / 'one' / 'best'}: validation recall@2 " in done.output
-    config = DenseModel.load(tmp_path / "one" / "best").config
-    assert (config.routing, config.experts, config.pooling, config.cosine) == ("seq", 3, "cls", False)
-    assert config.layout.separate_title
-    card = (tmp_path / "one" / "best" / "README.md").read_text()
-    told = shlex.split(next(line for line in card.splitlines() if line.startswith("    main train ")))
-    assert sorted(told[1:]) == sorted(str(a) for a in arguments if a not in ("--device", "cpu"))
-    [pairs_set] = named_sets((str(pairs),), (), (), 4)
-    facts = [pairs_set.name, "1", str(len(pairs_set.paragraphs)), "40", f"`{pairs_set.fingerprint()}`"]
-    assert f"| {' | '.join(facts)} |" in card
-    assert done.output.rsplit("validation ", 1)[1].strip() in card
-    assert sha256_file(tmp_path / "one" / "best" / "model.safetensors") in card
-    done = dense(*arguments, "--output", tmp_path / "two", "--two-stages")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "two" / "stage-1" / "best" / "config.json").exists()
-    assert DenseModel.load(tmp_path / "two" / "best").config == config
-
-
-def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
-    """What validates one of them must not be taken from the other."""
-    paths = []
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        records = [{"question": f"where is {i}", "positive": f"{folder} {i}"} for i in range(4)]
-        paths.append(write_jsonl(tmp_path / folder / "train.jsonl", records))
-    sets = named_sets((f"{paths[0]}=2", str(paths[1])), (), (), 2)
-    assert [(one.name, one.weight) for one in sets] == [
-        (f"{paths[0]}/pairs", 2.0),
-        (f"{paths[1]}/pairs", 1.0),
-    ]
-    assert [one.name for one in named_sets((str(paths[0]),), (), (str(paths[1]),), 2)] == [
-        "train.jsonl/pairs",
-        "train.jsonl/passages",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--routing", "det", "--two-encoders"], "expected one of --routing and --two-encoders"),
-        (["--pooling", "cls", "--codes", "2"], "expected one of --pooling cls and --codes"),
-        (["--routing", "det", "--experts", "3"], "--routing det and more than 2 --experts"),
-        (["--experts", "3"], "expected --routing with --experts"),
-        (["--period", "2"], "expected --routing with --period"),
-        (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),
-        (["--separate-title"], "expected --no-context or --pooling cls with --separate-title"),
-        (["--validate-by", "mrr"], "expected rr, average-rank or recall@K"),
-        (["--two-stages", "--mine-every", "2"], "expected two stages or mining on the way"),
-    ],
-)
-def test_options_that_do_not_go_together(
-    pairs: Path, encoder: str, tmp_path: Path, options: list[str], message: str
-) -> None:
-    usual = ["--encoder", encoder, "--pairs", pairs, "--output", tmp_path / "out", "--device", "cpu"]
-    result = dense("train", *usual, *options)
-    assert result.exit_code == 2
-    assert message in result.output
-    assert dense("train", "--encoder", encoder, "--output", tmp_path / "out").exit_code == 2

@@ -1,0 +1,78 @@
+"""A dense channel, and what brute force finds in its vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from click.testing import CliRunner, Result
+
+import cli._dense
+import cli._sparta
+from dense.channel.passages import LivePassages
+from dense.channel.searcher import DenseSearcher
+from dense.models.bi_encoder import DenseModel
+from sparta.index.folder import IndexFolder
+from sparta.neural.inputs import InputLayout
+
+LAYOUT = InputLayout(
+    use_title=True, use_context=True, answer_segment=0, share_context=True, max_length=64, overlap=8
+)
+
+SIZE = 16
+
+N = 50
+
+QUESTIONS = ["the moon of the earth", "old city", "who founded google", "water river road"]
+
+
+def ran(group: Any, *command: object) -> Result:
+    return CliRunner().invoke(group, [str(part) for part in command])
+
+
+def done(group: Any, *command: object) -> str:
+    result = ran(group, *command)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def expected(index: Path, model: Path, questions: list[str], k: int) -> dict[str, list[str]]:
+    """Brute force: all live passages encoded anew, by plain means."""
+    loaded = DenseModel.load(model)
+    folder = IndexFolder(index)
+    live = folder.state().live
+    with LivePassages(folder.lucene_path(live), live.language) as there:
+        passages = there.passages(there.docids, context=True)
+        positions = there.positions
+    vectors = loaded.encode_passages(passages)[:, 0].astype(np.float16).astype(np.float64)
+    found = {}
+    for question, vector in zip(questions, loaded.encode_questions(questions), strict=True):
+        scores = (vectors @ vector.astype(np.float64)).astype(np.float32)
+        order = np.lexsort((positions, -scores.round(3)))[:k]
+        found[question] = [(passages[i].passage_id, round(float(scores[i]), 2)) for i in order]
+    return found
+
+
+def rankings(index: Path, k: int = 20) -> dict[str, list[Any]]:
+    with DenseSearcher(index) as searcher:
+        hits = searcher.batch_search(QUESTIONS, QUESTIONS, k)
+    return {q: [(hit.passage_id, hit.score) for hit in found] for q, found in hits.items()}
+
+
+def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> None:
+    """The same scores, and the same passages but for what batches round differently."""
+    for question, hits in wanted.items():
+        assert len(hits) == len(found[question])
+        np.testing.assert_allclose([s for _, s in found[question]], [s for _, s in hits], atol=0.03)
+        scores = dict(found[question])
+        worst = min(scores.values())
+        for docid, score in hits:
+            assert docid in scores or score < worst + 0.03
+
+
+def refused(match: str, *command: object, code: int = 2) -> None:
+    result = ran(cli._dense.main, *command)
+    assert result.exit_code == code, result.output
+    assert match in result.output
+    assert "Traceback" not in result.output

@@ -1,0 +1,230 @@
+"""`dense index` and `dense search` as one types them; kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli._dense
+import cli._sparta
+import dense.channel.builder
+import dense.channel.searcher
+import dense.channel.sync
+import dense.search.exact
+import dense.search.faiss_index
+from dense.channel.sync import build_dense, has_dense
+from dense.search.store import (
+    VectorWriter,
+    open_shard,
+    shard_files,
+)
+from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
+from tests.dense.channel.channels import QUESTIONS, SIZE, N, done, ran, rankings, refused
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
+
+
+@pytest.mark.jvm
+def test_the_command_search(made: Path, tmp_path: Path) -> None:
+    found = rankings(made, 3)[QUESTIONS[0]]
+    said = done(cli._dense.main, "search", QUESTIONS[0], "--index", made, "-k", 3)
+    lines = said.splitlines()
+    assert len(lines) == 6
+    for rank_, (line, (docid, score)) in enumerate(zip(lines[::2], found, strict=True), 1):
+        assert line.split()[0] == str(rank_)
+        assert line.endswith(f"[{docid}]  {score:.4g}")
+    shown = [
+        json.loads(line)
+        for line in done(
+            cli._dense.main, "search", QUESTIONS[0], "--index", made, "-k", 3, "--json"
+        ).splitlines()
+    ]
+    assert [(row["id"], row["score"]) for row in shown] == found
+    assert [row["rank"] for row in shown] == [1, 2, 3]
+    assert list(shown[0]) == ["rank", "id", "score", "title", "text", "metadata", "snippet"]
+    queries = tmp_path / "q.tsv"
+    queries.write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUESTIONS)))
+    run = tmp_path / "run.trec"
+    given = ["search", "--queries", queries, "--index", made, "-k", 20]
+    assert "80 lines for 4 queries" in done(cli._dense.main, *given, "--output", run)
+    ranked = rankings(made, 20)
+    wanted = [(f"q{i}", docid) for i, text in enumerate(QUESTIONS) for docid, _ in ranked[text]]
+    assert [(line.split()[0], line.split()[2]) for line in run.read_text().splitlines()] == wanted
+    assert run.read_text().splitlines()[0].split()[-1] == "sparta-dense"
+    refused("expected --queries and --output together", *given)
+    refused("expected a query or --queries FILE, found neither", "search", "--index", made)
+
+
+@pytest.mark.jvm
+def test_twice_is_once(index: Path, model: Path) -> None:
+    said = done(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
+    assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, removed 0 in" in said
+    files = {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"}
+    said = done(cli._dense.main, "index", "--index", index, "--quiet")
+    assert said == f"{index}/dense-000001: flat, {N} vectors of model: up to date; nothing to do\n"
+    assert {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"} == files
+    said = done(cli._dense.main, "index", "--index", index, "--kind", "ivf", "--quiet")
+    assert f"ivf, {N} vectors of model: encoded 0, reused 0, removed 0" in said
+    assert "ivf" in done(cli._dense.main, "index", "--index", index, "--quiet")
+
+
+@pytest.mark.jvm
+def test_ctrl_c_keeps_what_was_encoded(index: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = VectorWriter.add
+
+    def interrupted(self: VectorWriter, positions: Any, hashes: Any, vectors: Any) -> VectorWriter:
+        if self.next_number == 2:
+            raise KeyboardInterrupt
+        return add(self, positions, hashes, vectors)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VectorWriter, "add", interrupted)
+        result = ran(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
+    assert result.exit_code == 130
+    assert result.output == f"interrupted: {2 * SIZE} vectors kept; the same command continues\n"
+    assert build_dense(index, str(model)).encoded == N - 2 * SIZE
+
+
+KILLER = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+
+import torch
+torch.set_num_threads(1)
+import cli._dense, dense.channel.builder, dense.channel.encode
+from sparta.base import files
+
+model, dense.channel.builder.SHARD_SIZE = sys.argv[1], int(sys.argv[2])
+dense.channel.encode.DenseModel.load(Path(model))  # what is imported now is not imported by every child
+synced = files._sync
+
+def run(command, moment):
+    seen = 0
+    def kill(path):
+        nonlocal seen
+        synced(path)  # the temporary file is there, and not yet in its place
+        if seen == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen += 1
+    files._sync = kill
+    log = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(log, 1)
+    try:
+        cli._dense.main(command)
+    except SystemExit as end:
+        os._exit(end.code or 0)
+    os._exit(99)
+
+for line in sys.stdin:
+    moments, copies, command = json.loads(line)
+    codes = []
+    for moment in range(moments):
+        place = f"{copies}-{moment}"
+        if os.path.isdir(copies):
+            shutil.copytree(copies, place)
+        child = os.fork()
+        if child == 0:
+            run([part.replace("PLACE", place) for part in command], moment)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(json.dumps(codes), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(model: Path) -> Iterator[Callable[[int, Path, list[object]], list[int]]]:
+    """Run a command once for each moment, and kill -9 it when it has written so many files."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLER, str(model), str(SIZE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "TOKENIZERS_PARALLELISM": "false",
+        },
+    )
+
+    def kill(moments: int, copies: Path, command: list[object]) -> list[int]:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps([moments, str(copies), [str(part) for part in command]]) + "\n")
+        process.stdin.flush()
+        codes: list[int] = json.loads(process.stdout.readline())
+        return codes
+
+    yield kill
+    assert process.stdin
+    process.stdin.close()
+    process.wait(60)
+
+
+def shards(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.glob("shard-*")}
+
+
+def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
+    def command(output: object) -> list[object]:
+        given = ["--corpus", corpus, "--model", model, "--shard-size", SIZE, "--quiet", "--resume"]
+        return ["encode", *given, "--output", output]
+
+    done(cli._dense.main, *command(tmp_path / "whole"))
+    whole = shards(tmp_path / "whole")
+    assert len(whole) == 4
+    assert killed(7, tmp_path / "v", command("PLACE")) == [-signal.SIGKILL] * 6 + [0]
+    for moment in range(6):
+        output = tmp_path / f"v-{moment}"
+        kept = shards(output)
+        assert kept.items() <= whole.items()
+        assert len(kept) == max(0, moment - 1)
+        left = sum(len(open_shard(path)) for path in shard_files(output).values())
+        assert f"encoded {N - left} passages, kept {left}" in done(cli._dense.main, *command(output))
+        assert shards(output) == whole
+        assert not list(output.glob(".sparta-*"))
+    assert json.loads((output / "manifest.json").read_text())["complete"]
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path) -> None:
+    """Two ways: the first channel, and one that is brought up to date, which search sees meanwhile."""
+    whole = Path(shutil.copytree(index, tmp_path / "whole"))
+    build_dense(whole, str(model), kind="hnsw")
+    wanted = rankings(whole)
+    command = ["index", "--index", "PLACE", "--model", model, "--kind", "hnsw", "--quiet"]
+    # files: the manifest of the vectors, four shards, FAISS, its nodes, rows, the channel's manifest
+    assert killed(10, index, command) == [-signal.SIGKILL] * 9 + [0]
+    for moment in range(9):
+        place = Path(f"{index}-{moment}")
+        assert not has_dense(place)
+        kept = SIZE * max(0, min(moment - 1, 3)) + (N % SIZE if moment > 4 else 0)
+        report = build_dense(place, str(model), kind="hnsw")
+        assert (report.encoded, report.passages) == (N - kept, N)
+        assert rankings(place) == wanted
+        assert shards(place / "dense-000001/vectors-000001") == shards(whole / "dense-000001/vectors-000001")
+        assert len(list((place / "dense-000001").iterdir())) == 5
+    delete_passages(IndexFolder(whole), ["n1", "n7", "n9"])
+    before = rankings(whole)
+    command = ["index", "--index", "PLACE", "--quiet"]
+    assert killed(5, whole, command) == [-signal.SIGKILL] * 4 + [0]
+    for moment in range(4):
+        assert rankings(Path(f"{whole}-{moment}")) == before
+        assert build_dense(Path(f"{whole}-{moment}")).forgotten == 3
+        assert rankings(Path(f"{whole}-{moment}")) == before

@@ -1,0 +1,197 @@
+"""What a dense channel refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cli._dense
+import cli._sparta
+import dense.channel.builder
+import dense.channel.searcher
+import dense.channel.sync
+import dense.search.exact
+import dense.search.faiss_index
+from dense.channel.encode import VectorOptions, encode_vectors
+from dense.channel.folder import ChannelFolder
+from dense.channel.searcher import DenseSearcher
+from dense.channel.sync import build_dense, has_dense
+from dense.models.bi_encoder import DenseModel
+from dense.search.store import (
+    shard_files,
+)
+from sparta.base.errors import IndexStateError, InputError
+from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
+from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, refused
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense.channel.builder, "SHARD_SIZE", SIZE)
+
+
+@pytest.mark.jvm
+def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp_path: Path) -> None:
+    other = make_dense(seed=1)
+    index = ["index", "--index", made, "--quiet"]
+    refused("dense index --overwrite", *index, "--model", other)
+    encode_vectors(corpus, tmp_path / "v", other, VectorOptions())
+    refused("expected vectors of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
+    before = rankings(made)
+    said = done(cli._dense.main, *index, "--overwrite", "--vectors", tmp_path / "v")
+    assert f"encoded 0, reused {N}" in said
+    assert rankings(made) != before
+    assert_same(rankings(made), expected(made, other, QUESTIONS, 20))
+
+
+@pytest.mark.jvm
+def test_vectors_of_other_passages_or_units_are_refused(
+    index: Path, model: Path, corpus: Path, make_records: Any, write_jsonl: Any, tmp_path: Path
+) -> None:
+    other = write_jsonl(tmp_path / "o.jsonl", make_records(4, seed=9))
+    encode_vectors(other, tmp_path / "v", model, VectorOptions())
+    refused("found none of them", "index", "--index", index, "--vectors", tmp_path / "v")
+    encode_vectors(corpus, tmp_path / "s", model, VectorOptions(unit="sentence"))
+    refused(
+        "expected vectors of the index's own unit 'passage'",
+        "index",
+        "--index",
+        index,
+        "--vectors",
+        tmp_path / "s",
+    )
+    refused(
+        "expected the manifest of a folder of kind 'dense-vectors'",
+        "index",
+        "--index",
+        index,
+        "--vectors",
+        tmp_path,
+    )
+    assert not has_dense(index)
+
+
+@pytest.mark.jvm
+def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ChannelFolder(next(made.glob("dense-*")))
+    shard = min(shard_files(place.path / "vectors-000001").values())
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-9])
+    refused("expected a shard of vectors, could not read it", "search", "the moon", "--index", made)
+    shard.unlink()
+    refused("1 of 4 shards are missing", "search", "the moon", "--index", made)
+    shard.write_bytes(whole)
+    rows = place.path / "rows-000001.npy"
+    data = rows.read_bytes()
+    rows.write_bytes(data[:-8])
+    refused("a file of the dense channel cannot be read", "search", "the moon", "--index", made)
+    rows.write_bytes(data)
+    build_dense(made, kind="hnsw")
+    (place.path / "search-000002.faiss").write_bytes(b"nothing")
+    refused("expected an index of FAISS, could not read it", "search", "the moon", "--index", made)
+    manifest = json.loads((place.path / "manifest.json").read_text())
+    (place.path / "manifest.json").write_text(json.dumps({**manifest, "search": {"kind": 1, "extra": 2}}))
+    refused("the manifest is not as expected", "search", "the moon", "--index", made)
+    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format_version": 99}))
+    refused("upgrade sparta", "search", "the moon", "--index", made)
+
+
+@pytest.mark.jvm
+def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> None:
+    with DenseSearcher(made) as searcher:
+        with pytest.raises(InputError, match=r"expected vectors of 32 numbers, found an array \(1, 31\)"):
+            list(searcher.search_vectors(np.ones((1, 31), np.float32)))
+        with pytest.raises(InputError, match="NaN or infinity in vector 1"):
+            list(searcher.search_vectors(np.array([np.ones(32), np.full(32, np.nan)], np.float32)))
+        with pytest.raises(InputError, match="k must be at least 1"):
+            searcher.search("the moon", 0)
+        with pytest.raises(InputError, match="as many query ids as queries"):
+            searcher.batch_search(["a"], [])
+    with pytest.raises(InputError, match="expected the channel dense, found 'sparta'"):
+        DenseSearcher(made, channel="sparta")
+
+
+@pytest.mark.jvm
+def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(model, tmp_path / "moved"))
+    again = Path(shutil.copytree(made, tmp_path / "again"))
+    assert build_dense(again, str(moved)).unchanged
+    assert ChannelFolder(next(again.glob("dense-*"))).read().model.name == str(moved)
+    assert rankings(again) == rankings(made)
+    (moved / "model.safetensors").write_bytes((make_dense(seed=2) / "model.safetensors").read_bytes())
+    with DenseSearcher(again) as searcher, pytest.raises(IndexStateError, match="found another in its place"):
+        searcher.search("the moon")
+    shutil.rmtree(moved)
+    delete_passages(IndexFolder(again), ["n1"])
+    refused("dense index --model FOLDER", "index", "--index", again)
+    refused("expected a model folder, found none", "search", "the moon", "--index", again)
+
+
+def test_models_that_no_index_holds(
+    make_dense: Any, tiny_model_folder: Path, corpus: Path, tmp_path: Path
+) -> None:
+    given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--model"]
+    refused("found a Poly-Encoder with 3", *given, make_dense(codes=3))
+    refused("expected a dense model (config.json with a dense object)", *given, tiny_model_folder)
+    refused("expected a model folder, found none", *given, tmp_path / "nothing")
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_model_that_gives_no_numbers(make_dense: Any, corpus: Path, tmp_path: Path) -> None:
+    import torch
+
+    folder = make_dense()
+    model = DenseModel.load(folder)
+    with torch.no_grad():
+        model.passage_encoder.get_input_embeddings().weight.fill_(torch.nan)
+    model.save_pretrained(folder)
+    refused(
+        "passage 'n0': expected finite numbers",
+        "encode",
+        "--corpus",
+        corpus,
+        "--output",
+        tmp_path / "v",
+        "--model",
+        folder,
+    )
+
+
+@pytest.mark.jvm
+def test_no_index_and_one_that_is_being_written(index: Path, model: Path, tmp_path: Path) -> None:
+    refused("there is no index here", "index", "--index", tmp_path / "none", "--model", model)
+    refused("there is no index here", "search", "the moon", "--index", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with IndexFolder(index).lock():
+        refused("another process is writing to this index", "index", "--index", index, "--model", model)
+    refused("Invalid value for '--kind'", "index", "--index", index, "--kind", "tree")
+    with pytest.raises(InputError, match="found 'tree'"):
+        build_dense(index, str(model), kind="tree")
+
+
+def test_encode_into_a_folder_of_other_work(
+    model: Path, make_dense: Any, corpus: Path, tmp_path: Path
+) -> None:
+    given = ["encode", "--corpus", corpus, "--output", tmp_path / "v", "--quiet"]
+    done(cli._dense.main, *given, "--model", model)
+    refused("continue with --resume", *given, "--model", model)
+    refused("found another unit", *given, "--model", model, "--resume", "--unit", "sentence")
+    refused("found another model", *given, "--model", make_dense(seed=1), "--resume")
+    refused("expected --shard i/n with 0 ≤ i < n, found '2/2'", *given, "--shard", "2/2")
+    assert f"encoded 0 passages, kept {N}" in done(cli._dense.main, *given, "--model", model, "--resume")
+    other = tmp_path / "c.jsonl"
+    other.write_text(corpus.read_text().replace("the", "a"))
+    changed = ["encode", "--corpus", other, "--output", tmp_path / "v", "--model", model, "--resume"]
+    refused("the corpus no longer has the passages", *changed)
+    manifest = tmp_path / "v" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
+    with pytest.raises(InputError, match="expected a finished encoding"):
+        dense.channel.sync.open_finished(tmp_path / "v")

@@ -1,0 +1,45 @@
+"""Small bi-encoders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparta.neural.inputs import InputLayout
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+
+LAYOUT = InputLayout(
+    use_title=True, use_context=True, answer_segment=0, share_context=True, max_length=64, overlap=8
+)
+
+
+def bert(layers: int = 12, width: int = 768, heads: int = 12, inner: int = 3072, words: int = 30522) -> Any:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+    )
+    return BertModel(config, add_pooling_layer=False)
+
+
+def by_hand(encoder: Any, tokenizer: Any, text: str) -> np.ndarray:
+    ids = torch.tensor([tokenizer.encode(text).ids])
+    with torch.no_grad():
+        return encoder(input_ids=ids, token_type_ids=torch.zeros_like(ids)).last_hidden_state[0, 0].numpy()
+
+
+def questions_on(words: list[str]) -> ParagraphSet:
+    """The question asks with two words for which two others stand in the answer."""
+    paragraphs = []
+    for i in range(60):
+        own = [(7 * i + 3 * j) % len(words) for j in range(5)]
+        text = " ".join(words[n] for n in own)
+        question = " ".join(words[(n + 11) % len(words)] for n in own[:2])
+        paragraphs.append(Paragraph(text, "", ((0, len(text)),), ((question, 0),)))
+    return ParagraphSet("made", tuple(paragraphs), 1.0, 8)

@@ -1,0 +1,204 @@
+"""TASER trains in two stages, and continues from other models."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.checkpoints import begin_from
+from dense.training.stages import train_in_two_stages
+from dense.training.train import Recipe
+from sparta.base.errors import InputError, ModelError
+from sparta.base.records import Passage
+from sparta.neural.inputs import InputLayout
+from sparta.training.negatives import mine as mine_set
+from sparta.training.paragraphs import ParagraphSet
+from tests.dense.training.recipes import USUAL, WHOLE, questions_on, weights
+
+pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
+
+
+@pytest.fixture
+def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]:
+    def run(name: str, *, sets: int = 1, resume: bool = False, **change: Any) -> Any:
+        data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
+        recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
+        return train_in_two_stages(data, Recipe(**recipe), tmp_path / name, resume=resume)
+
+    return run
+
+
+@pytest.mark.parametrize("stop", ["stage-1", "before", "mining", "stage-2"])
+def test_two_stages_resume_as_if_never_stopped(
+    staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    """Stopped in a stage after a checkpoint, between the stages, and while the model mines."""
+    import dense.training.stages
+    from dense.training.train import DenseTraining
+
+    whole = staged("whole")
+    original = DenseTraining.loss
+
+    def loss(self: Any, step: int) -> Any:
+        if self.folder.name == stop and step == 3:
+            raise KeyboardInterrupt
+        if stop == "before" and self.folder.name == "stage-2":
+            raise KeyboardInterrupt
+        return original(self, step)
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DenseTraining, "loss", loss)
+        if stop == "mining":
+            patched.setattr(dense.training.stages, "mine", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            staged("part")
+    torch.manual_seed(99)
+    again = staged("part", resume=True)
+    assert (again.validation, again.step) == (whole.validation, whole.step)
+    for folder in ("best", "stage-1/best", "stage-2/best"):
+        assert weights(tmp_path / "part" / folder) == weights(tmp_path / "whole" / folder)
+    for file in ("mined.json", "stage-1/log.jsonl", "stage-2/log.jsonl"):
+        assert (tmp_path / "part" / file).read_text() == (tmp_path / "whole" / file).read_text()
+    before = weights(tmp_path / "part" / "best")
+    assert staged("part", resume=True) == again, "a finished one changes nothing"
+    assert weights(tmp_path / "part" / "best") == before
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_stage_two_begins_anew_with_what_stage_one_mined(
+    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+) -> None:
+    """P1 and P2 for one set, P2 alone for several; weights as at the beginning of stage one."""
+    from dense.training.train import DenseTraining
+
+    starts: list[tuple[str, list[ParagraphSet], dict[str, bytes]]] = []
+    original = DenseTraining.run
+
+    def run(self: Any, *, resume: bool = False) -> Any:
+        state = {n: t.detach().numpy().tobytes() for n, t in self.model.state_dict().items()}
+        starts.append((self.folder.name, self.sets, state))
+        return original(self, resume=resume)
+
+    monkeypatch.setattr(DenseTraining, "run", run)
+    result = staged("out", sets=sets)
+    assert [name for name, _, _ in starts] == ["stage-1", "stage-2"]
+    assert starts[0][2] == starts[1][2]
+    model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")
+    for first, second in zip(starts[0][1], starts[1][1], strict=True):
+        assert first.paragraphs == second.paragraphs
+        vectors = model.encode_passages([p.whole() for p in first.paragraphs])[:, 0]
+        scores = model.encode_questions([p.questions[0][0] for p in first.paragraphs]) @ vectors.T
+        assert (scores < 0).any(), "a negative score is a score"
+        for i, (p1, near) in enumerate(zip(first.near, second.near, strict=True)):
+            p2 = set(range(len(scores))) - {i}
+            assert set(near) == (p2 | set(p1) if sets == 1 else p2)
+        assert second.near_share == (0.5 if sets == 1 else 1.0)
+    assert result.folder == tmp_path / "out" / "best"
+    assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
+
+
+def test_both_stages_begin_from_one_encoder(
+    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dense.training.train import DenseTraining
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DenseTraining, "loss", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            staged("out")
+    other = tmp_path / "other"
+    shutil.copytree(encoder, other)
+    with (other / "config.json").open("a") as config:
+        config.write("\n")
+    with pytest.raises(InputError, match=r"expected the encoder that stage one began from .*, found another"):
+        staged("out", resume=True, encoder=str(other))
+    assert staged("out", resume=True).step
+
+
+def test_two_stages_mine_between_and_not_on_the_way(staged: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="expected two stages or mining on the way"):
+        staged("out", mine_every=2)
+
+
+def test_near_texts_are_all_that_is_drawn_where_they_alone_are_wanted(words: list[str]) -> None:
+    one = questions_on(words, n=30)
+    mined = mine_set(one, lambda asked: np.tile(np.arange(30.0, dtype=np.float32), (len(asked), 1)), 2)
+    from dataclasses import replace
+
+    whole = replace(mined, near_share=1.0, batch_size=3)
+    for seed in range(20):
+        [first, *others] = whole.draw(random.Random(seed))
+        at = whole.paragraphs.index(first)
+        assert {whole.paragraphs.index(p) for p in others} <= set(range(27, 30)) - {at}
+
+
+@pytest.fixture
+def saved(encoder: str, tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str, **form: Any) -> Path:
+        torch.manual_seed(5)
+        model = DenseModel.from_encoder(encoder, DenseConfig(WHOLE, **form))
+        with torch.no_grad():
+            model.log_scale.fill_(2.0)
+            for number, parameter in enumerate(model.parameters()):
+                parameter.add_(0.01 * (number % 3))
+        model.save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    return make
+
+
+DET: dict[str, Any] = {"routing": "det", "period": 2}
+
+
+@pytest.mark.parametrize(("own", "asked"), [(True, False), (False, True), (False, False)])
+def test_what_is_taken_over_of_how_texts_are_read(
+    encoder: str, tmp_path: Path, own: bool, asked: bool
+) -> None:
+    """[SEP] behind a title where either wants it, and questions as long as they were."""
+    plain = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    source = DenseModel.from_encoder(
+        encoder, DenseConfig(replace(plain, separate_title=own), question_length=128)
+    )
+    source.save_pretrained(tmp_path / "source")
+    begun = begin_from(tmp_path / "source", DenseConfig(replace(plain, separate_title=asked)))
+    assert begun.config.layout.separate_title == (own or asked)
+    assert begun.config.question_length == 128
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [({}, {}), ({}, DET), ({}, {"shared": False}), (DET, DET), ({"shared": False}, {"shared": False})],
+)
+def test_a_model_of_ours_is_a_beginning(
+    saved: Callable[..., Path], source: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """Untrained, the new model gives the vectors of the one that it begins from."""
+    folder = saved("source", **source)
+    old, new = DenseModel.load(folder), begin_from(folder, DenseConfig(WHOLE, **wanted)).eval()
+    assert (new.config.shared, new.config.routing) == (wanted.get("shared", True), wanted.get("routing", ""))
+    asked, passages = ["the moon", "a king"], [Passage("", "the earth", "King")]
+    np.testing.assert_allclose(new.encode_questions(asked), old.encode_questions(asked), atol=1e-5)
+    np.testing.assert_allclose(new.encode_passages(passages), old.encode_passages(passages), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [(DET, {}), ({"shared": False}, {}), ({"shared": False}, DET), (DET, {**DET, "period": 1})],
+)
+def test_no_form_is_made_from_several_encoders_or_experts(
+    saved: Callable[..., Path], source: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match="expected a model of the form that is trained"):
+        begin_from(saved("source", **source), DenseConfig(WHOLE, **wanted))

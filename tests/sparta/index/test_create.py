@@ -1,0 +1,184 @@
+"""An index is made, and grows by appending."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import IndexStateError, InputError
+from sparta.index.build import delete_passages
+from tests.sparta.index.building import Doc, Stop, snapshot
+
+pytestmark = pytest.mark.jvm
+
+
+def test_create(builder, docs):
+    made = docs("a", 10)
+    report = builder.write(builder.source(made), threads=3, commit_seconds=0)
+    assert builder.contents() == made
+    postings = sum(len(d.vector) for d in made)
+    assert (report.documents, report.written["passages"], report.written["postings"]) == (10, 10, postings)
+    assert report.source == {"read": 10, "used": 10}
+    assert not report.unchanged
+    live = builder.folder.state().live
+    assert live.complete
+    assert live.counts == {**report.written, "read": 10, "used": 10}
+    assert builder.folder.state().building is None
+    assert builder.generations() == ["sparta-000001", "tokenizer-000001"]
+
+
+def test_unchanged_input_is_left_alone(builder, docs):
+    builder.write(builder.source(docs("a", 10)))
+    before = snapshot(builder.folder.path)
+    for options in ({}, {"resume": True}):
+        report = builder.write(builder.source(docs("a", 10)), **options)
+        assert report.unchanged
+        assert report.documents == 10
+    moved = replace(builder.side, model="the same model, in another folder")
+    assert builder.write(builder.source(docs("a", 10), side=moved)).unchanged
+    assert snapshot(builder.folder.path) == before
+
+
+def test_input_that_cannot_be_compared_is_never_the_same(builder, docs):
+    source = builder.source(docs("a", 5))
+    source.job["sha256"] = None
+    builder.write(source)
+    with pytest.raises(IndexStateError):
+        builder.write(source)
+
+
+def test_an_index_is_not_changed_without_being_told(builder, docs):
+    made = docs("a", 10)
+    builder.write(builder.source(made))
+    before = snapshot(builder.folder.path)
+    other = replace(builder.side, model_hash="another")
+    for source, options in (
+        (builder.source(docs("b", 3)), {}),
+        (builder.source(made, name="elsewhere.jsonl"), {}),
+        (builder.source(made, side=other), {}),
+        (builder.source(made), {"language": "de"}),
+        (builder.source(docs("b", 3)), {"resume": True}),
+    ):
+        with pytest.raises(IndexStateError, match="an index of other input, or made with other") as caught:
+            builder.write(source, **options)
+        assert "--append" in caught.value.remedy
+        assert "--overwrite" in caught.value.remedy
+    assert snapshot(builder.folder.path) == before
+
+
+def test_optimize_merges_into_one_segment(builder, docs):
+    made = docs("a", 20)
+    builder.write(builder.source(made), commit_seconds=0, optimize=True)
+    assert builder.contents() == made
+    lucene = builder.folder.lucene_path(builder.folder.state().live)
+    assert len(list(lucene.glob("_*.si"))) == 1
+
+
+def test_unknown_mode(builder, docs):
+    with pytest.raises(InputError, match="expected a mode of create, overwrite, append, update, found 'x'"):
+        builder.write(builder.source(docs("a", 3)), "x")
+
+
+def test_append(builder, docs):
+    a, b, c = docs("a", 10), docs("b", 7), docs("c", 1)
+    builder.write(builder.source(a))
+    report = builder.write(builder.source(b, name="b"), "append", commit_seconds=0)
+    assert (report.documents, report.written["passages"]) == (17, 7)
+    assert builder.contents() == a + b
+    assert builder.write(builder.source(b, name="b"), "append").unchanged
+    builder.write(builder.source(c, name="c"), "append")
+    assert builder.contents() == a + b + c
+    assert builder.folder.state().live.complete
+    assert builder.generations() == ["sparta-000001", "tokenizer-000001"]
+
+
+def test_what_grew_is_not_what_was_appended(builder, docs):
+    """After A and B neither A nor B alone is `up to date`."""
+    a, b = docs("a", 5), docs("b", 5)
+    builder.write(builder.source(a, name="a"))
+    builder.write(builder.source(b, name="b"), "append")
+    for same, name in ((a, "a"), (b, "b")):
+        with pytest.raises(IndexStateError, match="other input"):
+            builder.write(builder.source(same, name=name))
+    assert builder.contents() == a + b
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_growing_needs_an_index(builder, docs, mode):
+    with pytest.raises(IndexStateError, match="there is no index here"):
+        builder.write(builder.source(docs("a", 3)), mode)
+    assert not builder.folder.path.exists()
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(builder.source(docs("a", 9), before=Stop(2, KeyboardInterrupt())))
+    with pytest.raises(IndexStateError, match="still being built"):
+        builder.write(builder.source(docs("b", 3)), mode)
+
+
+def test_an_index_knows_what_it_was_made_from(builder, docs):
+    """After every job, of whatever mode; an overwrite makes it from something else."""
+    a, b = docs("a", 3), docs("b", 3)
+
+    def corpus() -> Path | None:
+        return builder.folder.state().live.corpus
+
+    builder.write(builder.source(a, name="/data/a"))
+    assert corpus() == Path("/data/a")
+    assert "origin" not in json.loads((builder.folder.path / "manifest.json").read_text())["live"]
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() == Path("/data/a")
+    with pytest.raises(InputError):
+        builder.write(builder.source(b, name="/data/c"), "append")
+    builder.write(builder.source(b[:1], name="/data/d"), "update")
+    delete_passages(builder.folder, ["a1"])
+    assert corpus() == Path("/data/a")
+    assert builder.folder.state().live.job["source"] == "/data/d"
+    builder.write(builder.source(a, name="-"), "overwrite")
+    assert corpus() is None
+    builder.write(builder.source(b, name="/data/b"), "append")
+    assert corpus() is None
+
+
+def test_an_id_twice_stops_an_append(builder, docs, caplog):
+    """Nothing of it stays, and the index is as good as before."""
+    a, b = docs("a", 10), docs("b", 7)
+    builder.write(builder.source(a))
+    before = builder.folder.state()
+    with pytest.raises(InputError, match="the id 'a3', which the index already holds") as caught:
+        builder.write(builder.source([*b, a[3]], name="b"), "append")
+    assert "sparta update" in caught.value.remedy
+    assert builder.folder.state() == before
+    assert builder.contents() == a
+    assert builder.ranking("moon") is not None
+    assert not caplog.records
+    builder.write(builder.source(b, name="b"), "append")
+    assert builder.contents() == a + b
+
+
+def test_an_append_that_failed_late_is_mended_by_an_update(builder, docs, caplog):
+    a, b = docs("a", 10), docs("b", 8)
+    changed = Doc("a3", {"moon": 3})
+    builder.write(builder.source(a))
+    with pytest.raises(InputError, match="'a3'"):
+        builder.write(builder.source([*b, changed], name="b"), "append", commit_seconds=0)
+    assert builder.contents() == a + b
+    with pytest.raises(IndexStateError, match="the append of b to be finished first"):
+        builder.write(builder.source(docs("c", 1), name="c"), "append")
+    builder.ranking("moon")
+    assert "incomplete" in caplog.text
+    builder.write(builder.source([*b, changed], name="b"), "update")
+    assert builder.contents() == [*a[:3], changed, *a[4:], *b]
+    assert builder.folder.state().live.complete
+
+
+def test_an_append_killed_before_it_wrote_hinders_nothing(builder, docs):
+    a, b = docs("a", 10), docs("b", 8)
+    builder.write(builder.source(a))
+    state = builder.folder.state()
+    begun = {**builder.source(b, name="b").job, "mode": "append"}
+    builder.folder.write_state(replace(state, live=replace(state.live, job=begun, complete=False)))
+    builder.write(builder.source(docs("c", 2), name="c"), "append")
+    assert builder.contents() == a + docs("c", 2)
+    assert builder.folder.state().live.complete

@@ -1,0 +1,167 @@
+"""Ready vectors become an index."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import IndexStateError, InputError
+from sparta.index.impact_batches import ImpactBatch, JsonVectors
+from sparta.index.jobs import Source
+from sparta.index.sources import vectors_source
+from tests.sparta.index.building import Doc
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def json_vectors(tmp_path, tiny_tokenizer) -> Callable[..., Source]:
+    """Lines of JSON vectors as a source."""
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    tiny_tokenizer.save(str(folder / "tokenizer.json"))
+
+    def make(*lines: str | bytes | dict[str, Any], name: str = "vectors.jsonl") -> Source:
+        rows = [json.dumps(line) if isinstance(line, dict) else line for line in lines]
+        path = tmp_path / name
+        path.write_bytes(b"\n".join(r.encode() if isinstance(r, str) else r for r in rows))
+        return vectors_source([path], folder)
+
+    return make
+
+
+def line(passage_id: str, **vector: Any) -> dict[str, Any]:
+    return {"id": passage_id, "contents": f"text of {passage_id}", "vector": vector}
+
+
+def test_json_vectors(builder, json_vectors):
+    long = "ü" * 255
+    report = builder.write(
+        json_vectors(
+            line("a", moon=37, earth=1),
+            "",
+            line("b", moon=65535, nought=0, unheard=12),
+            {"_id": 7, "text": "text of 7", "vector": {}},
+            line("c", **{long: 3, "two words": 4}),
+        )
+    )
+    assert builder.contents() == [
+        Doc("a", {"moon": 37, "earth": 1}),
+        Doc("b", {"moon": 65535, "unheard": 12}),
+        Doc("7", {}),
+        Doc("c", {long: 3, "two words": 4}),
+    ]
+    assert report.written["zeros"] == 1
+    assert report.written["postings"] == 6
+    assert builder.ranking("the moon, moon") == [("b", 131070.0), ("a", 74.0)]
+    assert builder.ranking("text", channel="bm25") != []
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (line("b", moon=1.5), "expected an integer impact from 0 to 65535, found 1.5 for the term 'moon'"),
+        (line("b", moon=2.0), "found 2.0"),
+        (line("b", moon=-1), "found -1"),
+        (line("b", moon=65536), "found 65536"),
+        (line("b", moon=True), "found True"),
+        (line("b", moon="3"), "found '3'"),
+        (line("b", moon=None), "found None"),
+        ('{"id": "b", "contents": "", "vector": {"moon": NaN}}', "finite number, found NaN"),
+        (line("b", **{"x" * 300: 1}), "terms of 1 to 255 characters, found one of 300"),
+        (line("b", **{"": 1}), "found one of 0"),
+        ({"id": "b", "contents": ""}, "expected a vector"),
+        ({"id": "b", "contents": "", "vector": [1]}, "expected a vector"),
+        ({"id": "b", "vector": {}}, "missing the text"),
+        ({"contents": "", "vector": {}}, "missing id"),
+        (line("a", moon=1), "duplicate id: 'a' was already the id of .*:1"),
+        ("{", "broken JSON"),
+        ("[]", "not an object"),
+        (b'{"id": "b", "contents": "\xff", "vector": {}}', "invalid UTF-8"),
+    ],
+)
+def test_bad_json_vectors(builder, json_vectors, bad, message):
+    with pytest.raises(InputError, match=message) as caught:
+        builder.write(json_vectors(line("a", moon=1), bad))
+    assert caught.value.where.endswith("vectors.jsonl:2")
+
+
+def test_repeated_ids_are_found_across_batches_and_files(builder, json_vectors, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH", 2)
+    lines = [line(f"x{i}", moon=1) for i in range(5)]
+    with pytest.raises(InputError, match="duplicate id: 'x0'"):
+        builder.write(json_vectors(*lines, lines[0]))
+    folder = tmp_path / "several"
+    folder.mkdir()
+    for name in ("b.json", "a.jsonl"):
+        (folder / name).write_text(json.dumps(line("x", moon=1)))
+    with pytest.raises(InputError, match=r"'x' was already the id of .*a\.jsonl:1") as caught:
+        list(JsonVectors(folder))
+    assert caught.value.where == f"{folder / 'b.json'}:1"
+
+
+def test_empty_and_missing_json_vectors(builder, json_vectors, tmp_path):
+    with pytest.raises(InputError, match="empty file"):
+        builder.write(json_vectors("", " "))
+    with pytest.raises(InputError, match="found nothing"):
+        vectors_source([tmp_path / "none.jsonl"], tmp_path / "tokenizer")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="found neither"):
+        vectors_source([tmp_path / "empty"], tmp_path / "tokenizer")
+    with pytest.raises(InputError, match="one file or folder of JSON vectors"):
+        vectors_source([tmp_path / "empty", tmp_path / "tokenizer"])
+
+
+@pytest.mark.parametrize("done", range(4))
+def test_json_vectors_resume_with_the_right_terms(builder, json_vectors, monkeypatch, done):
+    """Terms get their numbers as they come; those of passages that are not read again count, too."""
+    monkeypatch.setattr("sparta.index.impact_batches.JSON_BATCH", 3)
+    names = ["moon", "earth", "sun", "star", "river", "road", "town"]
+    expected = [Doc(f"x{i}", {names[i % 7]: i + 1, names[(3 * i + 1) % 7]: 9}) for i in range(10)]
+    source = json_vectors(*(line(d.passage_id, **d.vector) for d in expected))
+
+    def stopping(skip: int) -> Iterator[ImpactBatch]:
+        for number, batch in enumerate(source.batches(skip)):
+            if number == done:
+                raise KeyboardInterrupt
+            yield batch
+
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(replace(source, batches=stopping), commit_seconds=0)
+    builder.write(source, resume=True)
+    assert builder.contents() == expected
+
+
+def test_json_vectors_up_to_date_and_append(builder, json_vectors):
+    first = [line("a", moon=1)]
+    builder.write(json_vectors(*first))
+    assert builder.write(json_vectors(*first)).unchanged
+    with pytest.raises(IndexStateError, match="other input"):
+        builder.write(json_vectors(line("a", moon=2)))
+    builder.write(json_vectors(line("b", road=3), name="more.jsonl"), "append")
+    assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 3})]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
+    """As in --vectors <(zcat v.gz): what is read to be hashed is not there to be indexed."""
+    json_vectors(line("a", moon=1), line("b", road=2))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = gzip.compress((tmp_path / "vectors.jsonl").read_bytes())
+    writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+    writer.start()
+    source = vectors_source([pipe], tmp_path / "tokenizer")
+    assert source.job == {"from": "json", "source": str(pipe), "sha256": None}
+    builder.write(source)
+    writer.join()
+    assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]
+    with pytest.raises(IndexStateError, match="an index of other input"):
+        builder.write(source)

@@ -1,0 +1,104 @@
+"""An index is replaced while it can be searched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparta.base.errors import IndexStateError, InputError
+from sparta.index.view import OpenIndex
+from sparta.models.quantize import Quantizer
+from tests.sparta.index.building import Doc, Stop
+
+pytestmark = pytest.mark.jvm
+
+
+def test_overwrite_swaps_at_the_end(builder, docs):
+    a, b = docs("a", 10), docs("b", 12)
+    builder.write(builder.source(a))
+    reader = builder.reader()
+    seen: list[list[Doc]] = []
+    source = builder.source(b, before=lambda number: seen.append(builder.contents()))
+    builder.write(source, "overwrite", commit_seconds=0)
+    assert seen == [a] * 4
+    assert builder.contents() == b
+    assert builder.generations() == ["sparta-000002", "tokenizer-000002"]
+    assert reader.num_docs == 10  # who had it open goes on with the old one
+    assert reader.docids(["a9"])[0] >= 0
+    reader.close()
+
+
+def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch):
+    """It has read the manifest when the generation that stands there is removed."""
+    builder.write(builder.source([Doc("old", {"moon": 1})]))
+    choose = OpenIndex._newest
+    swaps = iter([lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")])
+
+    def slowly(self: OpenIndex) -> Any:
+        chosen = choose(self)
+        next(swaps, lambda: None)()
+        return chosen
+
+    monkeypatch.setattr(OpenIndex, "_newest", slowly)
+    assert builder.ranking("moon") == [("new", 2.0)]
+
+
+def test_overwrite_takes_another_model(builder, docs, tiny_tokenizer):
+    builder.write(builder.source(docs("a", 4)))
+    weights = np.full(tiny_tokenizer.get_vocab_size(), 2, np.int32)
+    other = replace(builder.side, weights=weights, model_hash="other", quantizer=Quantizer(2.0, 4))
+    builder.write(builder.source([Doc("x", {"moon": 3})], side=other), "overwrite", language="de")
+    assert builder.ranking("moon") == [("x", 6)]
+    state = builder.folder.state()
+    assert state.live.language == "de"
+    assert state.live.model == other.identity()
+
+
+def test_a_failed_overwrite_leaves_the_old_index(builder, docs, caplog):
+    a, b = docs("a", 10), docs("b", 12)
+    builder.write(builder.source(a))
+    for error in (InputError("a bad record"), OSError("broken"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            builder.write(builder.source(b, before=Stop(2, error)), "overwrite", commit_seconds=0)
+        assert builder.contents() == a
+        assert len(builder.ranking("moon")) == sum("moon" in d.vector for d in a)
+        assert not caplog.records
+    assert builder.folder.state().building is not None
+    builder.write(builder.source(b), "overwrite", resume=True)
+    assert builder.contents() == b
+    assert len(builder.generations()) == 2
+
+
+def test_growing_leaves_an_interrupted_overwrite_to_be_finished(builder, docs):
+    a, b, c = docs("a", 10), docs("b", 12), docs("c", 2)
+    builder.write(builder.source(a))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(builder.source(b, before=Stop(2, KeyboardInterrupt())), "overwrite")
+    builder.write(builder.source(c, name="c"), "append")
+    assert builder.contents() == a + c
+    seen: list[int] = []
+    builder.write(builder.source(b, before=seen.append), "overwrite", resume=True)
+    assert builder.contents() == b
+    assert seen == [2, 3]
+
+
+def test_an_overwrite_begun_again_drops_the_unfinished_one(builder, docs):
+    builder.write(builder.source(docs("a", 10)))
+    for name in ("b", "c"):
+        stopped = builder.source(docs(name, 12), before=Stop(2, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            builder.write(stopped, "overwrite")
+        assert len(builder.generations()) == 4
+    with pytest.raises(IndexStateError, match="the input and options that this index was begun with"):
+        builder.write(builder.source(docs("b", 12)), "overwrite", resume=True)
+    assert builder.contents() == docs("a", 10)
+
+
+def test_a_finished_overwrite_is_not_repeated_by_resume(builder, docs):
+    builder.write(builder.source(docs("a", 4)))
+    builder.write(builder.source(docs("b", 4)), "overwrite")
+    assert builder.write(builder.source(docs("b", 4)), "overwrite", resume=True).unchanged
+    assert not builder.write(builder.source(docs("b", 4)), "overwrite").unchanged

@@ -1,0 +1,102 @@
+"""A model is opened by its folder or name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import ModelError
+from sparta.models.document_encoder import fit_quantizer
+from sparta.models.load import calibration_passages, load_model
+from sparta.models.quantize import Quantizer
+from sparta.models.resolve import hash_folder, known_query_side
+from tests.sparta.models.brute_force import TEXTS, Make, broken_copy, dense, passages
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_load_model_names_and_hashes(tiny_model_folder: Path) -> None:
+    model = load_model(tiny_model_folder)
+    assert model.name == str(tiny_model_folder)
+    assert model.identity == hash_folder(tiny_model_folder)
+    assert model.query_side().model_hash == model.identity
+    assert model.config.quantizer is not None
+    other = load_model(tiny_model_folder, bits=4)
+    assert other.config.quantizer == Quantizer(model.config.quantizer.max_weight, 4)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_what_a_model_is_can_be_known_without_loading_it(tiny_model_folder: Path, bits: int | None) -> None:
+    known = known_query_side(tiny_model_folder, bits)
+    assert known is not None
+    assert known.identity() == load_model(tiny_model_folder, bits=bits).query_side().identity()
+
+
+def test_what_is_no_model_is_not_known(tmp_path: Path, tiny_model_folder: Path) -> None:
+    assert known_query_side("an/id", None) is None
+    assert known_query_side(tmp_path, None) is None
+    for change in (lambda c: c["sparta"].update(quantizer=None), lambda c: c.pop("sparta")):
+        folder = broken_copy(tiny_model_folder, tmp_path / str(id(change)), change)
+        assert known_query_side(folder, None) is None
+
+
+def test_a_changed_folder_has_another_hash(tiny_model_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_model_folder, tmp_path / "copy"))
+    assert hash_folder(folder) == hash_folder(tiny_model_folder)
+    (folder / "README.md").write_text("a card changes nothing")
+    assert hash_folder(folder) == hash_folder(tiny_model_folder)
+    (folder / "vocab.txt").write_text("x")
+    assert hash_folder(folder) != hash_folder(tiny_model_folder)
+
+
+def test_a_model_without_a_quantizer_is_calibrated(tiny_model_folder: Path, tmp_path: Path) -> None:
+    folder = broken_copy(tiny_model_folder, tmp_path / "m", lambda c: c["sparta"].update(quantizer=None))
+    model = load_model(folder)
+    rows = dense(model, calibration_passages())
+    assert model.config.quantizer is not None
+    assert rows.max() < model.config.quantizer.max_weight < 1.2 * rows.max()
+
+
+def test_calibration_texts() -> None:
+    texts = [passage.text for passage in calibration_passages()]
+    assert len(texts) == len(set(texts)) == 64
+
+
+def test_a_model_that_writes_nothing_is_not_calibrated(make_tiny_model: Make) -> None:
+    model = make_tiny_model()
+    model.bias.data.fill_(-1000)
+    with pytest.raises(ModelError, match="the model writes no terms"):
+        fit_quantizer(model, passages(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["/no/such/model", "./no-such-model", "no-such-model", "a/b/c"])
+def test_a_folder_that_is_not_there(name: str) -> None:
+    with pytest.raises(ModelError, match="expected a model folder, found none"):
+        load_model(name)
+
+
+def test_a_hub_id_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it was read at import
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match="could not get it") as caught:
+        load_model("nobody/no-such-model")
+    assert "check the name and the network" in str(caught.value)
+    assert "\n" not in caught.value.message
+
+
+def test_the_output_of_a_training_is_named_by_its_folder(tmp_path, tiny_model_folder):
+    """`--model OUTPUT` opens `OUTPUT/best`, with and without torch."""
+    import shutil
+
+    from sparta.models.load import load_model
+    from sparta.models.resolve import known_query_side
+
+    shutil.copytree(tiny_model_folder, tmp_path / "out" / "best")
+    opened = load_model(tmp_path / "out").query_side()
+    assert opened.model_hash == load_model(tiny_model_folder).query_side().model_hash
+    known = known_query_side(tmp_path / "out", None)
+    assert known is not None
+    assert known.model_hash == opened.model_hash

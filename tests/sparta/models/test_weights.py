@@ -1,0 +1,114 @@
+"""Weights equal a brute-force reading of SPARTA, eq. 2 to 6."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sparta.models.document_encoder
+from sparta.base.records import Passage
+from sparta.models.config import Lexical, SpartaConfig
+from sparta.models.sparta import SpartaModel
+from sparta.neural.inputs import CONTEXT, InputLayout
+from tests.sparta.models.brute_force import TEXTS, Make, brute_force, dense
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_equal_brute_force(make_tiny_model: Make, tied: bool, special: bool) -> None:
+    model = make_tiny_model(SpartaConfig(tied=tied, pool_special=special))
+    rows = dense(model, TEXTS)
+    for row, text in zip(rows, TEXTS, strict=True):
+        np.testing.assert_allclose(row, brute_force(model, text, special=special), atol=1e-5)
+    assert (rows[0] > 0).sum() > 10
+    assert not rows[:, :15].any(), "special and unused entries have no weights"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_occurrences_add_to_the_weights(make_tiny_model: Make, tmp_path: Path, shared: bool) -> None:
+    """Those in the title and the answer, not those around it; in a sum of their own, whatever the batch."""
+    layout = InputLayout(use_title=True, use_context=True, share_context=True) if shared else InputLayout()
+    text = "the moon of the earth. larry page founded google google."
+    passages = [
+        Passage("0", text[:22], "moon", text, 0, 22),
+        Passage("1", text[23:], "moon", text, 23, len(text)),
+        Passage("2", "earth", "moon"),
+        Passage("3", ""),
+    ]
+    plain, model = (make_tiny_model(SpartaConfig(layout=layout)) for _ in range(2))
+    torch.manual_seed(1)
+    gains = torch.rand(len(plain.term_matrix())) - 0.2
+    lexical = Lexical(6.0)
+    model.add_lexical(lexical, gains)
+    model.save_pretrained(tmp_path)
+    again = SpartaModel.load(tmp_path)
+    assert again.config.lexical == lexical
+    added = dense(again, passages) - dense(plain, passages)
+    expected = np.zeros_like(added)
+    title = "" if not layout.use_title else "moon "
+    for row, passage in enumerate(passages):
+        own = model.tokenizer.encode(
+            f"{title if passage.title else ''}{passage.text}", add_special_tokens=False
+        ).ids
+        for term in set(own):
+            n = own.count(term)
+            saturated = n / (n + 0.9 * (0.6 + 0.4 * len(own) / 6))
+            expected[row, term] = max(0.0, float(gains[term])) * saturated
+    expected[:, :15] = 0
+    expected[:, model.tokenizer.token_to_id(".")] = 0
+    np.testing.assert_allclose(added, expected, atol=1e-5)
+    assert (expected > 0).sum() > 5
+    np.testing.assert_allclose(dense(again, passages[:1])[0], dense(again, passages)[0], atol=1e-6)
+
+
+def test_log_count_and_no_answer_segment(make_tiny_model: Make) -> None:
+    config = SpartaConfig(layout=InputLayout(answer_segment=CONTEXT), log_count=2)
+    model = make_tiny_model(config)
+    for row, text in zip(dense(model, TEXTS), TEXTS, strict=True):
+        np.testing.assert_allclose(row, brute_force(model, text, segments=False, logs=2), atol=1e-5)
+
+
+def test_vocabulary_chunks_change_nothing(tiny_model: SpartaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = dense(tiny_model, TEXTS)
+    monkeypatch.setattr(sparta.models.document_encoder, "TERM_CHUNK", 37)
+    np.testing.assert_allclose(dense(tiny_model, TEXTS), whole, atol=1e-6)
+
+
+def test_a_text_without_words_has_no_terms(make_tiny_model: Make) -> None:
+    assert dense(make_tiny_model(), ["", " \t ", "moon"]).any(axis=1).tolist() == [False, False, True]
+
+
+def test_questions_count_every_occurrence(tiny_model: SpartaModel) -> None:
+    question = "the moon, the earth and the Moon"
+    bag = tiny_model.query_tokenizer().terms(question)
+    assert bag == {"the": 3, "moon": 2, "earth": 1, "and": 1}
+    row = tiny_model.encode_query(question).toarray()[0]
+    assert {tiny_model.tokenizer.id_to_token(int(i)): row[i] for i in row.nonzero()[0]} == bag
+
+
+def test_the_score_is_the_sum_over_question_tokens(tiny_model: SpartaModel) -> None:
+    question = "moon moon earth"
+    ids = tiny_model.tokenizer.encode(question, add_special_tokens=False).ids
+    expected = [sum(brute_force(tiny_model, text)[i] for i in ids) for text in TEXTS]
+    queries = tiny_model.encode_query([question, ""])
+    documents = tiny_model.encode_document(TEXTS, dtype="fp32")
+    scores = tiny_model.similarity(queries, documents)
+    assert scores.shape == (2, len(TEXTS))
+    np.testing.assert_allclose(scores[0], expected, atol=1e-4)
+    assert not scores[1].any()
+
+
+def test_unknown_tokens_of_a_question_do_not_count(tiny_model: SpartaModel) -> None:
+    assert tiny_model.encode_query("☃").nnz == 0
+
+
+def test_names_of_special_tokens_are_words_in_texts(tiny_model: SpartaModel) -> None:
+    """A text that says "[SEP]" ends no segment, and a question of "[CLS]" asks for its letters."""
+    special = {tiny_model.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]")}
+    assert not special & set(tiny_model.tokenizer.encode("[SEP] [MASK]", add_special_tokens=False).ids)
+    assert tiny_model.encode_query("[CLS]").nnz > 0
