@@ -25,14 +25,14 @@ _adding_options = options(
         type=click.Choice(["linear", "rrf"]),
         default="linear",
         show_default=True,
-        help="How to add.",
+        help="How scores are combined: weighted sum, or reciprocal ranks.",
     ),
     click.option(
         "--normalization",
         type=click.Choice(["minmax", "zscore", "none"]),
         default="minmax",
         show_default=True,
-        help="Of scores, for each question and channel.",
+        help="Normalization of the scores, by query and channel.",
     ),
 )
 method_options = options(
@@ -75,14 +75,17 @@ question_options = options(
         " folder of EntityQuestions; several may be given [default: beside the index's corpus].",
     ),
     click.option(
-        "--sample", type=click.IntRange(1), metavar="N", help="N questions of each set, always the same."
+        "--sample",
+        type=click.IntRange(1),
+        metavar="N",
+        help="A sample of N queries of each set, always the same.",
     ),
     click.option(
         "--match",
         "matches",
         multiple=True,
         metavar="[NAME=]string|regex",
-        help="How answers are looked for, in all sets or in the one of this name; CuratedTREC's are regex.",
+        help="How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
     ),
 )
 
@@ -92,7 +95,7 @@ def base_option(shown: str) -> Decorator:
     return click.option(
         "--base",
         type=click.Choice(["impact", "dense", "sparta"]),
-        help=f"What BM25 joins [default: {shown}].",
+        help=f"The channel that BM25 is added to [default: {shown}].",
     )
 
 
@@ -146,7 +149,7 @@ def folder_of(given: Mapping[str, Any]) -> Path:
     return given["index"] or default_index()
 
 
-def asked_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
+def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
     from hybrid.evaluation.questions import questions_beside, questions_of
 
@@ -171,12 +174,12 @@ def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
     return [replace(one, match=match) if not equals or one.name == name else one for one in sets]
 
 
-def notes(asked: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
+def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
     """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
     from hybrid.evaluation.questions import SAMPLE_SEED
     from hybrid.retrieval.fusion import formula
 
-    for one in asked:
+    for one in query_sets:
         if one.of:
             yield f"{one.name}: a sample of {len(one.queries):,} of {one.of:,} questions (seed {SAMPLE_SEED})"
     yield formula(*fusions)

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ class SpartaGroup(click.Group):
             sys.stdout.flush()
             return result
         except SpartaError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {visible(str(error), keep='\n')}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
             command = self.commands.get(ctx.invoked_subcommand or "")
@@ -117,9 +118,15 @@ def _never_fail_to_print() -> None:
             stream.reconfigure(errors="replace")
 
 
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message, control characters shown."""
+        return visible(super().format(record), keep="\n")
+
+
 def _quiet_logging() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
     root = logging.getLogger("sparta")
     root.handlers = [handler]
     root.propagate = False
@@ -146,13 +153,22 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Show control characters as `\x1b`, but for `keep`: texts of a corpus never steer the terminal."""
+    return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode(), text)
+
+
 def dumps(value: Any) -> str:
     """JSON that any terminal can show."""
     try:
         unicode = "utf" in (sys.stdout.encoding or "").lower()
     except AttributeError:
         unicode = False
-    return json.dumps(value, ensure_ascii=not unicode)
+    text = json.dumps(value, ensure_ascii=not unicode)
+    return _CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 folder_type = click.Path(path_type=Path, file_okay=False)
@@ -171,10 +187,10 @@ depth_option = click.option(
     type=click.IntRange(1, HIGHEST_COUNT),
     default=100,
     show_default=True,
-    help="Passages a question.",
+    help="Hits per query.",
 )
 threads_option = click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads over questions."
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads."
 )
 form_option = click.option(
     "--format",
@@ -235,11 +251,11 @@ unit_option = click.option(
     type=_units,
     default="passage",
     show_default=True,
-    help="What is found: passages, or each sentence with its passage as context.",
+    help="Unit of retrieval: passages, or sentences, each read in its passage.",
 )
 unit_options = options(
     unit_option,
-    click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of a passage."),
+    click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of each passage."),
     click.option("--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."),
     skip_invalid_option,
 )
@@ -249,13 +265,13 @@ own_unit_options = options(
     click.option(
         "--unit",
         type=_units,
-        help="What is found: passages, or each sentence with its passage as context"
+        help="Unit of retrieval: passages, or sentences, each read in its passage"
         " [default: passage, or that of the index].",
     ),
     click.option(
         "--top-k",
         type=click.IntRange(1),
-        help="Keep only the K strongest terms of a passage [default: all, or as in the index].",
+        help="Keep only the K strongest terms of each passage [default: all, or as in the index].",
     ),
     click.option(
         "--min-weight",
@@ -364,7 +380,7 @@ def counted(n: int, noun: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Columns, the first `left` aligned to the left, the others to the right."""
-    cells = [list(header), *map(list, rows)]
+    cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:

@@ -50,7 +50,8 @@ def read_counts(counts: dict[str, Any]) -> str:
         return ""
     reasons = ", ".join(f"{n} {reason}" for reason, n in counts["reasons"].items())
     skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
-    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}"
+    cut = f"; {counted(counts['cut'], 'sentence')} cut, longer than 128 words" if counts.get("cut") else ""
+    return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}{cut}"
 
 
 def windowed(n: int) -> str:

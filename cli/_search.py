@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli._numbers import HIGHEST_COUNT
-from cli._options import Text, counted, dumps, file_type, index_option, options
+from cli._options import Text, counted, dumps, file_type, index_option, options, visible
 from sparta.base.errors import InputError
 
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
@@ -55,24 +56,38 @@ def check_search(command: str, given: dict[str, Any]) -> None:
         )
 
 
+def has_styles() -> bool:
+    """Whether words can be shown bold: on a terminal that is not `dumb`, unless NO_COLOR is set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def mark(word: str) -> str:
     """A word that matched, as a terminal or a file can show it."""
-    return click.style(word, bold=True, underline=True) if sys.stdout.isatty() else f"*{word}*"
+    return click.style(word, bold=True, underline=True) if has_styles() else f"*{word}*"
+
+
+def bold(text: str) -> str:
+    """A title or an id as a heading."""
+    return click.style(text, bold=True) if has_styles() else text
 
 
 def echo_hit(rank: int, hit: Any, score: str, snippet: str) -> None:
     """Print rank, title, [id] and score, and below them a part of the text."""
-    title = click.style(hit.title, bold=True)
-    heading = f"{title}  [{hit.passage_id}]" if hit.title else click.style(hit.passage_id, bold=True)
+    passage_id, title = visible(hit.passage_id), visible(hit.title)
+    heading = f"{bold(title)}  [{passage_id}]" if title else bold(passage_id)
     click.echo(f"{rank:>3}  {heading}  {score}")
     click.echo(f"     {snippet}")
 
 
-def shown_snippet(tokenizer: Any, hit: Any, terms: Collection[str], *, as_json: bool) -> str:
+def shown_snippet(
+    tokenizer: Any, hit: Any, terms: Mapping[str, float] | Collection[str], *, as_json: bool
+) -> str:
     """A part of a hit's text with the words marked that contain these terms."""
     from sparta.search.explain import snippet
 
-    return snippet(tokenizer, hit.text, terms, "*{}*".format if as_json else mark)
+    if as_json:
+        return snippet(tokenizer, hit.text, terms, "*{}*".format)
+    return snippet(tokenizer, visible(hit.text, keep="\n\t"), terms, mark)
 
 
 def print_hits(

@@ -59,7 +59,7 @@ def length_options(learning_rate: float) -> Decorator:
             type=click.IntRange(2),
             default=12,
             show_default=True,
-            help="Texts a step, with their sentences and questions.",
+            help="Paragraphs per step, with their sentences and questions.",
         ),
         click.option(
             "--accumulate",
@@ -105,23 +105,25 @@ loop_options = options(
         "teachers",
         multiple=True,
         metavar="bm25|FOLDER|ID[=WEIGHT]",
-        help="Learn the scores of BM25, SPARTA models, bi-encoders of dense train and other encoders too; "
-        "several are added up.",
+        help="Distil from BM25, SPARTA models, bi-encoders or other encoders; "
+        "the scores of several are added.",
     ),
     click.option(
         "--mine-every",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Steps after which the model finds its own hard negatives, again and again; 0: never.",
+        help="Steps between mining hard negatives with the model itself; 0: never.",
     ),
-    click.option("--no-mined", "mined", flag_value=False, default=True, help="No negatives from BM25."),
+    click.option(
+        "--no-mined", "mined", flag_value=False, default=True, help="Do not mine negatives with BM25."
+    ),
     click.option(
         "--no-context", "context", flag_value=False, default=True, help="Read answers without their context."
     ),
 )
 end_options = options(
-    click.option("--resume", is_flag=True, help="Go on from the last checkpoint."),
+    click.option("--resume", is_flag=True, help="Continue from the last checkpoint."),
     click.option("--device", metavar="NAME", help="Device [default: the best there is]."),
 )
 

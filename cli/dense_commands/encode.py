@@ -16,7 +16,7 @@ from cli._reports import read_counts
     "--corpus",
     metavar="PATH",
     required=True,
-    help="JSONL, DPR TSV, a folder of them, gzipped or not, or - for standard input.",
+    help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
 @click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     help="What ranks the passages: bm25 for a first training, dense for the second.",
 )
 @click.option(
-    "--depth", type=click.IntRange(1), default=100, show_default=True, help="Passages that are looked at."
+    "--depth",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Passages per query that are looked at.",
 )
 @click.option(
     "--negatives",
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     type=click.Choice(["string", "regex"]),
     default="string",
     show_default=True,
-    help="What answers are: texts, or regular expressions (CuratedTREC).",
+    help="How answers are matched: as strings, or as regular expressions (CuratedTREC).",
 )
 @click.option(
     "--keep", is_flag=True, help="Keep the hard negatives that the file has, before the mined ones."
@@ -73,9 +77,9 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     for path in paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-    asked = (one for path in paths for one in _asked(path))  # training data need not fit into the memory
+    questions = (one for path in paths for one in _questions(path))  # not all in memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
-        found = mine_index(index, asked, output, advance=bar.update, **given)
+        found = mine_index(index, questions, output, advance=bar.update, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
     click.echo(
         f"{output}: {counted(found.written, 'question')} with {found.negatives / found.written:.1f}"
@@ -83,18 +87,18 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     )
 
 
-def _asked(path: Path) -> Iterable[Question]:
+def _questions(path: Path) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
-    from dense.training.mining import asked_of_beir, asked_of_dpr, asked_of_queries
+    from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import questions_of
     from sparta.data.jsonlist import begins_list, json_list
     from sparta.training.formats import DPR_FORM
 
     if (path / "qrels" / "train.tsv").is_file():
-        return asked_of_beir(path)
+        return questions_of_beir(path)
     if plain_name(path.name).endswith(".json") and begins_list(path):
         first = next(json_list(path, DPR_FORM), None)
         if isinstance(first, dict) and "positive_ctxs" in first:
-            return asked_of_dpr(path)
+            return questions_of_dpr(path)
     known = questions_of(path)
-    return asked_of_queries(known.queries, known.qrels)
+    return questions_of_queries(known.queries, known.qrels)

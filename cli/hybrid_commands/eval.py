@@ -10,7 +10,6 @@ import click
 
 from cli._fusion_options import (
     alpha_option,
-    asked_of,
     base_option,
     folder_of,
     fusion_of,
@@ -18,6 +17,7 @@ from cli._fusion_options import (
     given_weights,
     notes,
     print_table,
+    query_sets_of,
     question_options,
     weights_of,
     weights_option,
@@ -75,16 +75,16 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         _evaluate_runs(runs, qrels, given)
         return
     index = folder_of(given)
-    asked = asked_of(given, index)
+    query_sets = query_sets_of(given, index)
     names, fusions = _planned(index, given)
     results = []
     with Channels(index, names) as channels:
-        for one in asked:
+        for one in query_sets:
             compared = compare(
                 channels, one, fusions, threads=given["threads"], output_runs=given["output_runs"]
             )
             results += with_macro(timed(compared, channels, one, fusions), one)
-    print_table(results_table(results), given["form"], notes(asked, fusions))
+    print_table(results_table(results), given["form"], notes(query_sets, fusions))
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ from sparta.base.errors import InputError
 @click.option("--plot", type=file_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
-    """Measure what pruning costs: quality, size and latency with K terms per passage.
+    """Measure what pruning to K terms per passage costs: quality, size and latency.
 
     Each SET is a BEIR folder, SQuAD JSON or MRQA JSONL, as for sparta eval; without one, it is the corpus of
     the index, with the questions and judgments beside it. It is encoded once (SPARTA, Table 7).

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from cli._fusion_options import (
-    asked_of,
     base_option,
     folder_of,
     fusion_of,
     notes,
     print_table,
+    query_sets_of,
     question_options,
     tuned_options,
     weights_of,
@@ -52,13 +52,20 @@ def tune(**given: Any) -> None:
     weights, tuned = _to_tune(given)
     alphas, candidates = parse_alphas(given["alphas"]), parse_candidates(given["candidates"])
     fusion = fusion_of(weights, {**given, "candidates": max(candidates)})
-    asked = asked_of(given, index)
-    measure = _measure(given["measure"]) if given["measure"] else measure_for(asked)
+    query_sets = query_sets_of(given, index)
+    measure = _measure(given["measure"]) if given["measure"] else measure_for(query_sets)
     with Channels(index, list(weights)) as channels:
         found = measured(
-            channels, asked, fusion, measure, tuned, alphas, candidates=candidates, threads=given["threads"]
+            channels,
+            query_sets,
+            fusion,
+            measure,
+            tuned,
+            alphas,
+            candidates=candidates,
+            threads=given["threads"],
         )
-    print_table(tune_table(found), given["form"], notes(asked, [chosen(fusion, found)]))
+    print_table(tune_table(found), given["form"], notes(query_sets, [chosen(fusion, found)]))
 
 
 def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:

@@ -10,23 +10,32 @@ from cli._options import Text, counted, index_option
 from cli._reports import print_channel_reports
 from sparta.base.errors import InputError
 
+_SHOWN = 10
+
 
 @click.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...", type=Text())
+@click.argument("ids", nargs=-1, metavar="[ID]...", type=Text())
+@click.option("--ids", "files", metavar="FILE", help="A file of ids, one a line; - for standard input.")
 @index_option
-def delete(ids: tuple[str, ...], index: Path | None) -> None:
+def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
     """Delete passages by id."""
+    from sparta.base.files import numbered_lines
+    from sparta.data.parsing import decoded
     from sparta.index.folder import default_index
     from sparta.index.pipeline import delete_from_index
 
+    named = [*ids, *(decoded(line).strip() for _, line in numbered_lines(files))] if files else list(ids)
+    if not named:
+        raise InputError("expected ids of passages, found none", remedy="sparta delete ID, or --ids FILE")
     path = index or default_index()
-    report = delete_from_index(path, ids)
+    report = delete_from_index(path, named)
     units = f" ({counted(report.deleted, 'sentence')})" if report.unit == "sentence" else ""
     click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
     print_channel_reports(report.channels)
     if report.missing:
         raise InputError(
-            f"the index holds no passage with the id {', '.join(map(repr, report.missing))}",
+            f"the index holds no passage with the id {', '.join(map(repr, report.missing[:_SHOWN]))}"
+            + (f" and {len(report.missing) - _SHOWN:,} more" if len(report.missing) > _SHOWN else ""),
             where=str(path),
             remedy="sparta search prints ids",
         )

@@ -13,9 +13,9 @@ from cli._options import dumps, index_option, typed
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def doctor(index: Path | None, as_json: bool) -> None:
-    """Check this machine, and say how to mend what is wrong.
+    """Check the machine and the index, and say how to repair them.
 
-    Looks at Python, Java, the jars, the model, GPU, memory and the index; starts none of them.
+    Looks at Python, packages, Java, jars, models, GPU, memory and the index; starts none of them.
     """
     from sparta.doctor import examine
 

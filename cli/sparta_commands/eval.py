@@ -63,7 +63,7 @@ _OF_SETS = (
 @depth_option
 @threads_option
 @form_option
-@click.option("--per-query", type=file_type, help="Also write the measures of every question here, as JSONL.")
+@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")

@@ -15,7 +15,7 @@ from cli._options import Text, counted, dumps, index_option, table
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> None:
-    """Say why a passage has its score for a query.
+    """Explain a passage's score for a query.
 
     Each term's impact and the weight it stands for, their sum, the passage's rank.
     """

@@ -25,7 +25,7 @@ from sparta.base.errors import InputError
 @click.option(
     "--corpus",
     metavar="PATH",
-    help="JSONL, DPR TSV, a folder of them, gzipped or not, or - for standard input.",
+    help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
 )
 @click.option(
     "--vectors",
@@ -58,9 +58,10 @@ def index(
     overwrite: bool,
     **given: Any,
 ) -> None:
-    """Index a corpus, or vectors that are ready.
+    """Index a corpus, or sparse vectors made before.
 
-    A corpus is encoded on the way. An existing index is never changed without --append or --overwrite.
+    The corpus is encoded and indexed in one stream. An existing index is never changed without --append or
+    --overwrite.
     """
     _check(corpus, vectors, more, append=append, overwrite=overwrite)
     from sparta.index.folder import default_index

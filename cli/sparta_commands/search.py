@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cli._options import dumps
+from cli._options import dumps, visible
 from cli._search import check_search, echo_hit, run_queries, search_options, shown_snippet
 
 
@@ -22,7 +22,7 @@ from cli._search import check_search, echo_hit, run_queries, search_options, sho
 def search(channel: str, **given: Any) -> None:
     """Find passages for a query, or for many.
 
-    A hit shows its rank, title, [id] and score, the words that matched, and what each term adds to the score.
+    A hit shows rank, title, [id], score, the words that matched, and each term's share of the score.
     --queries takes many queries; their rankings go to --output as a TREC run.
     """
     check_search("sparta search", given)
@@ -47,11 +47,13 @@ def search(channel: str, **given: Any) -> None:
             shares = []
             if retriever.channel == "impact":
                 shares = [s for s in index.explain(query, hit.passage_id).terms if s.impact]
-            snippet = shown_snippet(tokenizer, hit, {s.term for s in shares} or terms, as_json=as_json)
+            snippet = shown_snippet(
+                tokenizer, hit, {s.term: float(s.share) for s in shares} or terms, as_json=as_json
+            )
             if as_json:
                 more = {"terms": [s.as_dict() for s in shares]} if shares else {}
                 click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
             else:
                 echo_hit(rank, hit, f"{hit.score:.6g}", snippet)
                 if shares:
-                    click.echo("     " + " + ".join(f"{s.term} {s.share}" for s in shares))
+                    click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))

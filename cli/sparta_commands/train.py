@@ -30,7 +30,7 @@ from sparta.base.errors import InputError
     "--terms",
     type=click.IntRange(1),
     metavar="N",
-    help="Move the pressure so that a paragraph has about N terms.",
+    help="Adapt the penalty so that a paragraph has about N terms.",
 )
 @loop_options
 @click.option("--segments", is_flag=True, help="Mark the answer by segment 1, as the paper does.")
@@ -40,12 +40,12 @@ from sparta.base.errors import InputError
     "lexical",
     flag_value=False,
     default=True,
-    help="Do not add to a term's weight when it stands in the answer.",
+    help="No extra weight for terms that occur in the answer.",
 )
 @click.option(
     "--context-share",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Part of an answer's weights that its context gives, as far as it is read with it "
+    help="Share of an answer's weights that come from its context "
     "[default: 0.4, with --no-context or --segments 0; a model that is trained further keeps its own].",
 )
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
@@ -59,10 +59,10 @@ def train(
     resume: bool,
     **given: Any,
 ) -> None:
-    """Train a model on questions and the texts that answer them.
+    """Train a model on questions and passages that answer them.
 
-    Files hold pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON, DPR
-    JSON, MRQA JSONL, or TSV of triples, gzipped or not; a BEIR folder with qrels/train.tsv will do. With a
+    Training files are pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON,
+    DPR JSON, MRQA JSONL, TSV of triples, or a BEIR folder with qrels/train.tsv, compressed or not. With a
     SPARTA model as --encoder, that model is trained further. With several GPUs:
 
     \b

@@ -96,7 +96,7 @@ class ChannelBuilder:
         writer = VectorWriter(self.store, self.manifest)
         there = VectorFolder(self.store).rows_of(self.passages.positions, self.hashes)
         missing = np.flatnonzero(there < 0)
-        _must_help(folders, self.hashes)
+        _check_useful(folders, self.hashes)
         if expect:
             expect(len(missing))
         sources = [(source, find(source.hashes, self.hashes)) for source in (*self.kept, *folders)]
@@ -157,7 +157,7 @@ class ChannelBuilder:
         channel = self._searched(channel, vectors)
         self.place.write_rows(channel.rows_name, rows)
         self.place.write(channel, {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)})
-        self.place.sweep(channel, keep_begun=self.own is not None)
+        self.place.sweep(channel, keep_unfinished=self.own is not None)
         return channel
 
     def _next_serial(self) -> int:
@@ -192,7 +192,7 @@ class ChannelBuilder:
         return None if grown and channel.search.kind == "ivf" else old
 
 
-def _must_help(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
+def _check_useful(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
     """Refuse folders that hold no vector of the index's passages."""
     for source in folders:
         if len(hashes) and (find(source.hashes, hashes) < 0).all():

@@ -184,7 +184,8 @@ def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[i
         differing.append("model")
     if differing:
         raise IndexStateError(
-            f"expected the settings that this encoding was begun with, found another {', '.join(differing)}",
+            f"expected the settings that this encoding was started with, found another"
+            f" {', '.join(differing)}",
             where=str(output),
             remedy="repeat the original command with --resume, or choose another --output",
         )
@@ -196,5 +197,5 @@ def _check_same(path: Path, hashes: np.ndarray) -> None:
         raise InputError(
             "the corpus no longer has the passages that this shard holds",
             where=str(path),
-            remedy="encode into a new folder: the corpus changed since this one was begun",
+            remedy="encode into a new folder: the corpus changed since this one was started",
         )

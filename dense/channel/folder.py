@@ -155,19 +155,19 @@ class ChannelFolder:
             raise
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
-        """All folders of vectors that can be read, finished or begun, by number."""
+        """All folders of vectors that can be read, finished or not, by number."""
         for path in sorted(self.path.glob("vectors-*")):
             found = _STORE.fullmatch(path.name)
             if found and (path / "manifest.json").is_file():
                 yield int(found.group(1)), VectorFolder(path)
 
-    def sweep(self, channel: Channel, *, keep_begun: bool) -> None:
-        """Remove what the manifest does not name; with `keep_begun`, not the vectors of another model.
+    def sweep(self, channel: Channel, *, keep_unfinished: bool) -> None:
+        """Remove what the manifest does not name; with `keep_unfinished`, not the vectors of another model.
 
         These are the beginning of a change of model that was interrupted, and goes on later.
         """
         named = {"manifest.json", channel.store, *channel.file_names}
-        if keep_begun:
+        if keep_unfinished:
             named |= {s.folder.name for _, s in self.stores() if s.model.sha256 != channel.model.sha256}
         for child in self.path.iterdir():
             if child.name in named:

@@ -83,12 +83,12 @@ def build_dense(
         identity = _chosen_model(model, before, sources, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
         asked = kind or (before.asked if before else "auto")
-        if own and _settled(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
+        if own and _up_to_date(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
             if own.model != identity:
                 place.write(replace(own, model=identity))
             return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
         for source in sources:
-            _must_fit(source, identity, live)
+            _check_vectors(source, identity, live)
         with LivePassages(folder.lucene_path(live), live.language) as passages:
             work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
             work.fill(sources, expect, advance)
@@ -105,7 +105,7 @@ def build_dense(
         )
 
 
-def _settled(own: Channel, asked: str, commit: str) -> bool:
+def _up_to_date(own: Channel, asked: str, commit: str) -> bool:
     """Whether a channel already is what is wanted."""
     wanted = Parameters.default(faiss_index.choose_kind(asked, own.passages), own.passages)
     alike = own.search.kind == wanted.kind
@@ -135,7 +135,7 @@ def _chosen_model(
     return identity
 
 
-def _must_fit(source: VectorFolder, identity: ModelIdentity, live: Generation) -> None:
+def _check_vectors(source: VectorFolder, identity: ModelIdentity, live: Generation) -> None:
     """Refuse vectors of another model or unit than the channel's."""
     where = str(source.folder)
     if source.model.sha256 != identity.sha256:

@@ -82,7 +82,7 @@ def is_dense_folder(folder: Path) -> bool:
 
 
 def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
-    """Return a model of this form to be trained, begun from a pretrained encoder or from a model of ours.
+    """Return a model of this form to be trained from a pretrained encoder or from a model of ours.
 
     Of a model with one shared encoder and no experts, any form can be made. Two encoders stay two, and
     experts stay as they are: which of several encoders or experts another form should begin from, nothing

@@ -36,24 +36,24 @@ def _faiss() -> Any:
     return importlib.import_module("faiss")
 
 
-def choose_kind(asked: str, n: int) -> str:
+def choose_kind(requested: str, n: int) -> str:
     """The kind for n vectors: the one asked for or, for `auto`, by size; flat without FAISS, or any vector.
 
     :raises InputError: no such kind, or one that needs FAISS where there is none.
     """
-    if asked not in ("auto", *KINDS):
+    if requested not in ("auto", *KINDS):
         raise InputError(
-            f"expected an index of kind auto, {', '.join(KINDS)}, found {asked!r}",
+            f"expected an index of kind auto, {', '.join(KINDS)}, found {requested!r}",
             remedy="leave --kind out: auto chooses by the number of passages",
         )
-    if asked == "auto":
+    if requested == "auto":
         return "flat" if n <= LARGEST_FLAT or not has_faiss() else "hnsw"
-    if asked != "flat" and not has_faiss():
+    if requested != "flat" and not has_faiss():
         raise InputError(
-            f"expected FAISS for an index of kind {asked}, found none installed",
+            f"expected FAISS for an index of kind {requested}, found none installed",
             remedy="pip install 'sparta-search[faiss]', or use --kind flat, which is exact",
         )
-    return asked if n else "flat"
+    return requested if n else "flat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,14 +251,14 @@ class ApproximateSearch:
         """As `dense.search.exact.Candidates` says."""
         faiss = _faiss()
 
-        asked = int(k * self.widened)
+        requested = int(k * self.widened)
         given: dict[str, Any] = {"sel": self._selector} if self._selector is not None else {}
         if self.parameters.kind == "ivf":
-            probes = self.parameters.probes(asked, self.index.ntotal)
+            probes = self.parameters.probes(requested, self.index.ntotal)
             chosen = faiss.SearchParametersIVF(nprobe=probes, **given)
         else:
             chosen = faiss.SearchParametersHNSW(
-                efSearch=self.parameters.depth(asked, self.index.ntotal), **given
+                efSearch=self.parameters.depth(requested, self.index.ntotal), **given
             )
         with _threads(threads):
             scores, found = self.index.search(questions, k, params=chosen)

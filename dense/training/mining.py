@@ -52,7 +52,9 @@ class MiningReport:
     negatives: int
 
 
-def asked_of_queries(queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]) -> Iterator[Question]:
+def questions_of_queries(
+    queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]
+) -> Iterator[Question]:
     """Yield questions with answers, judged passages, or both."""
     for query in queries:
         judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
@@ -60,14 +62,14 @@ def asked_of_queries(queries: Iterable[Query], qrels: Mapping[str, Mapping[str, 
             yield Question(query.text, query.answers, judged)
 
 
-def asked_of_beir(folder: Path) -> Iterator[Question]:
+def questions_of_beir(folder: Path) -> Iterator[Question]:
     """Yield the questions of a BEIR folder that `qrels/train.tsv` judges."""
     qrels = read_qrels(folder / "qrels" / "train.tsv")
     judged = (query for query in read_queries(folder / "queries.jsonl") if query.query_id in qrels)
-    return asked_of_queries(judged, qrels)
+    return questions_of_queries(judged, qrels)
 
 
-def asked_of_dpr(path: Path) -> Iterator[Question]:
+def questions_of_dpr(path: Path) -> Iterator[Question]:
     """Yield the questions of DPR's training JSON, which name their positives.
 
     :raises InputError: another form.
@@ -84,7 +86,7 @@ def asked_of_dpr(path: Path) -> Iterator[Question]:
 
 def mine_index(
     index: Path | None,
-    asked: Iterable[Question],
+    questions: Iterable[Question],
     output: Path,
     *,
     channel: str = BM25,
@@ -121,7 +123,7 @@ def mine_index(
         ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
         miner = _Miner(lexical, ranked, depth, match, threads)
         out = stack.enter_context(_json_list(output))
-        for block in batched(asked, _AT_ONCE):
+        for block in batched(questions, _AT_ONCE):
             for question, positives, hits in miner.ranked(block):
                 if not positives:
                     left_out += 1
@@ -166,23 +168,23 @@ class _Miner:
         found = searcher.batch_search(texts, names, self.depth, self.threads)
         return [found[name] for name in names]
 
-    def _positives(self, asked: Question, lexical: Sequence[Hit]) -> list[Context]:
-        if asked.positives:
-            return list(asked.positives)
-        if asked.judged:
-            docids = [docid for docid in self.lexical.docids(list(asked.judged)) if docid >= 0]
+    def _positives(self, question: Question, lexical: Sequence[Hit]) -> list[Context]:
+        if question.positives:
+            return list(question.positives)
+        if question.judged:
+            docids = [docid for docid in self.lexical.docids(list(question.judged)) if docid >= 0]
             return [_context(record, passage_id=record["id"]) for record in self.lexical.records(docids)]
         for hit in lexical:
             passage = _of_hit(hit)
-            if has_answer(passage["text"], asked.answers, match=self.match):
+            if has_answer(passage["text"], question.answers, match=self.match):
                 return [passage]
         return []
 
     def negatives(
-        self, asked: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
+        self, question: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
     ) -> list[Context]:
         """The best passages of these that are no positive, hold no answer, and have a text of their own."""
-        gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(asked.judged)
+        gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(question.judged)
         seen = {p["text"] for p in positives}
         found: list[Context] = []
         for hit in hits:
@@ -191,7 +193,7 @@ class _Miner:
             passage = _of_hit(hit)
             if passage["passage_id"] in gold or passage["text"] in seen:
                 continue
-            if not has_answer(passage["text"], asked.answers, match=self.match):
+            if not has_answer(passage["text"], question.answers, match=self.match):
                 seen.add(passage["text"])
                 found.append(passage)
         return found
@@ -229,10 +231,10 @@ def _distinct(passages: Iterable[Context]) -> list[Context]:
     return list(first.values())
 
 
-def _record(asked: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
+def _record(question: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
     return {
-        "question": asked.text,
-        "answers": list(asked.answers),
+        "question": question.text,
+        "answers": list(question.answers),
         "positive_ctxs": list(positives),
         "negative_ctxs": [],
         "hard_negative_ctxs": list(negatives),

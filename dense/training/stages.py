@@ -21,7 +21,7 @@ from sparta.training.ranking import check_output
 
 DEPTH = 100
 MINED = "mined.json"
-BEGUN = "begun.json"
+STARTED = "started.json"
 Near = tuple[tuple[int, ...], ...]
 
 
@@ -51,7 +51,7 @@ def train_in_two_stages(
             remedy="leave out --mine-every, or --two-stages",
         )
     first = recipe.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
-    _check_begun(output, recipe.encoder)  # before anything is written
+    _check_started(output, recipe.encoder)  # before anything is written
     first.run(resume=True)
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
@@ -65,19 +65,19 @@ def train_in_two_stages(
     return finished("dense", state, second, sets, recipe, command, output / "best")
 
 
-def _check_begun(output: Path, encoder: str) -> None:
+def _check_started(output: Path, encoder: str) -> None:
     """Both stages begin from one encoder; a checkpoint of the first does not tell which it was."""
     folder = Path(encoder)
     given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
-    path = output / BEGUN
+    path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)
         atomic_write(path, json.dumps(given).encode())
     wait_for_all()
-    begun = json.loads(path.read_text(encoding="utf-8"))
-    if begun != given:
+    started = json.loads(path.read_text(encoding="utf-8"))
+    if started != given:
         raise InputError(
-            f"expected the encoder that stage one began from ({begun['encoder'][:12]}…), found another"
+            f"expected the encoder that stage one began from ({started['encoder'][:12]}…), found another"
             f" ({given['encoder'][:12]}…)",
             where=str(output),
             remedy="resume with the same --encoder, or write to another --output",

@@ -56,8 +56,8 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
     """Return a function from questions to their scores for all candidates, each encoded once."""
     vectors = torch.from_numpy(model.encode_passages(candidates))
 
-    def scores(asked: Sequence[str]) -> npt.NDArray[np.float32]:
-        return model.score(torch.from_numpy(model.encode_questions(asked)), vectors).numpy()
+    def scores(queries: Sequence[str]) -> npt.NDArray[np.float32]:
+        return model.score(torch.from_numpy(model.encode_questions(queries)), vectors).numpy()
 
     return scores
 
@@ -86,7 +86,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         """`(n, width)`."""
         return self.model.questions(questions)
 
-    def score(self, asked: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
+    def score(self, queries: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 3: the dot product."""
         inputs = [self.layout.windows(c, self.model.tokenizer)[0] for c in candidates]
         numbers: dict[tuple[int, ...], int] = {}
@@ -95,7 +95,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         vectors = self.model.passages([inputs[i] for i in order])
         back = torch.tensor(order, device=vectors.device).argsort()
         with torch.autocast(self.device.type, enabled=False):  # bf16 has too few digits to tell scores apart
-            return self.model.score(asked.float(), vectors[back].float())
+            return self.model.score(queries.float(), vectors[back].float())
 
     def facts(self) -> dict[str, Any]:
         """Layout and form of the model; of β and the decay, what is not usual."""
@@ -114,9 +114,9 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         here, as in the released code, where eq. 6 as printed would lower it.
         """
         batch = self.batch(step)
-        asked = self.ask(batch.questions)
+        queries = self.ask(batch.questions)
         entropy = self.model.entropy()
-        ranking = self.ranking(self.score(asked, batch.candidates), batch, self.taught(batch))
+        ranking = self.ranking(self.score(queries, batch.candidates), batch, self.taught(batch))
         entropy = (entropy + self.model.entropy()) / 2
         logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
         return ranking - self.entropy * entropy, logs

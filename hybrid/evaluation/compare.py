@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_of_strangers
+from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_if_none_judged
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.retrieval.channels import Channels, Searchable
 from hybrid.retrieval.fusion import Fusion
@@ -26,7 +26,7 @@ _WARMING_DENSE = 5
 
 def compare(
     channels: Searchable,
-    asked: QuestionSet,
+    query_set: QuestionSet,
     fusions: Sequence[Fusion],
     *,
     threads: int = 2,
@@ -39,28 +39,30 @@ def compare(
     depth = max(map(depth_of, fusions))
     if output_runs:
         make_folder(output_runs)  # before hours of searching
-    searched = search_all(channels, asked, depth, threads)
-    warn_of_strangers(searched)
+    retrieved = search_all(channels, query_set, depth, threads)
+    warn_if_none_judged(retrieved)
     fused = {
-        fusion.label: searched.fused(fusion, depth)
+        fusion.label: retrieved.fused(fusion, depth)
         for fusion in fusions
-        if fusion.label not in searched.runs  # one channel as it is
+        if fusion.label not in retrieved.runs  # one channel as it is
     }
-    measures = measures_of(asked)
-    runs = {**searched.runs, **fused}
+    measures = measures_of(query_set)
+    runs = {**retrieved.runs, **fused}
     if output_runs:
         for name, run in runs.items():
-            save_run(output_runs, asked.name, name, run)
+            save_run(output_runs, query_set.name, name, run)
     return SetResults(
-        asked.name, [searched.measured(name, run, measures) for name, run in runs.items()], fused=list(fused)
+        query_set.name,
+        [retrieved.measured(name, run, measures) for name, run in runs.items()],
+        fused=list(fused),
     )
 
 
 def timed(
-    results: SetResults, channels: Channels, asked: QuestionSet, fusions: Sequence[Fusion]
+    results: SetResults, channels: Channels, query_set: QuestionSet, fusions: Sequence[Fusion]
 ) -> SetResults:
     """Return the results with the median latency of each ranking (ms/query, one query at a time)."""
-    queries = [q.text for q in asked.queries[:TIMED_QUERIES]]
+    queries = [q.text for q in query_set.queries[:TIMED_QUERIES]]
     return replace(
         results, ms={name: median(own) for name, own in latencies(channels, queries, fusions).items()}
     )
@@ -118,9 +120,12 @@ def by_group(results: SetResults, groups: Mapping[str, str]) -> SetResults:
     return replace(results, evaluations=[*map(grouped, results.evaluations)])
 
 
-def with_macro(results: SetResults, asked: QuestionSet) -> list[SetResults]:
+def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:
     """Return the results; of queries in groups (EntityQuestions), over queries and over groups."""
-    if not asked.groups:
+    if not query_set.groups:
         return [results]
-    macro = by_group(results, asked.groups)
-    return [replace(results, name=f"{asked.name} (micro)"), replace(macro, name=f"{asked.name} (macro)")]
+    macro = by_group(results, query_set.groups)
+    return [
+        replace(results, name=f"{query_set.name} (micro)"),
+        replace(macro, name=f"{query_set.name} (macro)"),
+    ]

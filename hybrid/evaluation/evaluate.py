@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate
+from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, without_own_passages
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import open_test_set
+from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Query, Run, ScoredPassage
+from sparta.base.records import Run, ScoredPassage
 from sparta.data.trec import read_qrels, read_run
 from sparta.search.searcher import CHANNELS
 
@@ -107,7 +107,7 @@ def evaluate_set(
         write_index(index, source, WriteOptions())
         evaluations, ms = [], {}
         for channel in channels:
-            run, seconds = search_index(index.path, channel, tested.queries, depth, threads)
+            run, seconds = search_index(index.path, channel, tested, depth, threads)
             evaluations.append(evaluate(channel, run, tested.qrels, measures))
             ms[channel] = 1000 * seconds / len(tested.queries)
             if output_runs:
@@ -126,15 +126,16 @@ def check_unit(path: Path, unit: str) -> None:
 
 
 def search_index(
-    index: Path, channel: str, queries: Sequence[Query], depth: int, threads: int
+    index: Path, channel: str, tested: TestSet, depth: int, threads: int
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
     """Search one channel of an index; the run, and the seconds it took, warm."""
     from sparta.search.searcher import Searcher
 
     with Searcher(index, channel=channel) as searcher:
-        texts = [query.text for query in queries]
-        ids = [query.query_id for query in queries]
+        texts = [query.text for query in tested.queries]
+        ids = [query.query_id for query in tested.queries]
         searcher.run(texts[:10], ids[:10], depth, threads)
         started = time.monotonic()
-        run = searcher.run(texts, ids, depth, threads)
-        return run, time.monotonic() - started
+        run = searcher.run(texts, ids, depth + tested.beir, threads)
+        seconds = time.monotonic() - started
+        return without_own_passages(run, depth) if tested.beir else run, seconds

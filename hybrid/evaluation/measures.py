@@ -10,7 +10,7 @@ import ir_measures
 
 from hybrid.evaluation.testsets import Qrels
 from sparta.base.errors import InputError
-from sparta.base.records import Run
+from sparta.base.records import Run, ScoredPassage
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
@@ -69,6 +69,11 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     for metric in ir_measures.iter_calc(list(names), judged, scored):
         per_query[names[metric.measure]][metric.query_id] = metric.value
     return Evaluation(name, per_query)
+
+
+def without_own_passages(run: Run, depth: int) -> dict[str, list[ScoredPassage]]:
+    """Drop hits with the query's own id, as BEIR does (ArguAna, Quora), and cut rankings to `depth`."""
+    return {q: [hit for hit in hits if hit.passage_id != q][:depth] for q, hits in run.items()}
 
 
 def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> list[float]:

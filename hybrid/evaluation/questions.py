@@ -36,7 +36,8 @@ class QuestionSet:
     """Questions, and what is known of them: passages (qrels), answers, or both.
 
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
-    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all.
+    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
+    (`beir`) a query may be a passage too, which is then no hit.
     """
 
     name: str
@@ -45,6 +46,7 @@ class QuestionSet:
     groups: Mapping[str, str] = field(default_factory=dict)
     match: str = "string"
     of: int = 0
+    beir: bool = False
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
@@ -89,16 +91,17 @@ def set_beside(index: Path) -> TestSet:
 
     :raises InputError: there are none; a test set can be named.
     """
-    asked = questions_beside(index)
+    query_set = questions_beside(index)
     corpus = _corpus_of(index) or index
-    judged = tuple(query for query in asked.queries if query.query_id in asked.qrels)
+    judged = tuple(query for query in query_set.queries if query.query_id in query_set.qrels)
     if not judged or not corpus.exists():
         raise InputError(
             "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
             where=str(corpus.parent),
             remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
         )
-    return TestSet(asked.name, corpus, judged, asked.qrels, len(asked.queries) - len(judged))
+    left_out = len(query_set.queries) - len(judged)
+    return TestSet(query_set.name, corpus, judged, query_set.qrels, left_out, query_set.beir)
 
 
 def _corpus_of(index: Path) -> Path | None:
@@ -133,14 +136,15 @@ def questions_of(path: Path) -> QuestionSet:
 
 def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
     judged = read_qrels(qrels) if qrels.is_file() else {}
-    asked = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
-    if not asked:
+    query_set = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
+    if not query_set:
         raise InputError(
             "expected questions with answers or judged passages, found none",
             where=str(queries),
             remedy="give them answers, or qrels beside them",
         )
-    return QuestionSet(name, asked, {q.query_id: judged[q.query_id] for q in asked if q.query_id in judged})
+    own = {q.query_id: judged[q.query_id] for q in query_set if q.query_id in judged}
+    return QuestionSet(name, query_set, own, beir=True)
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:

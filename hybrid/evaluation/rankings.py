@@ -23,10 +23,10 @@ _CUTOFF = re.compile(r"@(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class Retrieved:
     """What each channel found for each question, and which of it holds an answer."""
 
-    asked: QuestionSet
+    query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
 
@@ -43,14 +43,14 @@ class Searched:
         if depths:
             per_query |= answer_recall(name, run, self.holds, depths).per_query
         if by_passage:
-            per_query |= evaluate(name, run, self.asked.qrels, by_passage).per_query
+            per_query |= evaluate(name, run, self.query_set.qrels, by_passage).per_query
         return Evaluation(name, per_query)
 
 
-def measures_of(asked: QuestionSet) -> list[str]:
+def measures_of(query_set: QuestionSet) -> list[str]:
     """Return what can be measured on these questions."""
-    by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if asked.answers else []
-    return [*by_answer, *(MEASURES if asked.qrels else ())]
+    by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if query_set.answers else []
+    return [*by_answer, *(MEASURES if query_set.qrels else ())]
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
@@ -67,12 +67,12 @@ class Shown(NamedTuple):
     docid: int
 
 
-def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: int = 2) -> Searched:
+def search_all(channels: Searchable, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
-    for start in range(0, len(asked.queries), _AT_ONCE):
-        some = asked.queries[start : start + _AT_ONCE]
+    for start in range(0, len(query_set.queries), _AT_ONCE):
+        some = query_set.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
         for name, rankings in channels.batch_search(texts, depth, threads).items():
             for query, found in zip(some, rankings, strict=True):
@@ -83,28 +83,30 @@ def search_all(channels: Searchable, asked: QuestionSet, depth: int, threads: in
                 runs[name][query.query_id] = [
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
                     for one, score in zip(known, found.scores, strict=True)
+                    if not query_set.beir or one.passage_id != query.query_id
                 ]
 
     def text(passage_id: str) -> str:
         one = shown[passage_id]
         return text_of(channels.searchers[one.channel].records([one.docid])[0])
 
-    return Searched(asked, runs, Holds(asked.answers, text, match=asked.match))
+    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match))
 
 
-def warn_of_strangers(searched: Searched) -> None:
+def warn_if_none_judged(retrieved: Retrieved) -> None:
     """Say so when no channel found any judged passage: then questions and index hardly belong together."""
     judged = {
-        q: {p for p, relevance in own.items() if relevance > 0} for q, own in searched.asked.qrels.items()
+        q: {p for p, relevance in own.items() if relevance > 0}
+        for q, own in retrieved.query_set.qrels.items()
     }
-    for run in searched.runs.values():
+    for run in retrieved.runs.values():
         if any(hit.passage_id in judged.get(q, ()) for q, found in run.items() for hit in found):
             return
     if any(judged.values()):
         logger.warning(
             "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
             " with the same ids and unit?",
-            searched.asked.name,
+            retrieved.query_set.name,
             sum(map(len, judged.values())),
         )
 

@@ -72,7 +72,7 @@ def sweep(
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
             written = write_index(index, kept_source(shards, top_k), WriteOptions()).written
-            run, seconds = search_index(index.path, "impact", tested.queries, depth, threads)
+            run, seconds = search_index(index.path, "impact", tested, depth, threads)
             found.append(
                 Kept(
                     tested.name,

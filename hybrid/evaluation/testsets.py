@@ -10,7 +10,7 @@ from pathlib import Path
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name
 from sparta.base.records import Query
-from sparta.data.qa_formats import AskedText, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
 from sparta.data.trec import read_qrels
@@ -22,7 +22,8 @@ Qrels = Mapping[str, Mapping[str, int]]
 class TestSet:
     """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
 
-    `left_out` is how many questions the set has that have no judged passage.
+    `left_out` is how many questions of the set have no judged passage. In a BEIR folder a query may be a
+    passage too (`beir`): that passage is no hit.
     """
 
     name: str
@@ -30,10 +31,13 @@ class TestSet:
     queries: tuple[Query, ...]
     qrels: Qrels
     left_out: int = 0
+    beir: bool = False
 
 
 def open_test_set(path: Path, work: Path) -> TestSet:
     """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON or MRQA JSONL.
+
+    A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too.
 
     The last two become ReQA (SPARTA, §5.1): every sentence of a paragraph is a candidate answer with the
     paragraph as its context, and the sentences in which an answer begins are the right ones. Their corpus is
@@ -62,6 +66,8 @@ def open_test_set(path: Path, work: Path) -> TestSet:
 
 
 def _beir(folder: Path) -> TestSet:
+    if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
+        return _judged(folder, folder, folder / "questions.jsonl", folder / "qrels.tsv")
     corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
     judged = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
     test = [path for path in judged if path.stem == "test"] or judged
@@ -75,18 +81,22 @@ def _beir(folder: Path) -> TestSet:
             where=str(folder),
             remedy="complete the folder, or name another",
         )
-    qrels = read_qrels(test[0])
+    return _judged(folder, corpus, queries, test[0])
+
+
+def _judged(folder: Path, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+    qrels = read_qrels(judgments)
     known = list(read_queries(queries))
-    asked = tuple(query for query in known if query.query_id in qrels)
-    if not asked:
+    judged_queries = tuple(query for query in known if query.query_id in qrels)
+    if not judged_queries:
         raise InputError(
-            f"none of the questions is judged in {test[0].name}", where=str(folder), remedy="check the ids"
+            f"none of the questions is judged in {judgments.name}", where=str(folder), remedy="check the ids"
         )
-    own = {query.query_id: qrels[query.query_id] for query in asked}
-    return TestSet(folder.name, corpus, asked, own, len(known) - len(asked))
+    own = {query.query_id: qrels[query.query_id] for query in judged_queries}
+    return TestSet(folder.name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
 
 
-def _reqa(name: str, paragraphs: Iterable[AskedText], work: Path) -> TestSet:
+def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSet:
     """Write the sentences as a corpus; an answer that no sentence holds leaves its question out.
 
     A paragraph that comes again, as in files with one question a line, is written once.

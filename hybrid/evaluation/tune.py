@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import Searched, depth_of, search_all
+from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Searchable
 from hybrid.retrieval.fusion import Fusion
@@ -66,7 +66,7 @@ class Tuned:
     names: Sequence[str]
     means: Mapping[Setting, Sequence[float]]
     folds: Sequence[Fold] = ()
-    alone: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    singles: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def best(self) -> Setting:
@@ -129,35 +129,35 @@ def tune(
         )
     grid = list(itertools.product(alphas, repeat=len(tuned)))
     values: list[Values] = []
-    alone: dict[str, list[float]] = {}
-    for asked in sets:
+    singles: dict[str, list[float]] = {}
+    for query_set in sets:
         depth = depth_of(fusions[-1], measure)
-        searched = search_all(channels, asked, depth, threads)
+        retrieved = search_all(channels, query_set, depth, threads)
         measured: dict[Setting, Mapping[str, float]] = {}
         for one in fusions:
-            measured |= _values(searched, one, measure, tuned, grid)
+            measured |= _values(retrieved, one, measure, tuned, grid)
         values.append(measured)
         for name in fusion.weights:
-            alone.setdefault(name, []).append(_of_run(searched, searched.runs[name], measure))
+            singles.setdefault(name, []).append(_of_run(retrieved, retrieved.runs[name], measure))
     means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
-    return Tuned(tuned, measure, [one.name for one in sets], means, folds, alone)
+    return Tuned(tuned, measure, [one.name for one in sets], means, folds, singles)
 
 
-def _of_run(searched: Searched, run: Run, measure: str) -> float:
-    return fmean(searched.measured("", run, [measure]).per_query[measure].values())
+def _of_run(retrieved: Retrieved, run: Run, measure: str) -> float:
+    return fmean(retrieved.measured("", run, [measure]).per_query[measure].values())
 
 
 def _values(
-    searched: Searched, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
+    retrieved: Retrieved, fusion: Fusion, measure: str, tuned: Sequence[str], grid: Sequence[Weights]
 ) -> dict[Setting, Mapping[str, float]]:
     """Return the measure of each question with each weights of the grid, by setting."""
-    candidates, depth = fusion.gather_runs(searched.runs), depth_of(fusion, measure)
+    candidates, depth = fusion.gather_runs(retrieved.runs), depth_of(fusion, measure)
     found: dict[Setting, Mapping[str, float]] = {}
     for given in grid:
         weights = list({**fusion.weights, **dict(zip(tuned, given, strict=True))}.values())
         run = {q: own.ranked(weights, depth) for q, own in candidates.items()}
-        found[Setting(given, fusion.candidates)] = searched.measured("", run, [measure]).per_query[measure]
+        found[Setting(given, fusion.candidates)] = retrieved.measured("", run, [measure]).per_query[measure]
     return found
 
 
@@ -209,7 +209,7 @@ def tune_table(tuned: Tuned) -> Table:
         rows.append([*shown(fold.setting), 100 * fold.mean, note])
     if tuned.folds:
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
-    for name, own in tuned.alone.items():
+    for name, own in tuned.singles.items():
         means = [100 * mean for mean in own]
         means += [100 * fmean(own)] if several else []
         note = f"{name} alone"

@@ -67,6 +67,8 @@ class ReadCounts:
     used: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     first_skips: list[Skip] = field(default_factory=list)
+    cut: int = 0
+    """Sentences above the longest length, which were cut."""
 
     @property
     def skipped(self) -> int:
@@ -86,7 +88,8 @@ class ReadCounts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers, for a manifest."""
-        return {"read": self.read, "used": self.used, "skipped": self.skipped, "reasons": dict(self.reasons)}
+        numbers = {"read": self.read, "used": self.used, "skipped": self.skipped}
+        return {**numbers, "reasons": dict(self.reasons), **({"cut": self.cut} if self.cut else {})}
 
 
 type _Outcome = Passage | BadRecordError
@@ -155,7 +158,7 @@ class CorpusReader:
             for length, outcome in self._outcomes():
                 batch.append(outcome)
                 size += length
-                if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._must_stop(outcome):
+                if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES or self._stops(outcome):
                     yield batch
                     batch, size = [], 0
         except InputError as error:  # the file itself: what came before it goes first
@@ -189,12 +192,12 @@ class CorpusReader:
         self._leave_out(bad)
 
     def _leave_out(self, bad: BadRecordError) -> None:
-        if self._must_stop(bad):
+        if self._stops(bad):
             bad.remedy += _OR_SKIP
             raise bad
         self.counts.skip(bad)
 
-    def _must_stop(self, outcome: _Outcome) -> bool:
+    def _stops(self, outcome: _Outcome) -> bool:
         return isinstance(outcome, BadRecordError) and not self.skip_invalid and outcome.reason != EMPTY_TEXT
 
 

@@ -28,7 +28,7 @@ _MARK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class AskedText:
+class QuestionedText:
     """A text with its questions: `(query id, question, where answers begin)`, in characters."""
 
     title: str
@@ -36,7 +36,7 @@ class AskedText:
     questions: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
-def read_squad(path: Path) -> Iterator[AskedText]:
+def read_squad(path: Path) -> Iterator[QuestionedText]:
     """Yield the paragraphs of SQuAD JSON, in order.
 
     :raises InputError: the file is of another form.
@@ -47,16 +47,16 @@ def read_squad(path: Path) -> Iterator[AskedText]:
             for paragraph in _list(article, "paragraphs", path):
                 questions = tuple(
                     (
-                        str(asked["id"]),
-                        str(asked["question"]).strip(),
-                        tuple(int(answer["answer_start"]) for answer in asked.get("answers", ())),
+                        str(item["id"]),
+                        str(item["question"]).strip(),
+                        tuple(int(answer["answer_start"]) for answer in item.get("answers", ())),
                     )
-                    for asked in _list(paragraph, "qas", path)
+                    for item in _list(paragraph, "qas", path)
                 )
-                yield AskedText(str(article.get("title", "")), _text(paragraph, path), questions)
+                yield QuestionedText(str(article.get("title", "")), _text(paragraph, path), questions)
 
 
-def read_mrqa(path: Path) -> Iterator[AskedText]:
+def read_mrqa(path: Path) -> Iterator[QuestionedText]:
     """Yield the contexts of MRQA JSONL, in order, without the marks of titles, paragraphs and HTML in them.
 
     :raises InputError: a line is of another form; it is named.
@@ -67,21 +67,21 @@ def read_mrqa(path: Path) -> Iterator[AskedText]:
             record = parse_object(decoded(line))
             if "header" in record:
                 continue
-            asked_here = _list(record, "qas", where)
+            items = _list(record, "qas", where)
             text, moved = _unmarked(_text(record, where))
             questions = tuple(
                 (
-                    str(asked["qid"]),
-                    str(asked["question"]).strip(),
+                    str(item["qid"]),
+                    str(item["question"]).strip(),
                     tuple(
                         moved(int(span[0]))
-                        for answer in asked.get("detected_answers", ())
+                        for answer in item.get("detected_answers", ())
                         for span in answer["char_spans"]
                     ),
                 )
-                for asked in asked_here
+                for item in items
             )
-            found = AskedText("", text, questions)
+            found = QuestionedText("", text, questions)
         yield found
 
 

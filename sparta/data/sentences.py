@@ -12,6 +12,13 @@ from sparta.data.parsing import BadRecordError
 
 _SENTENCE_ID = re.compile(r"#\d+$")
 UNITS = ("passage", "sentence")
+LONGEST_SENTENCE = 128
+"""In words; the models that ship read about 200 at once."""
+_USUAL_SENTENCE = 64
+_HAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\S)+")
+_NEW_LINE = re.compile(r"\n[ \t]*(?=[^\W_a-zß-öø-ÿ]|[-*•–—#>|\d])")
+_QUOTES = re.compile(r"[\"'()\[\]{}<>«»“”„‘’‚‹›「」『』（）]")
 
 
 def passage_of(unit_id: str) -> str:
@@ -32,7 +39,12 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     if unit == "passage":
         yield from passages
         return
-    spans = sentence_splitter(language)
+
+    def count_cut() -> None:
+        if isinstance(passages, CorpusReader):
+            passages.counts.cut += 1
+
+    spans = sentence_splitter(language, count_cut)
     for passage in passages:
         if _SENTENCE_ID.search(passage.passage_id):
             bad = _like_a_sentence(passage)
@@ -56,22 +68,66 @@ def _like_a_sentence(passage: Passage) -> BadRecordError:
     )
 
 
-def sentence_splitter(language: str) -> Callable[[str], list[tuple[int, int]]]:
-    """A function from a text to the character spans of its sentences, without surrounding white space."""
+def sentence_splitter(
+    language: str, on_cut: Callable[[], object] = lambda: None
+) -> Callable[[str], list[tuple[int, int]]]:
+    """A function from a text to the character spans of its sentences, without surrounding white space.
+
+    A line that begins with a capital, a digit or a mark begins a sentence. Quotes and brackets keep what is
+    between them together, as long as that is of usual length: one that is never closed, or an apostrophe,
+    would else hold all that follows. No sentence is longer than `LONGEST_SENTENCE` words (of scripts without
+    spaces: characters); a longer one is cut, and `on_cut` called.
+    """
     from sentencex import get_sentence_boundaries
 
-    def spans(text: str) -> list[tuple[int, int]]:
-        found = []
+    def ends(text: str) -> Iterator[tuple[int, int]]:
         for boundary in get_sentence_boundaries(language, text):
-            start, end = boundary["start_index"], boundary["end_index"]
-            piece = text[start:end]
-            start += len(piece) - len(piece.lstrip())
-            end -= len(piece) - len(piece.rstrip())
-            if start < end:
-                found.append((start, end))
-        return found
+            yield boundary["start_index"], boundary["end_index"]
+
+    def pieces(text: str) -> Iterator[tuple[int, int]]:
+        for first, last in ends(text):
+            for start, end in _lines(text, first, last):
+                if _length(text[start:end]) <= _USUAL_SENTENCE:
+                    yield start, end
+                    continue
+                unquoted = _QUOTES.sub(" ", text[start:end])
+                for a, b in ends(unquoted):
+                    parts = list(_cut(text, start + a, start + b))
+                    if len(parts) > 1:
+                        on_cut()
+                    yield from parts
+
+    def spans(text: str) -> list[tuple[int, int]]:
+        return [span for start, end in pieces(text) if (span := _stripped(text, start, end))]
 
     return spans
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut where a line begins that does not look like the rest of the one before."""
+    for mark in _NEW_LINE.finditer(text, start, end):
+        yield start, mark.start()
+        start = mark.start()
+    yield start, end
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut into parts of at most `LONGEST_SENTENCE` words."""
+    words = list(_WORD.finditer(text, start, end))
+    for first in range(LONGEST_SENTENCE, len(words), LONGEST_SENTENCE):
+        yield start, words[first].start()
+        start = words[first].start()
+    yield start, end
+
+
+def _length(text: str) -> int:
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
+    piece = text[start:end]
+    start, end = start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))
+    return (start, end) if start < end else None
 
 
 def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:

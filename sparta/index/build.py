@@ -101,13 +101,13 @@ def optimize_index(index: IndexFolder) -> None:
 
 
 def kept_passages(index: IndexFolder, mode: str) -> int:
-    """How many passages of a job of this mode that was begun and not finished are committed."""
+    """How many passages of a job of this mode that was started and not finished are committed."""
     state = index.state() if index.exists() else IndexState()
-    begun = state.live if mode in GROWING else state.building
-    if begun is None or begun.complete or not has_passages(index, begun):
+    unfinished = state.live if mode in GROWING else state.building
+    if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
         return 0
-    progress = committed(index, begun)
-    return progress.consumed if progress.job == job_id(begun.job) else 0
+    progress = committed(index, unfinished)
+    return progress.consumed if progress.job == job_id(unfinished.job) else 0
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:

@@ -95,13 +95,13 @@ class Progress:
         return Progress(**json.loads(text)) if text else Progress()
 
 
-def begun(job: dict[str, Any]) -> dict[str, Any]:
-    """A job as it is begun: another one each time, also with the same input."""
+def new_job(job: dict[str, Any]) -> dict[str, Any]:
+    """A job as it is started: another one each time, also with the same input."""
     return {**job, "run": secrets.token_hex(8)}
 
 
 def input_of(job: dict[str, Any]) -> dict[str, Any]:
-    """What a job reads and how: all but when it was begun."""
+    """What a job reads and how: all but when it was started."""
     return {k: v for k, v in job.items() if k != "run"}
 
 
@@ -139,6 +139,6 @@ def skip_passages(
 def cut_in_another_way() -> IndexStateError:
     """Say that a commit does not fall between two batches of this input."""
     return IndexStateError(
-        "the input is cut in another way than when the index was begun",
+        "the input is cut in another way than when the index was started",
         remedy="start again with --overwrite",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.folder import GROWING, Generation, IndexFolder, IndexState, codec_name
-from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, begun, input_of, job_id
+from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
 
@@ -23,14 +23,14 @@ def plan(
     job["codec"] = codec_name(options.codec)
     building = state.building
     if options.resume and building:
-        _must_match(index, building, source, job)
+        _check_same_job(index, building, source, job)
         return lambda: building
     live = state.live
     if live and _holds(index, live, source, job) and (options.mode == "create" or options.resume):
         return None
     if options.mode == "create" and (live or has_passages(index, state.building)):
         raise _exists(index, state)
-    return lambda: index.begin(source.side, options.language, begun(job), job["codec"])
+    return lambda: index.begin(source.side, options.language, new_job(job), job["codec"])
 
 
 def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -46,8 +46,8 @@ def _grow(
 ) -> Callable[[], Generation] | None:
     """Append to, or update, the live generation; the manifest names the job before anything is written."""
     live = index.require_live()
-    _must_fit(index, live, source)
-    _must_be_alike(index, live, source, options)
+    _check_model(index, live, source)
+    _check_options(index, live, source, options)
     comparable = job.get("sha256") is not None
     if input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
         if not live.complete:
@@ -61,7 +61,7 @@ def _grow(
             where=str(index.path),
             remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
         )
-    grown = replace(live, job=begun(job), complete=False, origin=live.first_source)
+    grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
         index.write_state(replace(state, live=grown))
@@ -70,7 +70,7 @@ def _grow(
     return begin
 
 
-def _must_be_alike(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
+def _check_options(index: IndexFolder, live: Generation, source: Source, options: WriteOptions) -> None:
     """Refuse to add to an index in another form than its own."""
     own = {"codec": live.codec, **live.form}
     language = _language_that_counts(source)
@@ -118,7 +118,7 @@ def committed(index: IndexFolder, generation: Generation) -> Progress:
 
 
 def has_passages(index: IndexFolder, building: Generation | None) -> bool:
-    """Whether an unfinished build has committed anything; one that has not may be begun again."""
+    """Whether an unfinished build has committed anything; one that has not may be started again."""
     return building is not None and any(index.lucene_path(building).glob("segments_*"))
 
 
@@ -136,21 +136,21 @@ def _exists(index: IndexFolder, state: IndexState) -> IndexStateError:
     )
 
 
-def _must_match(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
-    """Refuse to resume with another input or other options than the build was begun with."""
-    _must_fit(index, generation, source)
+def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
+    """Refuse to resume with another input or other options than the build was started with."""
+    _check_model(index, generation, source)
     old, new = generation.job, job
     differing = [k for k in new if k != "mode" and old.get(k) != new[k]]
     if differing:
         raise IndexStateError(
-            "expected the input and options that this index was begun with, found another"
+            "expected the input and options that this index was started with, found another"
             f" {', '.join(differing)}",
             where=str(index.path),
             remedy="repeat the original command with --resume, or start again with --overwrite",
         )
 
 
-def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> None:
+def _check_model(index: IndexFolder, generation: Generation, source: Source) -> None:
     """Refuse vectors of another model, tokenizer or quantizer."""
     old, new = generation.model, source.side.identity()
     differing = _misfits(generation, source)
@@ -165,7 +165,7 @@ def _must_fit(index: IndexFolder, generation: Generation, source: Source) -> Non
 
 def _the_same_again(model: str) -> str:
     if model.startswith(JSON_VECTORS):
-        return "name the --tokenizer that the index was begun with"
+        return "name the --tokenizer that the index was started with"
     return f"encode with --model {model} and its --bits"
 
 

@@ -90,7 +90,7 @@ class _LastWritten:
                 f"expected passage {done:,} of the input to be {self.passage_id!r}, which was written last,"
                 f" found {last!r} as number {skipped:,}",
                 where=self.where,
-                remedy="resume with the input that was begun with, or start again with --overwrite",
+                remedy="resume with the input that was started with, or start again with --overwrite",
             )
 
 
@@ -120,7 +120,7 @@ def _shards_source(paths: Sequence[Path]) -> Source:
     folders = [ShardFolder(path) for path in paths]
     first = folders[0]
     for other in folders[1:]:
-        _must_belong(first, other)
+        _check_same_encoding(first, other)
     side = QuerySide.load(first.folder / "tokenizer", first.manifest["model"])
 
     series = shard_series(paths)
@@ -164,7 +164,7 @@ def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any
     return tally.sha256()
 
 
-def _must_belong(first: ShardFolder, other: ShardFolder) -> None:
+def _check_same_encoding(first: ShardFolder, other: ShardFolder) -> None:
     """Refuse folders that are not shares of one corpus, encoded in one way."""
 
     def facts(folder: ShardFolder) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         )
     known = known_query_side(tokenizer, None) if tokenizer else None
     if tokenizer and not known and (folder := sparta_folder(tokenizer)):
-        _must_count(folder)
+        _check_counts(folder)
     weights = known.weights if known else None
     side = QuerySide(
         known.tokenizer if known else load_tokenizer(tokenizer or default_model_folder()),
@@ -212,7 +212,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
 
 
-def _must_count(folder: Path) -> None:
+def _check_counts(folder: Path) -> None:
     """Refuse a SPARTA model that cannot be read whole, if its questions have weights: they would be lost."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if isinstance(config["sparta"], dict) and config["sparta"].get("weighted_queries"):

@@ -68,7 +68,7 @@ def _write_batches(
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
             if existing and not update:
-                _must_be_new(batch, progress, existing, cut=source.job.get("unit") == "sentence")
+                _check_new(batch, progress, existing, cut=source.job.get("unit") == "sentence")
             positions = _positions(batch, progress, existing if update else None)
             counted = False
             if cut:
@@ -158,7 +158,7 @@ def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, 
     )
 
 
-def _must_be_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, cut: bool) -> None:
+def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, cut: bool) -> None:
     """Refuse passages that the index holds; of those that are `cut`, also under the ids of sentences.
 
     The passage that a resumed job stopped in may have sentences there, which it wrote itself.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
 _SNIPPET_WORDS = 40
 _LEAD = 8  # of the words shown, one in so many stands before the first match
+_MARKED_FROM = 0.1  # of the highest share
+_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +101,72 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
 def snippet(
     tokenizer: QueryTokenizer,
     text: str,
-    terms: Collection[str],
+    terms: Mapping[str, float] | Collection[str],
     mark: Callable[[str], str],
     words: int = _SNIPPET_WORDS,
 ) -> str:
-    """About `words` words of a text around the most matches, the words that contain a query term marked."""
+    """About `words` words of a text: the window whose distinct terms have the highest shares together.
+
+    Words are marked that contain a term with at least a tenth of the highest share.
+
+    :param terms: query terms with their shares of the score; without shares, all count alike
+    """
+    shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
     found = list(_WORD.finditer(text))
-    matched = [_matches(tokenizer, m.group(), terms) for m in found]
-    start = _best_window(matched, words)
-    end = min(len(found), start + words)
     if not found:
         return ""
+    matches = _Matches(tokenizer, shares)
+    matched = [matches[m.group()] for m in found]
+    start = _best_window(matched, shares, words)
+    end = min(len(found), start + words)
+    least = max(shares.values(), default=0.0) * _MARKED_FROM
     pieces, at = [], found[start].start()
-    for m, hit in zip(found[start:end], matched[start:end], strict=True):
-        pieces += [text[at : m.start()], mark(m.group()) if hit else m.group()]
+    for m, own in zip(found[start:end], matched[start:end], strict=True):
+        marked = any(shares[term] >= least for term in own)
+        pieces += [text[at : m.start()], mark(m.group()) if marked else m.group()]
         at = m.end()
     before, after = "… " if start else "", " …" if end < len(found) else ""
     return before + " ".join("".join(pieces).split()) + after
 
 
-def _matches(tokenizer: QueryTokenizer, word: str, terms: Collection[str]) -> bool:
-    encoded = tokenizer.tokenizer.encode(word, add_special_tokens=False)
-    return word[0].isalnum() and any(token in terms for token in encoded.tokens)
+class _Matches(dict[str, tuple[str, ...]]):
+    """The terms in each word. A word is tokenized once, and only if it may hold a term: texts may be long."""
+
+    def __init__(self, tokenizer: QueryTokenizer, terms: Collection[str]) -> None:
+        super().__init__()
+        self.tokenizer, self.terms = tokenizer.tokenizer, set(terms)
+        self.letters = [term.removeprefix("##") for term in terms]
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        self[word] = found = self._found(word)
+        return found
+
+    def _found(self, word: str) -> tuple[str, ...]:
+        lower = word.lower()
+        possible = not word.isascii() or any(letters in lower for letters in self.letters)
+        if not possible or not word[0].isalnum():
+            return ()
+        tokens = self.tokenizer.encode(word, add_special_tokens=False).tokens
+        return tuple(token for token in dict.fromkeys(tokens) if token in self.terms)
 
 
-def _best_window(matched: list[bool], words: int) -> int:
-    """Of the windows of `words` words one with the most matches, begun a little before the first of them."""
-    if len(matched) <= words:
-        return 0
-    running = [0]
-    for hit in matched:
-        running.append(running[-1] + hit)
+def _best_window(matched: Sequence[Sequence[str]], shares: Mapping[str, float], words: int) -> int:
+    """The start of the best window, of equal ones that with most matches, a little before its first match."""
     last = len(matched) - words
-    best = max(range(last + 1), key=lambda s: (running[s + words] - running[s], -s))
-    first_match = next((i for i in range(best, best + words) if matched[i]), best)
-    return max(best, min(first_match - words // _LEAD, last))
+    if last <= 0:
+        return 0
+    inside: Counter[str] = Counter()
+    best, highest, score = 0, (-1.0, 0), 0.0
+    for i, own in enumerate(matched):
+        for term in own:
+            inside[term] += 1
+            score += shares[term] if inside[term] == 1 else 0.0
+        if i >= words:
+            for term in matched[i - words]:
+                inside[term] -= 1
+                score -= shares[term] if not inside[term] else 0.0
+        key = (round(score, _DIGITS), inside.total())
+        if i >= words - 1 and key > highest:
+            best, highest = i - words + 1, key
+    first = next((i for i in range(best, best + words) if matched[i]), best)
+    return max(best, min(first - words // _LEAD, last))

@@ -270,7 +270,7 @@ def _open_output(
 ) -> dict[int, Path]:
     """Make the folder, or check that it holds the beginning of the same work; the shards that are done."""
     fresh = _manifest(side, options, source)
-    if not output.exists() or _barely_begun(output):
+    if not output.exists() or _holds_nothing_yet(output):
         side.save(output / "tokenizer")
         write_manifest(output, fresh)
         return {}
@@ -281,7 +281,7 @@ def _open_output(
         if found[key] != fresh[key]:
             differing = [k for k in fresh[key] if found[key].get(k) != fresh[key][k]]
             raise IndexStateError(
-                f"expected the settings that this encoding was begun with, found another {key}:"
+                f"expected the settings that this encoding was started with, found another {key}:"
                 f" {', '.join(differing)}",
                 where=str(output),
                 remedy="repeat the original command with --resume, or choose another --output",
@@ -291,7 +291,7 @@ def _open_output(
     return shard_files(output)
 
 
-def _barely_begun(output: Path) -> bool:
+def _holds_nothing_yet(output: Path) -> bool:
     """Whether there is nothing, or only what a process leaves that is killed before it has its manifest."""
     return all(p.name == "tokenizer" or p.match(".sparta-*.tmp") for p in output.iterdir())
 
@@ -303,6 +303,6 @@ def _checked_facts(path: Path, records: list[str]) -> dict[str, Any]:
         raise InputError(
             "the corpus no longer has the passages that this shard holds",
             where=str(path),
-            remedy="encode into a new folder: the corpus changed since this one was begun",
+            remedy="encode into a new folder: the corpus changed since this one was started",
         )
     return facts

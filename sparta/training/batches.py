@@ -44,8 +44,8 @@ def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, each: int) -
     for number, paragraph in enumerate(paragraphs):
         firsts.append(len(sentences))
         sentences += paragraph.answers()
-        asked = paragraph.questions
-        for question, sentence in rng.sample(asked, min(each, len(asked))):
+        queries = paragraph.questions
+        for question, sentence in rng.sample(queries, min(each, len(queries))):
             questions.append(question)
             gold_sentence.append(firsts[-1] + sentence if sentence >= 0 else -1)
             gold_paragraph.append(number)

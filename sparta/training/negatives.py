@@ -25,12 +25,12 @@ def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0
     :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
         negative and yet the highest, so for these it is −∞.
     """
-    asked = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
+    pairs = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
     right = _right_for(one.paragraphs)
     best: list[dict[int, float]] = [{} for _ in one.paragraphs]
     keep = min(depth + 1, len(one.paragraphs))
-    for first in range(0, len(asked), MINED_AT_ONCE):
-        part = asked[first : first + MINED_AT_ONCE]
+    for first in range(0, len(pairs), MINED_AT_ONCE):
+        part = pairs[first : first + MINED_AT_ONCE]
         scores = score([question for _, question in part])
         columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):

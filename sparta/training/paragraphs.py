@@ -15,7 +15,7 @@ import numpy as np
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.data.qa_formats import AskedText, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
 from sparta.data.sentences import sentence_splitter
 from sparta.training.formats import LONGEST_CHARACTERS, form_of, read_records
 
@@ -207,7 +207,7 @@ def read_paragraphs(
     spans = sentence_splitter("en")
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
     negatives: dict[tuple[str, str], dict[str, None]] = {}
-    alone: list[dict[str, Any]] = []
+    without_context: list[dict[str, Any]] = []
     for record in records:
         context, span = _context(record)
         if context:
@@ -215,16 +215,16 @@ def read_paragraphs(
             texts_of.setdefault(key, []).append((str(record["question"]), span))
             negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record)))
         else:
-            alone.append(record)
-    for (title, context), asked in texts_of.items():
-        asked = list(dict.fromkeys(asked))
-        for part in cut(context, title, _sentences(context, asked, spans(context)), asked, longest):
+            without_context.append(record)
+    for (title, context), queries in texts_of.items():
+        queries = list(dict.fromkeys(queries))
+        for part in cut(context, title, _sentences(context, queries, spans(context)), queries, longest):
             yield part
             yield from (_one(text, "", ()) for text in negatives[title, context])
-    yield from _alone(alone, longest if layout == "articles" else 0)
+    yield from _without_context(without_context, longest if layout == "articles" else 0)
 
 
-def _asked_texts(texts: Iterable[AskedText], longest: int) -> Iterator[Paragraph]:
+def _asked_texts(texts: Iterable[QuestionedText], longest: int) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
     spans = sentence_splitter("en")
     for one in texts:
@@ -237,28 +237,28 @@ def _asked_texts(texts: Iterable[AskedText], longest: int) -> Iterator[Paragraph
         yield from cut(one.text, one.title, sentences, found, longest)
 
 
-def _whole_texts(texts: Iterable[AskedText], path: Path) -> Iterator[Paragraph]:
+def _whole_texts(texts: Iterable[QuestionedText], path: Path) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
     beyond = everything = 0
     for one in texts:
-        asked: dict[str, int] = {}
+        queries: dict[str, int] = {}
         for question, begins in _answered(one):
             everything += 1
             beyond += min(begins) >= LONGEST_CHARACTERS
             if min(begins) < LONGEST_CHARACTERS:
-                asked[question] = min(min(begins), asked.get(question, LONGEST_CHARACTERS))
-        if asked:
-            yield _whole(one.text[:LONGEST_CHARACTERS], one.title, asked)
+                queries[question] = min(min(begins), queries.get(question, LONGEST_CHARACTERS))
+        if queries:
+            yield _whole(one.text[:LONGEST_CHARACTERS], one.title, queries)
     if beyond:
         _tell_left_out(path.name, beyond, everything)
 
 
-def _answered(one: AskedText) -> list[tuple[str, tuple[int, ...]]]:
+def _answered(one: QuestionedText) -> list[tuple[str, tuple[int, ...]]]:
     return [(question, begins) for _, question, begins in one.questions if question and begins]
 
 
-def _whole(text: str, title: str, asked: Mapping[str, int]) -> Paragraph:
-    return Paragraph(text, title, (), tuple((q, -1) for q in asked), tuple(asked.values()))
+def _whole(text: str, title: str, queries: Mapping[str, int]) -> Paragraph:
+    return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()))
 
 
 def _context(record: dict[str, Any]) -> tuple[str, Span]:
@@ -272,10 +272,10 @@ def _context(record: dict[str, Any]) -> tuple[str, Span]:
     return (context, (start, start + len(positive))) if start >= 0 else ("", (0, 0))
 
 
-def _sentences(context: str, asked: list[tuple[str, Span]], split: Iterable[Span]) -> list[Span]:
+def _sentences(context: str, queries: list[tuple[str, Span]], split: Iterable[Span]) -> list[Span]:
     """Return the sentences of a context; an answer replaces the sentences that it reaches into."""
     answers: list[Span] = []
-    for start, end in sorted({span for _, span in asked}):
+    for start, end in sorted({span for _, span in queries}):
         if answers and start < answers[-1][1]:
             answers[-1] = (answers[-1][0], max(end, answers[-1][1]))
         else:
@@ -285,56 +285,56 @@ def _sentences(context: str, asked: list[tuple[str, Span]], split: Iterable[Span
 
 
 def cut(
-    context: str, title: str, sentences: Sequence[Span], asked: Sequence[tuple[str, Span]], longest: int
+    context: str, title: str, sentences: Sequence[Span], queries: Sequence[tuple[str, Span]], longest: int
 ) -> Iterator[Paragraph]:
     """Yield stretches of whole sentences of at most `longest` words that have questions, with these."""
-    stretch: list[Span] = []
+    chunk: list[Span] = []
     words = 0
     for span in [*sentences, None]:
         length = len(context[slice(*span)].split()) if span else 0
-        if stretch and (span is None or words + length > longest):
-            start = stretch[0][0]
-            text = context[start : stretch[-1][1]]
-            inside = tuple((a - start, b - start) for a, b in stretch)
+        if chunk and (span is None or words + length > longest):
+            start = chunk[0][0]
+            text = context[start : chunk[-1][1]]
+            inside = tuple((a - start, b - start) for a, b in chunk)
             questions = tuple(
                 (question, n)
-                for question, (a, b) in asked
-                for n, (c, d) in enumerate(stretch)
+                for question, (a, b) in queries
+                for n, (c, d) in enumerate(chunk)
                 if c <= a and b <= d
             )
             if questions:
                 yield Paragraph(text, title, inside, questions)
-            stretch, words = [], 0
+            chunk, words = [], 0
         if span:
-            stretch.append(span)
+            chunk.append(span)
             words += length
 
 
-def _alone(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragraph]:
+def _without_context(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragraph]:
     """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
-    asked: dict[str, list[str]] = {}
+    queries: dict[str, list[str]] = {}
     titles: dict[str, str] = {}
     negatives: dict[str, dict[str, None]] = {}
     for record in records:
         positive = str(record["positive"]).strip()[:LONGEST_CHARACTERS]
-        asked.setdefault(positive, []).append(str(record["question"]))
+        queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record)))
     if not longest:
-        for text, questions in asked.items():
+        for text, questions in queries.items():
             yield _one(text, titles[text], list(dict.fromkeys(questions)))
-            yield from (_one(t, "", ()) for t in negatives[text] if t not in asked)
+            yield from (_one(t, "", ()) for t in negatives[text] if t not in queries)
         return
-    stretch: list[str] = []
-    for text in asked:
-        if stretch and sum(len(t.split()) for t in [*stretch, text]) > longest:
-            yield _join(stretch, asked, titles[stretch[0]])
-            yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
-            stretch = []
-        stretch.append(text)
-    if stretch:
-        yield _join(stretch, asked, titles[stretch[0]])
-        yield from (_one(t, "", ()) for s in stretch for t in negatives[s] if t not in asked)
+    chunk: list[str] = []
+    for text in queries:
+        if chunk and sum(len(t.split()) for t in [*chunk, text]) > longest:
+            yield _join(chunk, queries, titles[chunk[0]])
+            yield from (_one(t, "", ()) for s in chunk for t in negatives[s] if t not in queries)
+            chunk = []
+        chunk.append(text)
+    if chunk:
+        yield _join(chunk, queries, titles[chunk[0]])
+        yield from (_one(t, "", ()) for s in chunk for t in negatives[s] if t not in queries)
 
 
 def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
@@ -347,16 +347,16 @@ def _negatives(record: dict[str, Any]) -> list[str]:
     return [str(text).strip()[:LONGEST_CHARACTERS] for text in texts if str(text).strip()]
 
 
-def _join(texts: Sequence[str], asked: dict[str, list[str]], title: str) -> Paragraph:
+def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Paragraph:
     ends = np.cumsum([len(t) + 1 for t in texts])
     spans = tuple((int(end) - 1 - len(t), int(end) - 1) for t, end in zip(texts, ends, strict=True))
-    questions = tuple((q, n) for n, text in enumerate(texts) for q in dict.fromkeys(asked[text]))
+    questions = tuple((q, n) for n, text in enumerate(texts) for q in dict.fromkeys(queries[text]))
     return Paragraph(" ".join(texts), title, spans, questions)
 
 
 def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
-    asked: dict[tuple[str, str], dict[str, int]] = {}
+    queries: dict[tuple[str, str], dict[str, int]] = {}
     negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     beyond = everything = 0
     for record in records:
@@ -366,15 +366,15 @@ def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragra
             beyond += 1
             continue
         key = (str(record.get("title") or ""), whole[:LONGEST_CHARACTERS])
-        places, question = asked.setdefault(key, {}), str(record["question"])
+        places, question = queries.setdefault(key, {}), str(record["question"])
         places[question] = min(at, places.get(question, at))
         others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
         negatives.setdefault(key, {}).update(dict.fromkeys(others))
     if beyond:
         _tell_left_out(path.name, beyond, everything)
-    for (title, text), questions in asked.items():
+    for (title, text), questions in queries.items():
         yield _whole(text, title, questions)
-        yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in asked)
+        yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in queries)
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:

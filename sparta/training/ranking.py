@@ -102,7 +102,7 @@ class RankingTraining[M: nn.Module, A]:
     def _mined(self, one: ParagraphSet) -> ParagraphSet:
         texts = [f"{p.title} {p.text}" for p in one.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
-        return mine(one, lambda asked: (bag_matrix(asked, self.tokenizer) @ columns).toarray())
+        return mine(one, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +120,7 @@ class RankingTraining[M: nn.Module, A]:
         """Return questions as `score` takes them."""
         raise NotImplementedError
 
-    def score(self, asked: A, candidates: Sequence[Passage]) -> torch.Tensor:
+    def score(self, encoded: A, candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`, with gradients."""
         raise NotImplementedError
 
@@ -302,11 +302,11 @@ class RankingTraining[M: nn.Module, A]:
         order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
         columns: list[torch.Tensor] = [torch.empty(0)] * len(order)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-            asked = self.ask(questions)
+            encoded = self.ask(questions)
             for start in range(0, len(order), VALIDATED_AT_ONCE):
                 chosen = order[start : start + VALIDATED_AT_ONCE]
                 texts = [[*paragraphs[i].answers(), paragraphs[i].whole()] for i in chosen]
-                scores = self.score(asked, [text for one in texts for text in one]).float().cpu()
+                scores = self.score(encoded, [text for one in texts for text in one]).float().cpu()
                 for i, part in zip(chosen, scores.split([len(one) for one in texts], 1), strict=True):
                     columns[i] = part
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)

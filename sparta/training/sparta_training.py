@@ -57,7 +57,7 @@ class TrainConfig(RankingConfig):
             raise InputError(f"expected a share above 0, or None, found {self.asked_share}")
 
 
-class AskedTerms(NamedTuple):
+class QueryTerms(NamedTuple):
     """Questions as SPARTA sees them: distinct terms, and `(n_questions, n_terms)` how often each asks one."""
 
     terms: list[int]
@@ -80,7 +80,7 @@ class Read(NamedTuple):
     any_at_all: torch.Tensor
 
 
-class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
+class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
     """One training run: SPARTA's score, the penalty on its vocabulary, and what is saved."""
 
     def __init__(
@@ -112,7 +112,7 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         """Eq. 9, as an index of the 500 strongest terms would give it."""
         rows = self.model.encode_document(list(candidates), max_active_dims=MINED_TERMS)
         columns = rows.T.tocsr()
-        return lambda asked: (self.model.encode_query(list(asked)) @ columns).toarray()
+        return lambda queries: (self.model.encode_query(list(queries)) @ columns).toarray()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Encoder, what each term has (unless it is the encoder's), scale and bias."""
@@ -163,18 +163,18 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
         batch = self.batch(step)
-        asked = self.ask(batch.questions)
+        queries = self.ask(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         sampled = self.allowed[
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
-        columns = torch.cat([torch.tensor(asked.terms, dtype=torch.long), sampled]).to(self.device)
+        columns = torch.cat([torch.tensor(queries.terms, dtype=torch.long), sampled]).to(self.device)
         read = self._read(batch.candidates)
         weights = self._weights(read, columns)
-        known = weights[:, : len(asked.terms)] + self._lexical(read, asked.terms)
-        ranking = self.ranking(self._sums(asked, known), batch, self.taught(batch))
+        known = weights[:, : len(queries.terms)] + self._lexical(read, queries.terms)
+        ranking = self.ranking(self._sums(queries, known), batch, self.taught(batch))
         penalty, logs = self._penalty(
-            weights[:, len(asked.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
+            weights[:, len(queries.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
         ramp = min(1.0, 3 * self._done(step)) ** 2
         if self.further and self.config.terms:
@@ -193,7 +193,7 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         """Return the share of the training that was over before the step that a batch belongs to."""
         return (batch - batch % self._together()) / max(1, self.config.trainer.batches)
 
-    def ask(self, questions: Sequence[str]) -> AskedTerms:
+    def ask(self, questions: Sequence[str]) -> QueryTerms:
         """Return the terms that the questions ask for, and how often."""
         bags = [self.tokenizer.bag(question) for question in questions]
         terms = sorted({term for bag in bags for term in bag})
@@ -202,22 +202,22 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         for row, bag in enumerate(bags):
             for term, count in bag.items():
                 counts[row, column[term]] = count
-        return AskedTerms(terms, counts.to(self.device))
+        return QueryTerms(terms, counts.to(self.device))
 
     def _occurring(self, question: str) -> dict[int, float]:
         """Return the terms of a question, and what each counts."""
         return {term: count * self.tokenizer.step for term, count in self.tokenizer.bag(question).items()}
 
-    def score(self, asked: AskedTerms, candidates: Sequence[Passage]) -> torch.Tensor:
+    def score(self, queries: QueryTerms, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
-        columns = torch.tensor(asked.terms, dtype=torch.long, device=self.device)
+        columns = torch.tensor(queries.terms, dtype=torch.long, device=self.device)
         read = self._read(candidates)
-        return self._sums(asked, self._weights(read, columns) + self._lexical(read, asked.terms))
+        return self._sums(queries, self._weights(read, columns) + self._lexical(read, queries.terms))
 
-    def _sums(self, asked: AskedTerms, weights: torch.Tensor) -> torch.Tensor:
+    def _sums(self, queries: QueryTerms, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
         with torch.autocast(self.device.type, enabled=False):
-            return asked.counts @ weights.float().T
+            return queries.counts @ weights.float().T
 
     def facts(self) -> dict[str, Any]:
         """Layout and form of the model."""
@@ -295,8 +295,8 @@ class SpartaTraining(RankingTraining[SpartaModel, AskedTerms]):
         wanted = torch.tensor(terms)
         rows, found, saturated = occurrences(read.inputs, lexical)
         columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
-        asked = wanted[columns] == found
-        counts[rows[asked], columns[asked]] = saturated[asked]
+        queries = wanted[columns] == found
+        counts[rows[queries], columns[queries]] = saturated[queries]
         return self._mixed(read, counts.to(self.device) * gains[wanted.to(self.device)])
 
     def _finish(self) -> None:

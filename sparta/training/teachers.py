@@ -146,8 +146,8 @@ class DenseTeacher:
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`, between -20 and 20."""
-        asked = self.embed([self.prefix + q for q in questions])
-        return COSINE_SCALE * asked @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
+        queries = self.embed([self.prefix + q for q in questions])
+        return COSINE_SCALE * queries @ self.embed([f"{c.title} {c.text}".strip() for c in candidates]).T
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """`(n, width) float32` of length 1."""

@@ -1,4 +1,4 @@
-"""Training SPARTA (§3.3): a model is begun or taken up, and its best ends in a folder."""
+"""Training SPARTA (§3.3): a new model or one that is trained further; the best ends in a folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ USAGE = {
     "bits": (["index", "--corpus", "c", "--bits", "17"], "17 is not in the range 1<=x<=16"),
     "channel": (["search", "x", "--channel", "dens"], "'dens' is not one of 'impact', 'bm25', 'dense'"),
     "explain without id": (["explain", "x"], "Missing argument 'ID'"),
-    "delete without id": (["delete"], "Missing argument 'ID...'"),
+    "delete without id": (["delete"], "expected ids of passages, found none"),
     "update without corpus": (["update"], "Missing option '--corpus'"),
     "encode without output": (["encode", "--corpus", "c"], "Missing option '--output'"),
     "export without format": (["export", "--output", "x"], "Missing option '--format'"),

@@ -129,7 +129,7 @@ def test_what_is_said_of_the_best_weight() -> None:
 
     def notes(values: dict[float, float], alone: float) -> list[str]:
         means = {Setting((alpha,), 100): [value] for alpha, value in values.items()}
-        table = tune_table(Tuned(["bm25"], "RR", ["x"], means, alone={"dense": [alone]}))
+        table = tune_table(Tuned(["bm25"], "RR", ["x"], means, singles={"dense": [alone]}))
         return [str(row[-1]) for row in table.rows]
 
     assert notes({0.5: 0.1, 1.0: 0.3, 2.0: 0.2}, 0.3) == ["", "best", "", "dense alone"]

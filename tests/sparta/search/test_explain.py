@@ -1,5 +1,6 @@
 import json
 import random
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +158,32 @@ def test_a_snippet_shows_the_window_with_the_most_matches(searcher):
         assert len(text.replace("…", "").split()) == min(8, len(words))
         shown = text.replace("[", "").replace("]", "").replace("… ", "").replace(" …", "")
         assert shown in " ".join(words)
+
+
+def test_a_rare_term_is_worth_more_than_a_common_one_many_times(searcher):
+    """By the shares of the score: five times "the" is less than "moon" once, and is not marked beside it."""
+    text = " ".join(["the"] * 5 + ["b"] * 50 + ["the", "moon"] + ["c"] * 50)
+    shares = {"moon": 200.0, "the": 7.0}
+    shown = snippet(searcher.tokenizer, text, shares, "[{}]".format, 8)
+    assert shown.split()[-5:] == ["[moon]", "c", "c", "c", "…"] or "[moon]" in shown
+    assert "[the]" not in shown
+    assert "[the]" in snippet(searcher.tokenizer, "the " * 5, {"the": 7.0}, "[{}]".format, 8)
+
+
+def test_a_long_text_is_not_tokenized_whole(searcher, monkeypatch):
+    """Only words that may hold a term, each once."""
+    tokenizer = searcher.tokenizer
+    asked: list[str] = []
+
+    class Counting:
+        def encode(self, word: str, **options: bool) -> Any:
+            asked.append(word)
+            return tokenizer.tokenizer.encode(word, **options)
+
+    text = " ".join(f"word{i % 20_000}" for i in range(200_000)) + " the moon " * 3
+    shown = snippet(types.SimpleNamespace(tokenizer=Counting()), text, {"moon": 1.0}, "[{}]".format, 8)
+    assert shown.count("[moon]") == 3
+    assert asked == ["moon"]
 
 
 def test_a_match_does_not_stand_at_the_very_end(searcher):

@@ -132,7 +132,7 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
     assert found("third") != found("first")
     again = ["index", "--append", "--index", str(tmp_path / "second"), "--vectors", str(tmp_path / "v.jsonl")]
     other = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "plain")])
-    assert "name the --tokenizer that the index was begun with" in other.stderr
+    assert "name the --tokenizer that the index was started with" in other.stderr
     (tmp_path / "weighted" / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
     broken = CliRunner().invoke(main, [*again, "--tokenizer", str(tmp_path / "weighted")])
     assert "expected a whole model, for it weighs the terms of questions" in broken.stderr

@@ -1,0 +1,45 @@
+"""Write docs/cli.md from the commands' own help: python scripts/cli_docs.py [FILE]."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import cli._dense
+import cli._hybrid
+import cli._sparta
+
+PROGRAMS = {"sparta": cli._sparta.main, "dense": cli._dense.main, "hybrid": cli._hybrid.main}
+WIDTH = 100
+HEAD = """# Commands
+
+Three programs: `sparta` indexes and searches, `dense` adds a channel of vectors, `hybrid` fuses and measures.
+`scripts/cli_docs.py` makes this page from their own help; a test compares the two.
+"""
+
+
+def pages() -> Iterator[str]:
+    """Yield the head, and the help of each program and command."""
+    yield HEAD
+    for name, program in PROGRAMS.items():
+        context = click.Context(program, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+        yield f"## {name}\n\n{(program.help or '').partition('\b')[0].strip()}\n"
+        for command in program.list_commands(context):
+            found = program.get_command(context, command)
+            assert found is not None
+            own = click.Context(
+                found, info_name=command, parent=context, terminal_width=WIDTH, max_content_width=WIDTH
+            )
+            yield f"### {name} {command}\n\n```\n{found.get_help(own).rstrip()}\n```\n"
+
+
+def main() -> None:
+    output = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "cli.md"
+    output.write_text("\n".join(pages()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Texts of a corpus never steer the terminal: control characters are shown, not sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cli._search
+import cli._sparta
+from cli._options import dumps, visible
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
+
+
+@pytest.fixture
+def index(tmp_path: Path, tiny_model_folder: Path) -> Path:
+    record = {"id": "a", "title": f"Moon{EVIL}", "text": f"the moon {EVIL} of the earth"}
+    (tmp_path / "c.jsonl").write_text(json.dumps(record) + "\n")
+    given = ["index", "--corpus", str(tmp_path / "c.jsonl"), "--index", str(tmp_path / "ix"), "--quiet"]
+    result = CliRunner().invoke(cli._sparta.main, [*given, "--model", str(tiny_model_folder)])
+    assert result.exit_code == 0, result.output
+    return tmp_path / "ix"
+
+
+def controls(text: str) -> set[str]:
+    return {c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or c == "\u202e"}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["search", "the moon"],
+        ["search", "the moon", "--json"],
+        ["search", "the moon", "--channel", "bm25"],
+        ["explain", "the moon", "a"],
+        ["explain", "the moon", EVIL],
+        ["terms", "a"],
+        ["terms", EVIL],
+        ["delete", EVIL],
+    ],
+)
+def test_no_command_sends_them(index: Path, command: list[str]) -> None:
+    result = CliRunner().invoke(cli._sparta.main, [*command, "--index", str(index)])
+    assert controls(result.output) == set()
+    if command[:2] == ["search", "the moon"] and "--json" not in command:
+        assert "Moon\\x1b[2J" in result.output, "they are shown"
+    if "--json" in command:
+        assert json.loads(result.stdout)["title"] == f"Moon{EVIL}", "JSON says them in its own way"
+
+
+def test_a_bad_record_with_them_in_its_message(tmp_path: Path, tiny_model_folder: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(f"{EVIL} no json\n")
+    given = ["index", "--corpus", str(tmp_path / "c.jsonl"), "--index", str(tmp_path / "ix")]
+    result = CliRunner().invoke(cli._sparta.main, [*given, "--model", str(tiny_model_folder)])
+    assert result.exit_code == 2
+    assert controls(result.output) == set()
+
+
+def test_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._options._quiet_logging()
+    logging.getLogger("sparta.x").warning("from a file: %s", EVIL)
+    assert controls(capsys.readouterr().err) == set()
+
+
+def test_shown_and_kept() -> None:
+    assert visible("a\x1b[1m\n\tb\x9c", keep="\n\t") == "a\\x1b[1m\n\tb\\x9c"
+    assert json.loads(dumps({"x": EVIL})) == {"x": EVIL}
+
+
+@pytest.mark.parametrize(
+    ("variables", "styled"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],
+)
+def test_styles_are_left_out_where_they_are_not_wanted(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], styled: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert ("\x1b" in cli._search.mark("moon")) == styled
+    assert ("\x1b" in cli._search.bold("moon")) == styled

@@ -1,0 +1,63 @@
+"""BEIR's rule: a hit with the query's own id does not count (ArguAna, Quora)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cli._hybrid
+import cli._sparta
+from hybrid.evaluation.measures import evaluate, without_own_passages
+from hybrid.evaluation.testsets import open_test_set
+from sparta.base.records import ScoredPassage
+
+
+@pytest.fixture
+def arguana(tmp_path: Path) -> Path:
+    """Each query is itself a passage; the answer is its twin."""
+    folder = tmp_path / "arguana"
+    (folder / "qrels").mkdir(parents=True)
+    words = ["moon earth", "city river", "king germany", "google founded"]
+    passages = [{"_id": f"{kind}{i}", "text": t} for i, t in enumerate(words) for kind in ("arg", "counter")]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(p) + "\n" for p in passages))
+    queries = [{"_id": f"arg{i}", "text": t} for i, t in enumerate(words)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(q) + "\n" for q in queries))
+    rows = "".join(f"arg{i}\tcounter{i}\t1\n" for i in range(len(words)))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    return folder
+
+
+@pytest.mark.jvm
+def test_a_folder_of_arguanas_form_is_measured_as_beir_measures_it(
+    arguana: Path, tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    given = ["eval", str(arguana), "--model", str(tiny_model_folder), "--format", "json", "--quiet"]
+    result = CliRunner().invoke(cli._sparta.main, [*given, "-k", "1"])
+    assert result.exit_code == 0, result.output
+    assert [row["nDCG@10"] for row in json.loads(result.stdout)] == [100.0, 100.0]
+
+    index = ["--index", str(tmp_path / "ix")]
+    made = ["index", "--corpus", str(arguana), "--model", str(tiny_model_folder), "--quiet", *index]
+    assert CliRunner().invoke(cli._sparta.main, made).exit_code == 0
+    asked = ["eval", "--dataset", str(arguana), "--format", "json", "--no-dense", *index]
+    result = CliRunner().invoke(cli._hybrid.main, asked)
+    assert result.exit_code == 0, result.output
+    assert {row["RR"] for row in json.loads(result.stdout)} == {100.0}
+
+
+def test_against_worked_figures() -> None:
+    """With its own passage first, the right one counts 1/log2(3); without, 1."""
+    run = {"q": [ScoredPassage("q", 3.0), ScoredPassage("d", 2.0), ScoredPassage("e", 1.0)]}
+    assert evaluate("x", run, {"q": {"d": 1}}, ["nDCG@10"]).mean("nDCG@10") == pytest.approx(0.6309298)
+    kept = without_own_passages(run, 1)
+    assert kept == {"q": [ScoredPassage("d", 2.0)]}
+    assert evaluate("x", kept, {"q": {"d": 1}}, ["nDCG@10"]).mean("nDCG@10") == 1
+
+
+def test_a_folder_as_the_examples_is_a_test_set(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[3] / "examples"
+    opened = open_test_set(examples, tmp_path)
+    assert (opened.corpus, len(opened.queries), opened.left_out) == (examples, 60, 0)
