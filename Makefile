@@ -1,6 +1,6 @@
 # What one can do here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check jar clean
+.PHONY: help install demo test test-all check wheel jar clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,6 +30,9 @@ check: install ## Lint, types, import directions
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+wheel: install ## Build the wheel in dist/
+	@$(BIN)/uv build --quiet --wheel --out-dir dist .
 
 jar: ## Rebuild the Lucene jar (needs a JDK of at least 21, and Maven)
 	@bash java/build.sh

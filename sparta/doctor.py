@@ -18,7 +18,17 @@ from sparta.lucene.jvm import find_runtime, jar_paths
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
-PACKAGES = ("click", "filelock", "jnius", "numpy", "orjson", "safetensors", "tokenizers", "tqdm")
+PACKAGES = (
+    "click",
+    "filelock",
+    "jnius",
+    "numpy",
+    "orjson",
+    "safetensors",
+    "threadpoolctl",
+    "tokenizers",
+    "tqdm",
+)
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 

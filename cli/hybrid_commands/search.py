@@ -15,6 +15,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
+from cli._options import typed
 from cli._search import check_search, print_hits, run_queries, search_options
 
 if TYPE_CHECKING:
@@ -23,28 +24,31 @@ if TYPE_CHECKING:
 
 @click.command()
 @search_options
-@base_option("impact")
+@base_option("dense + impact without BM25, or impact where there are no vectors; impact with --alpha")
 @alpha_option
 @weights_option()
 @method_options
 def search(**given: Any) -> None:
-    """Find passages in several channels: base + α·bm25, or as --weights says.
+    """Find passages in several channels: dense + impact, or base + α·bm25, or as --weights says.
 
     A hit shows its rank, title, [id], score and its rank in each channel, and where its text has words of the
     query. --queries takes many queries; their rankings go to --output as a TREC run. A passage that is not
     among the --candidates of any channel is not found.
     """
     check_search("hybrid search", given)
-    from hybrid.retrieval.fusion import formula
+    from hybrid.retrieval.channels import channels_of
+    from hybrid.retrieval.fusion import default_weights, formula
     from hybrid.retrieval.searcher import HybridSearcher
 
-    fusion = fusion_of(weights_of(given), given)
+    index = folder_of(given)
+    chosen = typed("base", "alpha", "weights")
+    fusion = fusion_of(weights_of(given) if chosen else default_weights(channels_of(index)), given)
 
     def places(hit: HybridHit) -> str:
         ranks = {name: hit.channels.get(name) for name in fusion.weights}
         return f"{hit.score:.4g} ({', '.join(f'{n} {p.rank if p else chr(8211)}' for n, p in ranks.items())})"
 
-    with HybridSearcher(folder_of(given), fusion) as searcher:
+    with HybridSearcher(index, fusion) as searcher:
         if given["queries"] is not None:
             run_queries(searcher, given)
         else:

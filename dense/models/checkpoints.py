@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,14 +146,46 @@ def _folder_weights(folder: Path) -> State:
     )
 
 
+class _Settings:
+    """Stands for an object of OmegaConf, in which newer checkpoints keep their settings; nothing is read."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+_OMEGACONF = (
+    "base.ContainerMetadata",
+    "base.Metadata",
+    "base.Node",
+    "dictconfig.DictConfig",
+    "listconfig.ListConfig",
+    *(f"nodes.{kind}Node" for kind in ("Any", "Boolean", "Float", "Integer", "Path", "String", "Value")),
+)
+
+
+def _cache(*_: object) -> dict[str, Any]:
+    return OrderedDict()
+
+
+_ALLOWED: tuple[Any, ...] = (
+    *((_Settings, f"omegaconf.{name}") for name in _OMEGACONF),
+    *((kind, f"builtins.{kind.__name__}") for kind in (dict, list, int)),
+    *((kind, f"__builtin__.{name}") for kind, name in ((dict, "dict"), (list, "list"), (int, "long"))),
+    (_cache, "collections.defaultdict"),
+    (Any, "typing.Any"),
+)
+"""What a checkpoint may name beside weights. Nothing else is ever made of a pickle."""
+
+
 def _torch_file(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(list(_ALLOWED)):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ModelError(
             f"expected a dict file with weights, could not read it: {error}",
             where=str(path),
-            remedy="save it again with plain encoder_params if it holds other objects (OmegaConf's, for one)",
+            remedy="save its model_dict again, by itself: torch.save({'model_dict': …}, FILE)",
         ) from error
 
 

@@ -199,6 +199,14 @@ def formula(*fusions: Fusion) -> str:
     return f"score = {', or '.join(one.total for one in fusions)}; {fusions[0].rule}"
 
 
+def default_weights(channels: Collection[str]) -> dict[str, float]:
+    """Return the weights of the best fusion on held-out sets (docs/benchmarks.md, "Channels and hybrids").
+
+    Vectors and impacts where both are there; BM25 adds nothing significant to impacts, which know its words.
+    """
+    return {"dense": 1.0, "impact": 1.0} if "dense" in channels else {"impact": 1.0}
+
+
 def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:
     """Return the weights of all fusions of two and of three channels: α for BM25, 1 for the others.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import Fusion
+from hybrid.retrieval.channels import Channels, channels_of
+from hybrid.retrieval.fusion import Fusion, default_weights
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
@@ -42,13 +42,13 @@ class HybridSearcher(Closing):
     Order: fused score descending; ties as `Fusion.fuse` breaks them.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param fusion: which channels, and how; impact + bm25 for None
+    :param fusion: which channels, and how; None for `default_weights` of the channels that there are
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
     def __init__(self, index: str | Path | None = None, fusion: Fusion | None = None) -> None:
-        self.fusion = fusion or Fusion()
         folder = Path(index) if index is not None else default_index()
+        self.fusion = fusion or Fusion(default_weights(channels_of(folder)))
         self.channels = Channels(folder, list(self.fusion.weights))
 
     @property

@@ -6,8 +6,10 @@ here.
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,8 @@ class ImpactSearcher(Closing):
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
             self._java = java(str(self.path.absolute()), language)
+        self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
+        self._forgotten.atexit = False
 
     @property
     def num_docs(self) -> int:
@@ -287,7 +291,8 @@ class ImpactSearcher(Closing):
             after = page.terms[-1:]
 
     def close(self) -> None:
-        """Close the reader. Closing again does nothing."""
+        """Close the reader. Closing again does nothing. One that nobody holds any more is closed too."""
+        self._forgotten.detach()
         with self._reading():
             self._java.close()
 
@@ -295,6 +300,15 @@ class ImpactSearcher(Closing):
     def _reading(self, *packed: bytes) -> Iterator[None]:
         with _java(self.path, *packed, reading=True):
             yield
+
+
+def _close_forgotten(java: Any) -> None:
+    """Close a reader in Java that nothing in Python refers to: it would keep its files and memory."""
+    with suppress(Exception):
+        jvm.check_process()  # Java does not survive a fork: there, the call would hang
+        if not sys.is_finalizing():
+            jvm.enter_thread()
+            java.close()
 
 
 def _ints(*numbers: int) -> list[int]:

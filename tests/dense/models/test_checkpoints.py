@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import re
 from collections.abc import Callable
@@ -228,3 +229,28 @@ def test_a_few_questions_take_one_thread(
         assert (seen, torch.get_num_threads()) == ([1, 2, 1], 2)
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_checkpoint_with_settings_of_omegaconf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of its classes nothing is made: the package need not be there, and no other class may be named."""
+    import sys
+    import types
+
+    from dense.models.checkpoints import _torch_file
+
+    module = types.ModuleType("omegaconf.dictconfig")
+    kind = type("DictConfig", (), {"__module__": "omegaconf.dictconfig"})
+    module.DictConfig = kind  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "omegaconf", types.ModuleType("omegaconf"))
+    monkeypatch.setitem(sys.modules, "omegaconf.dictconfig", module)
+    settings = kind()
+    settings._content = {"sequence_length": 256, "more": collections.defaultdict(dict, a={})}
+    weights = {"question_model.x": torch.ones(2), "ctx_model.x": torch.zeros(2)}
+    torch.save({"model_dict": weights, "encoder_params": {"encoder": settings}}, tmp_path / "dpr.cp")
+    monkeypatch.undo()
+    assert "omegaconf.dictconfig" not in sys.modules
+    read = _torch_file(tmp_path / "dpr.cp")["model_dict"]
+    assert {name: t.tolist() for name, t in read.items()} == {n: t.tolist() for n, t in weights.items()}
+    torch.save({"model_dict": weights, "other": tmp_path}, tmp_path / "path.cp")
+    with pytest.raises(ModelError, match="could not read it"):
+        _torch_file(tmp_path / "path.cp")

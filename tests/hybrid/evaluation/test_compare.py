@@ -346,7 +346,9 @@ def test_search(with_dense: Path) -> None:
     given = ["search", "who founded google", "--index", with_dense / "index", "-k", "2"]
     found = rankings(with_dense, "who founded google", ("impact", "bm25", "dense"))
     for options, fusion in (
-        ([], Fusion.with_alpha("impact", 1.0)),
+        ([], Fusion({"dense": 1.0, "impact": 1.0})),
+        (["--alpha", "1"], Fusion.with_alpha("impact", 1.0)),
+        (["--base", "impact"], Fusion.with_alpha("impact", 1.0)),
         (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
         (["--weights", "dense=1,sparta=2,bm25=0.3"], Fusion({"dense": 1, "impact": 2, "bm25": 0.3})),
         (["--weights", "dense=1"], Fusion({"dense": 1.0})),
@@ -374,6 +376,13 @@ def test_search(with_dense: Path) -> None:
         assert f"[{rows[0]['id']}]" in shown[0] or rows[0]["id"] in shown[0]
         first = next(iter(fusion.weights))
         assert f"{first} {rows[0]['channels'][first]['rank']}" in shown[0]
+
+
+def test_without_vectors_a_search_is_by_impacts(folder: Path) -> None:
+    """BM25 adds nothing to them on the held-out sets."""
+    given = ["search", "who founded google", "--index", folder / "index"]
+    *_, last = run(*given).stdout.splitlines()
+    assert last == formula(Fusion({"impact": 1.0}))
 
 
 def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
