@@ -40,7 +40,7 @@ def print_channel_reports(reports: Iterable[Any]) -> None:
         else:
             click.echo(
                 f"{held}: encoded {report.encoded:,}, reused {report.taken:,}, removed {report.forgotten:,}"
-                f" in {report.seconds:.1f} s"
+                f" in {report.seconds:.1f} s{only_beginnings(report.cut)}"
             )
 
 
@@ -52,6 +52,11 @@ def read_counts(counts: dict[str, Any]) -> str:
     skipped = f"{counts['skipped']:,} skipped" + (f" ({reasons})" if reasons else "")
     cut = f"; {counted(counts['cut'], 'sentence')} cut, longer than 128 words" if counts.get("cut") else ""
     return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}{cut}"
+
+
+def only_beginnings(n: int) -> str:
+    """How many passages are in their vectors by their beginnings only."""
+    return f"; {counted(n, 'passage')} cut to what the model reads at once" if n else ""
 
 
 def windowed(n: int) -> str:

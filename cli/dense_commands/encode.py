@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cli._options import corpus_bar, counted, encoder_options, folder_type, part_of, shard_option
-from cli._reports import read_counts
+from cli._reports import only_beginnings, read_counts
 
 
 @click.command()
@@ -62,5 +62,5 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
         )
     click.echo(
         f"{output}: encoded {counted(report.encoded, given['unit'])}, kept {report.kept:,}, left to other"
-        f" machines {report.elsewhere:,}{read_counts(counts)}"
+        f" machines {report.elsewhere:,}{only_beginnings(report.cut)}{read_counts(counts)}"
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
 
 PRECISION = "float16"
+_FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64  # passages that are encoded and kept at once, at first and at least
+_KEEP_SECONDS = 30.0  # about what a crash may cost
 _MOST_GONE = 0.5  # of a store's rows, before the others are copied into a new one
 _MOST_GROWTH = 2.0  # of IVF, before its lists are drawn anew
 
@@ -102,21 +105,21 @@ class ChannelBuilder:
         sources = [(source, find(source.hashes, self.hashes)) for source in (*self.kept, *folders)]
         done = 0
         try:
-            for chosen in self._blocks(missing):
-                vectors = self._vectors(chosen, sources)
+            size = min(SHARD_SIZE, _FIRST_BLOCK)
+            while done < len(missing):
+                chosen = missing[done : done + size]
+                started = time.monotonic()
+                vectors = self._vectors(chosen, sources, advance)
                 writer.add(self.passages.positions[chosen], self.hashes[chosen], vectors)
                 done += len(chosen)
-                if advance:
-                    advance(len(chosen))
+                wished = len(chosen) * _KEEP_SECONDS / max(1e-3, time.monotonic() - started)
+                size = min(SHARD_SIZE, max(_SMALLEST_BLOCK, int(wished)))
         except KeyboardInterrupt:
             raise Interrupted(len(there) - len(missing) + done, "vector") from None
 
-    @staticmethod
-    def _blocks(missing: Rows) -> Iterator[Rows]:
-        for start in range(0, len(missing), SHARD_SIZE):
-            yield missing[start : start + SHARD_SIZE]
-
-    def _vectors(self, chosen: Rows, sources: Sequence[tuple[VectorFolder, Rows]]) -> Floats:
+    def _vectors(
+        self, chosen: Rows, sources: Sequence[tuple[VectorFolder, Rows]], advance: Advance | None
+    ) -> Floats:
         """The vectors of some live passages, from the first source that has them or from the model."""
         vectors = np.empty((len(chosen), self.manifest["width"]), np.float32)
         open_ = np.ones(len(chosen), bool)
@@ -126,17 +129,24 @@ class ChannelBuilder:
             open_ &= ~here
         self.taken += int((~open_).sum())
         self.encoded += int(open_.sum())
+        if advance and not open_.all():
+            advance(int((~open_).sum()))
         if open_.any():
-            vectors[open_] = self._encode(chosen[open_])
+            vectors[open_] = self._encode(chosen[open_], advance)
         return vectors
 
-    def _encode(self, chosen: Rows) -> Floats:
+    @property
+    def cut(self) -> int:
+        """Passages that were encoded now and are longer than the model reads at once."""
+        return self._encoder.cut if self._encoder else 0
+
+    def _encode(self, chosen: Rows, advance: Advance | None) -> Floats:
         from dense.channel.encode import PassageEncoder
 
         if self._encoder is None:
             self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
         docids = self.passages.docids[chosen]
-        return self._encoder(self.passages.passages(docids, context=self._encoder.wants_context))
+        return self._encoder(self.passages.passages(docids, context=self._encoder.wants_context), advance)
 
     def finish(self, asked: str) -> Channel:
         """Build what searches, replace the manifest, remove what it no longer names."""

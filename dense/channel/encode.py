@@ -59,11 +59,14 @@ class VectorOptions:
 
 @dataclass
 class VectorReport:
-    """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units."""
+    """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units; of `cut` of the
+    encoded ones only the first window was read.
+    """
 
     encoded: int = 0
     kept: int = 0
     elsewhere: int = 0
+    cut: int = 0
 
 
 class PassageEncoder:
@@ -73,6 +76,7 @@ class PassageEncoder:
         self.width = vector_width(name)
         self.name, self.dtype = name, dtype
         self.device = pick_device(device)
+        self.cut = 0  # passages of which only the first window was read
         self._model: DenseModel | None = None
 
     @property
@@ -87,13 +91,16 @@ class PassageEncoder:
         """Whether a sentence is read in its passage."""
         return self.model.config.layout.use_context
 
-    def __call__(self, passages: Sequence[Passage]) -> Floats:
+    def __call__(self, passages: Sequence[Passage], advance: Advance | None = None) -> Floats:
         """`(n, width) float32`; a vector that is not finite is an InputError that names its passage."""
-        vectors = self.model.encode_passages(passages, self.dtype)[:, 0]
+        vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_cut=self._count)[:, 0]
         finite = np.isfinite(vectors).all(axis=1)
         bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
         check_finite(vectors, f"passage {bad!r}", "try --dtype fp32; if that does not help, train again")
         return vectors
+
+    def _count(self, cut: int) -> None:
+        self.cut += cut
 
 
 def encode_vectors(
@@ -132,14 +139,16 @@ def encode_vectors(
             else:
                 positions = np.arange(first, first + len(block), dtype=np.int64)
                 with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
-                    stored = encoder(block).astype(options.precision)
+                    stored = encoder(block, advance).astype(options.precision)
                 write_shard(output, VectorShard(number, positions, hashes, stored))
                 report.encoded += len(block)
+                continue
             if advance:
                 advance(len(block))
     except KeyboardInterrupt:
         there = sum(len(open_shard(path)) for path in shard_files(output).values())
         raise Interrupted(there, "passage") from None
+    report.cut = encoder.cut
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts

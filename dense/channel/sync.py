@@ -23,7 +23,8 @@ from sparta.index.folder import Generation, IndexFolder
 @dataclass(frozen=True, slots=True)
 class DenseReport:
     """What happened: of `passages`, so many vectors were `encoded` now, `taken` from folders or kept ones,
-    and `forgotten` since their passages are gone; `unchanged` when there was nothing to do.
+    and `forgotten` since their passages are gone; of `cut` of the encoded ones only the
+    beginning was read; `unchanged` when there was nothing to do.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class DenseReport:
     encoded: int = 0
     taken: int = 0
     forgotten: int = 0
+    cut: int = 0
     unchanged: bool = False
     seconds: float = 0.0
 
@@ -101,6 +103,7 @@ def build_dense(
             work.encoded,
             work.taken,
             work.forgotten,
+            work.cut,
             seconds=time.monotonic() - started,
         )
 

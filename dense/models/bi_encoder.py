@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -118,13 +118,25 @@ class DenseModel(nn.Module):
         return torch.cat(parts).numpy()
 
     @torch.inference_mode()
-    def encode_passages(self, passages: Sequence[Passage], dtype: str = "auto") -> Vectors:
+    def encode_passages(
+        self,
+        passages: Sequence[Passage],
+        dtype: str = "auto",
+        *,
+        advance: Callable[[int], object] | None = None,
+        on_cut: Callable[[int], object] | None = None,
+    ) -> Vectors:
         """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
 
-        `dtype` is the arithmetic of the encoder, as `pick_dtype` knows it.
+        :param dtype: arithmetic of the encoder, as `pick_dtype` knows it
+        :param advance: called with the number of passages of each batch
+        :param on_cut: called with how many passages were longer than the model reads at once
         """
         self.eval()
-        inputs = [self.config.layout.windows(p, self.tokenizer)[0] for p in passages]
+        windows = [self.config.layout.windows(p, self.tokenizer) for p in passages]
+        inputs = [own[0] for own in windows]
+        if on_cut:
+            on_cut(sum(len(own) > 1 for own in windows))
         rows = np.array(shared_inputs(inputs))
         groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1)
         found: list[Vectors | None] = [None] * len(inputs)
@@ -135,6 +147,8 @@ class DenseModel(nn.Module):
                 vectors = self.passages([inputs[i] for i in batch]).float().cpu().numpy()
                 for i, vector in zip(batch, vectors, strict=True):
                     found[i] = vector
+                if advance:
+                    advance(len(batch))
         return np.stack([v for v in found if v is not None])
 
     # ------------------------------------------------------------------ on disk
