@@ -15,6 +15,7 @@ from cli.sparta_commands.index import index
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
+from cli.sparta_commands.verify import verify
 
 
 @click.group(
@@ -30,7 +31,10 @@ def main() -> None:
     """  # noqa: D301 (click looks for the backspace)
 
 
-for command in (index, update, delete, encode, search, explain, terms, export, train, doctor, eval_command):
+WRITING = (index, update, delete, encode)
+READING = (search, explain, terms, export, verify)
+OTHERS = (train, eval_command, doctor)
+for command in (*WRITING, *READING, *OTHERS):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]:
-    """Look at everything; nothing is started and nothing is loaded from the network.
+    """Look at everything; at an index as `verify_index(quick=True)` does. Nothing comes from the network.
 
     :param index: the index folder to look at; None is `$SPARTA_INDEX` or `./sparta-index`
     :param needed: whether it is bad when there is no index
@@ -155,20 +155,21 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
         weight = "bad" if needed else "note"
         yield Finding("index", weight, f"none at {path}", "sparta index --corpus FILE")
         return
-    try:
-        state = folder.state()
-    except SpartaError as error:
-        yield Finding("index", "bad", _place(error), error.remedy)
+    from sparta.index.verify import verify_index
+
+    parts = verify_index(path, quick=True)
+    for part in parts:
+        if part.problem:
+            yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)
+    if any(part.problem for part in parts):
         return
-    generation = state.searchable
-    if generation is None or not (folder.lucene_path(generation)).is_dir():
-        yield Finding(
-            "index", "bad", f"{path} lacks the folder of its index", "sparta index --corpus FILE --overwrite"
-        )
-    elif state.live is None or not state.live.complete:
+    live = folder.state().live
+    if live is None or not live.complete:
         yield Finding("index", "note", f"{path} is incomplete", "repeat its command with --resume")
-    else:
-        yield Finding("index", "ok", f"{path}, model {generation.model['name']}")
+        return
+    free = shutil.disk_usage(path).free / 1e9
+    held = ", ".join(f"{part.name} {part.found}" for part in parts[1:])
+    yield Finding("index", "ok", f"{path}, {parts[0].found}: {held}; {free:.1f} GB free on its disk")
 
 
 def _place(error: SpartaError) -> str:

@@ -15,7 +15,8 @@ from cli._options import dumps, index_option, typed
 def doctor(index: Path | None, as_json: bool) -> None:
     """Check the machine and the index, and say how to repair them.
 
-    Looks at Python, packages, Java, jars, models, GPU, memory and the index; starts none of them.
+    Looks at Python, packages, Java, jars, models, GPU and memory, and opens the index; sparta verify reads
+    every file of it.
     """
     from sparta.doctor import examine
 

@@ -166,7 +166,8 @@ class ChannelBuilder:
         )
         channel = self._searched(channel, vectors)
         self.place.write_rows(channel.rows_name, rows)
-        self.place.write(channel, {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)})
+        facts = {"unit": self.unit, "width": vectors.width, "dtype": str(vectors.dtype)}
+        self.place.write(channel, {**facts, "crc32": self.place.checksums(channel)})
         self.place.sweep(channel, keep_unfinished=self.own is not None)
         return channel
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,6 +73,14 @@ class Channel:
         return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
 
 
+def _crc32(path: Path) -> int:
+    found = 0
+    with path.open("rb") as stream:
+        while data := stream.read(1 << 20):
+            found = zlib.crc32(data, found)
+    return found
+
+
 class ChannelFolder:
     """The folder of a dense channel."""
 
@@ -118,6 +127,22 @@ class ChannelFolder:
         model = channel.model._asdict()
         head = {"kind": KIND, "format_version": FORMAT_VERSION}
         write_manifest(self.path, {**told, **asdict(channel), "model": model, **head})
+
+    def checksums(self, channel: Channel) -> dict[str, int]:
+        """CRC-32 of each file beside the vectors, for the manifest."""
+        return {name: _crc32(self.path / name) for name in channel.file_names}
+
+    def check(self, channel: Channel) -> None:
+        """Read all files of the channel, and refuse one that is not as it was written."""
+        self.vectors(channel).check()
+        told = read_manifest(self.path, KIND, FORMAT_VERSION).get("crc32", {})
+        for name, wanted in told.items():
+            if _crc32(self.path / name) != wanted:
+                raise IndexStateError(
+                    "a file of the dense channel is not as it was written",
+                    where=str(self.path / name),
+                    remedy="delete this file, and run: dense index",
+                )
 
     def write_rows(self, name: str, rows: Rows) -> None:
         """Write which rows are searched, or which nodes they are."""

@@ -18,6 +18,9 @@ class IndexChannel(Protocol):
     def sync(self, index: Path, *, device: str | None = None, dtype: str = "auto") -> Any:
         """Bring the channel to what the Lucene index holds; returns a report."""
 
+    def check(self, index: Path) -> None:
+        """Read every file of the channel; a damaged one is a SpartaError."""
+
     def open(self, index: Path) -> Any:
         """A retriever of the channel."""
 

@@ -302,6 +302,15 @@ class ImpactSearcher(Closing):
             yield
 
 
+def check_index(path: Path) -> str:
+    """Return what Lucene's CheckIndex finds wrong with an index; "" if nothing. Every file is read.
+
+    :raises IndexStateError: the index cannot be opened at all.
+    """
+    with _java(path, reading=True) as autoclass:
+        return str(autoclass("sparta.lucene.IndexCheck").check(str(path.absolute())))
+
+
 def _close_forgotten(java: Any) -> None:
     """Close a reader in Java that nothing in Python refers to: it would keep its files and memory."""
     with suppress(Exception):

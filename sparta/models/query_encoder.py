@@ -36,6 +36,10 @@ def is_punctuation(token: str) -> bool:
     )
 
 
+def _tokenizer_hash(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+
+
 def load_tokenizer(name: str | Path) -> Tokenizer:
     """Return a tokenizer from a folder or a hub id, without truncation or padding.
 
@@ -134,7 +138,7 @@ class QuerySide:
         return {
             "name": self.model,
             "sha256": self.model_hash,
-            "tokenizer_sha256": hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest(),
+            "tokenizer_sha256": _tokenizer_hash(self.tokenizer),
             "quantizer": self.quantizer.as_dict(),
             "weighted_queries": self.weights is not None,
             **({"query_quantizer": self.query_quantizer.as_dict()} if self.query_quantizer else {}),
@@ -178,9 +182,12 @@ class QuerySide:
             weights = load_file(str(folder / "query_weights.safetensors"))["weights"]
             if weights.dtype != np.int32:
                 raise ValueError(f"query-term weights are {weights.dtype}, not int32")
+        tokenizer = load_tokenizer(folder)
+        if _tokenizer_hash(tokenizer) != identity.get("tokenizer_sha256"):
+            raise ValueError("the tokenizer is not the one that the manifest names")
         grid = identity.get("query_quantizer")
         return QuerySide(
-            load_tokenizer(folder),
+            tokenizer,
             weights,
             identity["name"],
             identity["sha256"],

@@ -135,6 +135,9 @@ def read_shard(path: Path) -> EncodedShard:
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
+    with _reading(path):
+        if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
+            raise ValueError("its vectors or records are not those that were written")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
 
 

@@ -1,6 +1,7 @@
 """What is wrong with a machine is found, and each finding says how to mend it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from sparta import doctor
 from sparta.base.manifest import write_manifest
 from sparta.doctor import Finding, examine
 from sparta.index.folder import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
+from sparta.index.verify import Part
 from sparta.lucene import jvm
 
 pytestmark = pytest.mark.usefixtures("own_logger")
@@ -155,21 +157,31 @@ def test_no_index(monkeypatch, tmp_path):
         assert (result.exit_code, "BAD  index: none at" in result.stdout) == (code, bool(code))
 
 
-def test_an_index(make_index):
-    path = make_index()
-    assert state_of("index", path) == ("ok", f"{path}, model tiny", "")
+@pytest.mark.jvm
+def test_an_index(tiny_model_folder, tmp_path, write_jsonl):
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"id": "a", "text": "the moon of the earth"}])
+    path = tmp_path / "ix"
+    given = ["--corpus", str(corpus), "--model", str(tiny_model_folder), "--index", str(path), "--quiet"]
+    assert CliRunner().invoke(main, ["index", *given]).exit_code == 0
+    state, what, remedy = state_of("index", path)
+    assert (state, remedy) == ("ok", "")
+    assert what.startswith(f"{path}, model ")
+    assert "tiny: tokenizer 364 terms, " in what
+    assert re.search(r"Lucene index 1 passages; \d+\.\d GB free on its disk$", what)
 
 
-def test_an_index_that_is_incomplete(make_index):
+def test_an_index_that_is_incomplete(make_index, monkeypatch):
     path = make_index(complete=False)
+    monkeypatch.setattr("sparta.index.verify.verify_index", lambda path, quick: [Part("manifest", "whole")])
     assert state_of("index", path) == ("note", f"{path} is incomplete", "repeat its command with --resume")
 
 
+@pytest.mark.jvm
 def test_an_index_whose_folder_is_gone(make_index):
-    path = make_index(folder=False)
-    state, what, remedy = state_of("index", path)
-    assert (state, what) == ("bad", f"{path} lacks the folder of its index")
-    assert "--overwrite" in remedy
+    findings = found("index", make_index(folder=False))
+    assert {f.state for f in findings} == {"bad"}
+    assert any("Lucene index: " in f.found and "there is no Lucene index" in f.found for f in findings)
+    assert all(f.remedy for f in findings)
 
 
 def test_an_index_of_a_newer_format(make_index):

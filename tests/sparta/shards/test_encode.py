@@ -393,3 +393,18 @@ def test_stopping_does_not_wait_for_the_blocks_that_run(tiny_model, make_records
     next(stream)
     stream.close()
     assert sum(seen) < len(passages) // 2
+
+
+def test_weights_that_were_overwritten_are_refused(encode):
+    from sparta.base.errors import InputError
+    from sparta.shards.store import read_shard, shard_files
+
+    folder, _ = encode("flipped")
+    path = next(iter(shard_files(folder).values()))
+    data = bytearray(path.read_bytes())
+    for at in (len(data) - 9, len(data) // 2):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        path.write_bytes(bytes(changed))
+        with pytest.raises(InputError, match=r"could not read it|not those that were written"):
+            read_shard(path)

@@ -69,12 +69,18 @@ public final class ImpactSearcher implements Closeable {
       throw new IndexNotFoundException("no folder " + dir); // Lucene would create it
     }
     directory = FSDirectory.open(folder);
+    DirectoryReader opened = null;
     try {
-      reader = DirectoryReader.open(directory);
+      opened = DirectoryReader.open(directory);
+      IndexCheck.checkIfSmall(opened, folder);
     } catch (Throwable e) {
+      if (opened != null) {
+        opened.close();
+      }
       directory.close();
       throw e;
     }
+    reader = opened;
     searcher = new IndexSearcher(reader);
     searcher.setSimilarity(ImpactSimilarity.perField());
     searcher.setQueryCache(null);

@@ -1,0 +1,33 @@
+"""`sparta verify`: whether an index is as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._options import dumps, index_option, visible
+
+
+@click.command()
+@index_option
+@click.option("--quick", is_flag=True, help="Open everything; read only what is small.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each part.")
+def verify(index: Path | None, quick: bool, as_json: bool) -> None:
+    """Check every file of an index, and say how to repair it.
+
+    Manifest, tokenizer, Lucene's files (CheckIndex), vectors. Nothing is changed; what is damaged makes the
+    exit code 1.
+    """
+    from sparta.index.folder import default_index
+    from sparta.index.verify import verify_index
+
+    parts = verify_index(index or default_index(), quick=quick)
+    for part in parts:
+        if as_json:
+            click.echo(dumps(part._asdict()))
+            continue
+        state = f"BAD  {part.name}: {part.problem}" if part.problem else f"ok   {part.name}: {part.found}"
+        click.echo(visible(state) + (f"\n       → {visible(part.remedy)}" if part.remedy else ""))
+    if any(part.problem for part in parts):
+        click.get_current_context().exit(1)

@@ -1,0 +1,63 @@
+package sparta.lucene;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.stream.Stream;
+import org.apache.lucene.index.CheckIndex;
+import org.apache.lucene.index.CodecReader;
+import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.store.Directory;
+import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.store.NoLockFactory;
+
+/** Tells whether the files of an index are as they were written. */
+public final class IndexCheck {
+  /** Reading so many bytes costs little beside opening an index. */
+  private static final long SMALL = 64L << 20;
+
+  private IndexCheck() {}
+
+  /**
+   * Checks the last commit with Lucene's CheckIndex: the checksum of every file, and that the parts of each segment
+   * agree. Nothing is locked or written.
+   *
+   * @return what is wrong, in Lucene's words; empty when nothing is
+   */
+  public static String check(String dir) throws IOException {
+    var said = new ByteArrayOutputStream();
+    try (Directory directory = FSDirectory.open(Path.of(dir));
+        CheckIndex check = new CheckIndex(directory, NoLockFactory.INSTANCE.obtainLock(directory, "check"));
+        PrintStream lines = new PrintStream(said, false, StandardCharsets.UTF_8)) {
+      check.setInfoStream(lines, false);
+      if (check.checkIndex().clean) {
+        return "";
+      }
+    }
+    try (Stream<String> lines = said.toString(StandardCharsets.UTF_8).lines()) {
+      return lines.map(String::strip).filter(line -> line.contains("Exception") || line.contains("FAILED") || line.contains("ERROR"))
+          .findFirst().orElse("CheckIndex found a broken segment");
+    }
+  }
+
+  /** Compares the checksums of a small index, which costs milliseconds; those of a large one are left to {@link #check}. */
+  static void checkIfSmall(DirectoryReader reader, Path folder) throws IOException {
+    long size = 0;
+    try (Stream<Path> files = Files.list(folder)) {
+      for (Path file : (Iterable<Path>) files::iterator) {
+        size += Files.isRegularFile(file) ? Files.size(file) : 0;
+      }
+    }
+    if (size <= SMALL) {
+      for (LeafReaderContext leaf : reader.leaves()) {
+        if (leaf.reader() instanceof CodecReader segment) {
+          segment.checkIntegrity();
+        }
+      }
+    }
+  }
+}

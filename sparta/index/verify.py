@@ -1,0 +1,94 @@
+"""Whether an index is as it was written: each of its parts, with what to do about one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.index.channels import channel_plugin, other_channels
+from sparta.index.folder import Generation, IndexFolder
+from sparta.lucene.bridge import ImpactSearcher, check_index
+
+
+class Part(NamedTuple):
+    """A part of an index: `problem` is empty if it is whole."""
+
+    name: str
+    found: str
+    problem: str = ""
+    remedy: str = ""
+
+
+def verify_index(path: str | Path, *, quick: bool = False) -> list[Part]:
+    """Look at the manifest, the tokenizer, the Lucene index and the other channels of an index.
+
+    :param quick: open everything, and compare the checksums of what is small; otherwise every file is read,
+        Lucene's by its CheckIndex
+    """
+    folder = IndexFolder(path)
+    return list(_parts(folder, quick))
+
+
+def _parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
+    manifest, generation = _manifest(folder)
+    yield manifest
+    if generation is None:
+        return
+    yield _part("tokenizer", lambda: _tokenizer(folder, generation))
+    yield _part("Lucene index", lambda: _lucene(folder, generation, quick))
+    for name in other_channels(folder.path):
+        yield _part(f"{name} channel", partial(_channel, folder, name, quick))
+
+
+def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
+    try:
+        generation = folder.state().searchable
+    except SpartaError as error:
+        return _broken("manifest", error), None
+    if generation is None:
+        return Part("manifest", "", "no passages yet", "repeat its command with --resume"), None
+    if not generation.complete:
+        found = "still being built"
+        return Part("manifest", found), generation
+    return Part("manifest", f"model {generation.model['name']}"), generation
+
+
+def _part(name: str, look: Callable[[], str]) -> Part:
+    try:
+        return Part(name, look())
+    except SpartaError as error:
+        return _broken(name, error)
+
+
+def _broken(name: str, error: SpartaError) -> Part:
+    where = f"{error.where}: " if error.where else ""
+    return Part(name, "", f"{where}{error.message}", error.remedy)
+
+
+def _tokenizer(folder: IndexFolder, generation: Generation) -> str:
+    side = folder.query_side(generation)
+    return f"{side.tokenizer.get_vocab_size():,} terms"
+
+
+def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
+    path = folder.lucene_path(generation)
+    if not quick and (wrong := check_index(path)):
+        raise IndexStateError(
+            f"the index is damaged ({wrong})",
+            where=str(path),
+            remedy="restore it from a copy, or build it again: sparta index --corpus FILE --overwrite",
+        )
+    with ImpactSearcher(path, language=generation.language) as searcher:
+        return f"{searcher.num_docs:,} passages"
+
+
+def _channel(folder: IndexFolder, name: str, quick: bool) -> str:
+    plugin = channel_plugin(name)
+    if quick:
+        plugin.open(folder.path).close()
+    else:
+        plugin.check(folder.path)
+    return "whole"

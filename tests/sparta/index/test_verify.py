@@ -1,0 +1,133 @@
+"""Damage of every file of an index is told: by `sparta verify` always, by opening where that is quick."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import cli._sparta
+from dense.channel.sync import build_dense
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
+from sparta.index.verify import verify_index
+from sparta.neural.inputs import InputLayout
+
+pytestmark = pytest.mark.jvm
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli._sparta.main, [*map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model_folder, make_tiny_model, make_records, tmp_path_factory) -> Path:
+    """An index of two segments with a dense channel."""
+    folder = tmp_path_factory.mktemp("whole")
+    records = list(make_records(40, seed=3))
+    for name, part in (("a", records[:25]), ("b", records[25:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in part))
+    given = ["--model", tiny_model_folder, "--index", folder / "ix", "--quiet"]
+    assert run("index", "--corpus", folder / "a.jsonl", *given).exit_code == 0
+    assert run("index", "--append", "--corpus", folder / "b.jsonl", *given).exit_code == 0
+    made = make_tiny_model(seed=7)
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
+    DenseModel(made.encoder, made.tokenizer, DenseConfig(layout)).save_pretrained(folder / "dense")
+    build_dense(folder / "ix", str(folder / "dense"))
+    return folder / "ix"
+
+
+@pytest.fixture
+def index(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "ix")
+    return tmp_path / "ix"
+
+
+def files(index: Path) -> Iterator[Path]:
+    """All files of an index whose contents matter."""
+    for path in sorted(index.rglob("*")):
+        if path.is_file() and path.name not in ("lock", "write.lock"):
+            yield path
+
+
+def flip(path: Path, at: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[min(len(data) - 1, int(at * len(data)))] ^= 0x20
+    path.write_bytes(bytes(data))
+
+
+def test_what_is_whole_is_whole(whole: Path) -> None:
+    for quick in (False, True):
+        parts = verify_index(whole, quick=quick)
+        assert [part.name for part in parts] == ["manifest", "tokenizer", "Lucene index", "dense channel"]
+        assert [part.problem for part in parts] == [""] * 4
+    result = run("verify", "--index", whole)
+    assert result.exit_code == 0
+    assert "ok   Lucene index: 40 passages" in result.output
+    assert run("verify", "--index", whole, "--json").stdout.count('"problem": ""') == 4
+
+
+def test_a_flipped_byte_in_any_file_is_found(whole: Path, index: Path) -> None:
+    """At four places of each file, but those of JSON that may say the same in other letters."""
+    found, missed = 0, []
+    for path in files(index):
+        before = path.read_bytes()
+        for at in (0.1, 0.4, 0.7, 0.999):
+            flip(path, at)
+            parts = verify_index(index)
+            found += 1
+            if not any(part.problem for part in parts):
+                missed.append((path.relative_to(index), at))
+            path.write_bytes(before)
+    assert found > 50
+    # Names of models and of sources, dates and counts in a manifest are told to people, not used.
+    assert {path.name for path, _ in missed} <= {"manifest.json"}, missed
+    assert not any(part.problem for part in verify_index(index))
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "half"])
+def test_a_file_that_is_not_there_or_cut_is_found_by_a_quick_look(index: Path, damage: str) -> None:
+    missed = []
+    for path in files(index):
+        before = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(before[: len(before) // 2] if damage == "half" else b"")
+        result = run("verify", "--quick", "--index", index)
+        assert "Traceback" not in result.output
+        assert result.exit_code in (0, 1)
+        if result.exit_code == 0:
+            missed.append(str(path.relative_to(index)))
+        path.write_bytes(before)
+    assert missed in ([], ["dense-000001/manifest.json"]), "without it there is no dense channel to look at"
+
+
+def test_damage_is_told_when_a_small_index_is_searched_or_exported(index: Path, tmp_path: Path) -> None:
+    segment = max(
+        (p for p in index.glob("sparta-*/*") if "segments" not in p.name), key=lambda p: p.stat().st_size
+    )
+    flip(segment, 0.5)
+    for command in (
+        ["search", "the moon"],
+        ["search", "the moon", "--channel", "bm25"],
+        ["export", "--format", "ciff", "--output", tmp_path / "out.ciff"],
+        ["doctor"],
+    ):
+        result = run(*command, "--index", index)
+        assert result.exit_code in (1, 2), command
+        assert "damaged" in result.output, command
+    assert not (tmp_path / "out.ciff").exists()
+
+
+def test_a_flipped_vector_is_never_searched(index: Path) -> None:
+    (shard,) = index.glob("dense-*/vectors-*/shard-*")
+    flip(shard, 0.9)
+    result = run("search", "the moon", "--channel", "dense", "--index", index)
+    assert result.exit_code == 2
+    assert "its checksum is not the one that was written" in result.output
+    assert "delete this file, and run: dense index" in result.output
