@@ -17,6 +17,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,31 @@ class ChannelFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def _remedy(self) -> str:
+        return f"dense index --index {self.path.parent} --overwrite"
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Say of what cannot be read how to make it anew."""
+        try:
+            yield
+        except SpartaError as error:
+            if "newer" not in error.message:
+                error.remedy = self._remedy
+            raise
+
+    def remove_if_damaged(self) -> None:
+        """Before an overwrite: what cannot be read is removed whole; else its vectors may still count."""
+        if self.path.is_dir():
+            try:
+                if self.exists():
+                    self.check(self.read())
+                for _, store in self.stores():
+                    store.check()
+            except SpartaError:
+                shutil.rmtree(self.path)
+
     def exists(self) -> bool:
         """Whether a channel was finished here."""
         return (self.path / "manifest.json").is_file()
@@ -99,7 +125,8 @@ class ChannelFolder:
                 where=str(self.path.parent),
                 remedy=f"make it with: dense index --index {self.path.parent}",
             )
-        found = read_manifest(self.path, KIND, FORMAT_VERSION)
+        with self._damage():
+            found = read_manifest(self.path, KIND, FORMAT_VERSION)
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}
             given["model"], given["search"] = (
@@ -110,16 +137,18 @@ class ChannelFolder:
             raise IndexStateError(
                 f"the manifest is not as expected: {error!r}",
                 where=str(self.path / "manifest.json"),
-                remedy="delete this file, and run: dense index, with the --model that it had; vectors stay",
+                remedy=self._remedy,
             ) from error
         return Channel(**given)
 
     def is_whole(self, channel: Channel) -> bool:
-        """Whether all files that the manifest names are there; what they hold is not looked at."""
+        """Whether all files that the manifest names are there; those beside the vectors must be whole."""
         store = self.path / channel.store
         files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
         files += [self.path / name for name in channel.file_names]
-        return all(path.is_file() for path in files)
+        if not all(path.is_file() for path in files):
+            return False
+        return all(self._is_as_written(name) for name in channel.file_names)
 
     def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
         """Replace the manifest; without `facts`, what else it told stays."""
@@ -135,14 +164,21 @@ class ChannelFolder:
     def check(self, channel: Channel) -> None:
         """Read all files of the channel, and refuse one that is not as it was written."""
         self.vectors(channel).check()
-        told = read_manifest(self.path, KIND, FORMAT_VERSION).get("crc32", {})
-        for name, wanted in told.items():
-            if _crc32(self.path / name) != wanted:
-                raise IndexStateError(
-                    "a file of the dense channel is not as it was written",
-                    where=str(self.path / name),
-                    remedy="delete this file, and run: dense index",
-                )
+        for name in channel.file_names:
+            self._check_file(name)
+
+    def _check_file(self, name: str) -> None:
+        """Refuse a file whose checksum is not that of the manifest, where it tells one."""
+        if (self.path / name).is_file() and not self._is_as_written(name):
+            raise IndexStateError(
+                "a file of the dense channel cannot be read: it is not as it was written",
+                where=str(self.path / name),
+                remedy="run: dense index",
+            )
+
+    def _is_as_written(self, name: str) -> bool:
+        wanted = read_manifest(self.path, KIND, FORMAT_VERSION).get("crc32", {}).get(name)
+        return wanted is None or _crc32(self.path / name) == wanted
 
     def write_rows(self, name: str, rows: Rows) -> None:
         """Write which rows are searched, or which nodes they are."""
@@ -158,6 +194,7 @@ class ChannelFolder:
 
     def _numbers(self, name: str, n: int) -> Rows:
         path = self.path / name
+        self._check_file(name)
         try:
             rows: Rows = np.load(path, allow_pickle=False)
             if rows.shape != (n,) or rows.dtype != np.int64:
@@ -166,7 +203,7 @@ class ChannelFolder:
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy="delete this file, if it is there, and run: dense index",
+                remedy="run: dense index",
             ) from error
         return rows
 
@@ -177,6 +214,8 @@ class ChannelFolder:
         except SpartaError as error:
             damaged = error.where.endswith(".safetensors")
             error.remedy = "delete this file, and run: dense index" if damaged else "run: dense index"
+            if error.where.endswith("manifest.json") and Path(error.where).is_file():
+                error.remedy = self._remedy
             raise
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:

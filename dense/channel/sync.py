@@ -80,6 +80,8 @@ def build_dense(
     with folder.lock(), storage_errors(folder.path):
         live = folder.require_live()
         place = ChannelFolder(folder.dense_path(live))
+        if overwrite:
+            place.remove_if_damaged()
         before = place.read() if place.exists() else None
         sources = [open_finished(path) for path in vectors]
         identity = _chosen_model(model, before, sources, overwrite=overwrite)

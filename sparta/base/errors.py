@@ -70,6 +70,9 @@ class Interrupted(KeyboardInterrupt):
         self.unit = unit
 
 
+REBUILD_INDEX = "restore it from a copy, or build it again: sparta index --corpus FILE --overwrite"
+
+
 def folder_in_use(output: object) -> IndexStateError:
     """Return what is said where a resumable job would begin in a folder that holds files."""
     return IndexStateError(

@@ -13,7 +13,7 @@ from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.data.languages import check_language
 from sparta.data.sentences import passage_of
-from sparta.index.folder import GROWING, Generation, IndexFolder, IndexState
+from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.jobs import MODES, Progress, Source, WriteOptions, job_id
 from sparta.index.plan import committed, has_passages, has_written, plan
 from sparta.index.writer import write
@@ -48,7 +48,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         check_language(options.language)
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
-        before = index.state() if index.exists() else IndexState()
+        before = index.state_for(options.mode)
         open_generation = plan(index, before, source, options)
         if open_generation is None:
             return IndexReport(index.path, _documents(index), unchanged=True)
@@ -83,6 +83,8 @@ def up_to_date(index: IndexFolder, source: Source, options: WriteOptions) -> Ind
     """
     if options.mode in GROWING:
         index.require_live()
+    if options.mode == "overwrite" and not options.resume:
+        return None
     if not index.exists() or plan(index, index.state(), source, options):
         return None
     return IndexReport(index.path, _documents(index), unchanged=True)
@@ -102,7 +104,7 @@ def optimize_index(index: IndexFolder) -> None:
 
 def kept_passages(index: IndexFolder, mode: str) -> int:
     """How many passages of a job of this mode that was started and not finished are committed."""
-    state = index.state() if index.exists() else IndexState()
+    state = index.state_for(mode)
     unfinished = state.live if mode in GROWING else state.building
     if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
         return 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import REBUILD_INDEX, IndexStateError, ModelError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.models.query_encoder import QuerySide
@@ -125,21 +125,43 @@ class IndexFolder:
     def state(self) -> IndexState:
         """Read the manifest; a missing, broken or newer one is an IndexStateError."""
         if not self.exists():
+            if self._holds_passages():
+                raise IndexStateError(
+                    "the manifest of the index is missing", where=str(self.path), remedy=REBUILD_INDEX
+                )
             raise IndexStateError(
                 "there is no index here",
                 where=str(self.path),
                 remedy="make one with: sparta index --corpus FILE,"
                 " or name another with --index or $SPARTA_INDEX",
             )
-        manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+        try:
+            manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+        except IndexStateError as error:
+            if "newer" not in error.message:
+                error.remedy = REBUILD_INDEX
+            raise
         try:
             return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
         except (KeyError, TypeError) as error:
             raise IndexStateError(
                 f"the manifest is not as expected: {error}",
                 where=str(self.path / "manifest.json"),
-                remedy="build the index again, or restore it from a copy",
+                remedy=REBUILD_INDEX,
             ) from error
+
+    def _holds_passages(self) -> bool:
+        """Whether a Lucene index lies here, whatever the manifest says."""
+        return any(self.path.glob(f"{CHANNEL}-??????/segments_*"))
+
+    def state_for(self, mode: str) -> IndexState:
+        """The manifest as a job finds it; to an overwrite, one that cannot be read names nothing."""
+        try:
+            return self.state() if self.exists() or self._holds_passages() else IndexState()
+        except IndexStateError as error:
+            if mode != "overwrite" or "newer" in error.message:
+                raise
+            return IndexState()
 
     def require_live(self) -> Generation:
         """Return the live generation; an index that is still being built is an IndexStateError."""
@@ -172,7 +194,10 @@ class IndexFolder:
 
     def query_side(self, generation: Generation) -> QuerySide:
         """Its tokenizer, query weights and quantizer."""
-        return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
+        try:
+            return QuerySide.load(self.path / generation.tokenizer_name, generation.model)
+        except (IndexStateError, ModelError) as error:
+            raise IndexStateError(error.message, where=error.where, remedy=REBUILD_INDEX) from error
 
     def begin(
         self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
@@ -182,13 +207,19 @@ class IndexFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self.exists():
                 self._refuse_foreign()
-            state = self.state() if self.exists() else IndexState()
+            state = self.state_for(job.get("mode", "create"))
             unit = job.get("unit", "passage")
-            generation = Generation(state.next_number, side.identity(), language, codec, unit, job=job)
+            number = max(state.next_number, self._highest_number() + 1)
+            generation = Generation(number, side.identity(), language, codec, unit, job=job)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             self.sweep()
         return generation
+
+    def _highest_number(self) -> int:
+        """The highest number of a folder of ours that lies here, named by the manifest or not."""
+        names = [child.name for child in self.path.iterdir() if _OURS.fullmatch(child.name)]
+        return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def finish(self, generation: Generation) -> None:
         """Make a generation the live one; what it replaces is removed, another that is being built stays."""

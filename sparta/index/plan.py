@@ -26,7 +26,7 @@ def plan(
         _check_same_job(index, building, source, job)
         return lambda: building
     live = state.live
-    if live and _holds(index, live, source, job) and (options.mode == "create" or options.resume):
+    if live and (options.mode == "create" or options.resume) and _holds(index, live, source, job):
         return None
     if options.mode == "create" and (live or has_passages(index, state.building)):
         raise _exists(index, state)

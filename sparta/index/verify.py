@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import Generation, IndexFolder
 from sparta.lucene.bridge import ImpactSearcher, check_index
@@ -79,7 +79,7 @@ def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
         raise IndexStateError(
             f"the index is damaged ({wrong})",
             where=str(path),
-            remedy="restore it from a copy, or build it again: sparta index --corpus FILE --overwrite",
+            remedy=REBUILD_INDEX,
         )
     with ImpactSearcher(path, language=generation.language) as searcher:
         return f"{searcher.num_docs:,} passages"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.index.folder import Generation, IndexFolder
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.quantize import Quantizer
@@ -119,6 +119,12 @@ class OpenIndex(Closing):
         state = self.folder.state()
         generation = state.searchable
         commits = [*self.folder.lucene_path(generation).glob("segments_*")] if generation else []
+        if generation is not None and generation.complete and not commits:
+            raise IndexStateError(
+                "the Lucene index has lost its commit (segments_*)",
+                where=str(self.folder.lucene_path(generation)),
+                remedy=REBUILD_INDEX,
+            )
         if generation is None or not commits:
             raise IndexStateError(
                 "the index holds no passages yet",

@@ -17,7 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
+from sparta.base.errors import (
+    REBUILD_INDEX,
+    IndexStateError,
+    InputError,
+    JavaError,
+    SpartaError,
+    StorageError,
+)
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
     Hits,
@@ -409,13 +416,13 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     return None
 
 
-_REBUILD = "build the index again, or restore it from a copy"
+_REBUILD = REBUILD_INDEX
 _STATES = {
     "LockObtainFailedException": (
         "another writer holds the index",
         "wait until it has finished, or end it; nothing was changed",
     ),
-    "IndexNotFoundException": ("there is no Lucene index", "build one: sparta index --corpus FILE"),
+    "IndexNotFoundException": ("there is no Lucene index", REBUILD_INDEX),
     "IndexFormatTooNewException": (
         "the index was written by a newer Lucene",
         "use the version of sparta that wrote it",

@@ -113,7 +113,7 @@ def test_an_index_of_a_newer_format_is_refused(arguments, index, corpus, model):
 
 def test_a_broken_manifest_is_refused(index):
     (index / "manifest.json").write_text('{"kind": "sparta-in')
-    refused(sparta("search", "x", "--index", index), 2, "manifest.json", "expected JSON", "rebuild")
+    refused(sparta("search", "x", "--index", index), 2, "manifest.json", "expected JSON", "build it again")
 
 
 def test_a_folder_that_is_no_index(tmp_path):
@@ -135,7 +135,7 @@ def test_an_index_path_that_is_a_file(corpus, model):
 def test_a_file_of_the_index_is_missing(index):
     for path in index.glob("sparta-*/*.cf*"):
         path.unlink()
-    refused(sparta("search", "moon", "--index", index), 2, "missing or cut short", "build the index again")
+    refused(sparta("search", "moon", "--index", index), 2, "missing or cut short", "build it again")
 
 
 JAVA_NEEDED = {

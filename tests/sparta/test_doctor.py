@@ -202,7 +202,7 @@ def test_an_index_whose_manifest_lacks_something(manifest, make_index):
     state, what, remedy = state_of("index", path)
     assert state == "bad"
     assert "the manifest is not as expected" in what
-    assert "build the index again" in remedy
+    assert "build it again" in remedy
 
 
 def test_the_command(monkeypatch, tmp_path):

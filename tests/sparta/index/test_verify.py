@@ -130,4 +130,66 @@ def test_a_flipped_vector_is_never_searched(index: Path) -> None:
     result = run("search", "the moon", "--channel", "dense", "--index", index)
     assert result.exit_code == 2
     assert "its checksum is not the one that was written" in result.output
-    assert "delete this file, and run: dense index" in result.output
+    assert "→ delete this file, and run: dense index" in result.output
+
+
+def hits(index: Path, channel: str) -> Result:
+    return run("search", "the moon of the earth", "--channel", channel, "--json", "--index", index)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "half", "flipped"])
+def test_the_remedies_that_are_printed_work(
+    whole: Path, tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Every file in turn; following what is printed, at most two commands make the index whole again."""
+    monkeypatch.setattr("dense.models.resolve.DEFAULT_DENSE_MODEL", str(whole.parent / "dense"))
+    corpus = tmp_path / "all.jsonl"
+    corpus.write_text("".join((whole.parent / f"{name}.jsonl").read_text() for name in "ab"))
+    wanted = {channel: hits(whole, channel).stdout for channel in ("impact", "dense")}
+    assert all(wanted.values())
+    cases, steps_of = 0, {}
+    for original in files(whole):
+        index = tmp_path / "ix"
+        shutil.rmtree(index, ignore_errors=True)
+        shutil.copytree(whole, index)
+        path = index / original.relative_to(whole)
+        data = path.read_bytes()
+        match damage:
+            case "missing":
+                path.unlink()
+            case "empty":
+                path.write_bytes(b"")
+            case "half":
+                path.write_bytes(data[: len(data) // 2])
+            case "flipped":
+                flip(path, 0.5)
+        cases += 1
+        steps = 0
+        for channel in ("impact", "dense"):
+            while (result := hits(index, channel)).exit_code:
+                assert "Traceback" not in result.output, (path, result.output)
+                assert isinstance(result.exception, SystemExit), (path, result.exception)
+                follow(result.output, index, corpus, tiny_model_folder)
+                steps += 1
+                assert steps <= 2, (path, result.output)
+            assert result.stdout == wanted[channel], path
+        steps_of[str(path.relative_to(index))] = steps
+    assert cases == len(steps_of) > 10
+    assert set(steps_of.values()) <= {0, 1, 2}
+
+
+def follow(said: str, index: Path, corpus: Path, model: Path) -> None:
+    """Type what is printed behind the arrow."""
+    import cli._dense
+
+    _, _, remedy = said.partition("→ ")
+    if "sparta index --corpus FILE --overwrite" in remedy:
+        run("index", "--corpus", corpus, "--overwrite", "--index", index, "--model", model, "--quiet")
+        return
+    assert "dense index" in remedy, said
+    if "delete this file" in remedy:
+        Path(said.split(": ")[1]).unlink()
+    command = ["index", "--index", str(index), "--quiet"]
+    overwrite = ["--overwrite"] if "--overwrite" in remedy else []
+    done = CliRunner().invoke(cli._dense.main, [*command, *overwrite])
+    assert done.exit_code == 0, (said, done.output)
