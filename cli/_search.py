@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import click
 from cli._numbers import HIGHEST_COUNT
 from cli._options import Text, counted, dumps, file_type, index_option, options, visible
 from sparta.base.errors import InputError
+from sparta.base.files import atomic_path
+from sparta.base.records import Query
 
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 
@@ -27,9 +30,15 @@ search_options = options(
         show_default=True,
         help="How many passages.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each hit."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="One JSON object a line for each hit; also with --queries."
+    ),
     click.option("--queries", metavar="FILE", help="Many queries: TSV (id, text) or BEIR JSONL."),
-    click.option("--output", type=file_type, help="With --queries: the TREC run to write."),
+    click.option(
+        "--output",
+        type=file_type,
+        help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
+    ),
     click.option(
         "--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries: threads."
     ),
@@ -48,11 +57,6 @@ def check_search(command: str, given: dict[str, Any]) -> None:
         raise InputError(
             "expected --queries and --output together, found only one",
             remedy=f"{command} --queries questions.jsonl --output run.trec",
-        )
-    if queries is not None and given["as_json"]:
-        raise InputError(
-            "expected a TREC run, which is what --queries writes, found --json",
-            remedy="leave --json out, or give one query",
         )
 
 
@@ -110,6 +114,22 @@ def print_hits(
             echo_hit(rank, hit, places(hit), snippet)
 
 
+def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:
+    """Write a JSON object for each hit: the query's id, the rank, and the hit with its texts."""
+    lines = 0
+    with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for block in itertools.batched(queries, _QUERIES_AT_ONCE):
+            texts, query_ids = [q.text for q in block], [q.query_id for q in block]
+            for query_id, hits in retriever.batch_search(
+                texts, query_ids, given["k"], threads=given["threads"]
+            ).items():
+                for rank, hit in enumerate(hits, 1):
+                    line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
+                    stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    lines += 1
+    click.echo(f"{output}: {counted(lines, 'hit')} for {counted(len(queries), 'query')}", err=True)
+
+
 def run_queries(retriever: Any, given: dict[str, Any]) -> None:
     """Answer a file of queries with a TREC run."""
     from sparta.data.queries import read_queries
@@ -117,6 +137,9 @@ def run_queries(retriever: Any, given: dict[str, Any]) -> None:
 
     queries = list(read_queries(given["queries"]))
     output: Path = given["output"]
+    if given["as_json"]:
+        _write_hits(retriever, given, queries, output)
+        return
     counts = {"lines": 0, "empty": 0}
 
     def rankings() -> Iterator[tuple[str, Any]]:

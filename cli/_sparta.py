@@ -12,6 +12,7 @@ from cli.sparta_commands.eval import eval_command
 from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export
 from cli.sparta_commands.index import index
+from cli.sparta_commands.info import info
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 WRITING = (index, update, delete, encode)
-READING = (search, explain, terms, export, verify)
+READING = (search, explain, terms, info, export, verify)
 OTHERS = (train, eval_command, doctor)
 for command in (*WRITING, *READING, *OTHERS):
     main.add_command(command)

@@ -18,6 +18,7 @@ from cli._options import (
     unit_options,
 )
 from cli._reports import read_counts, windowed
+from sparta.base.errors import folder_in_use
 
 
 @click.command()
@@ -39,7 +40,9 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     """
     from sparta.data.corpus import CorpusReader
 
-    CorpusReader(corpus)  # a wrong path is an error before torch is loaded
+    CorpusReader(corpus)  # wrong paths are errors before torch is loaded
+    if not resume and (output / "manifest.json").exists():
+        raise folder_in_use(output)
     part = part_of(shard)
     from sparta.shards.encode import encode_corpus
 

@@ -102,6 +102,7 @@ def eval_command(
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.results import draw, per_query_lines, results_table
+    from hybrid.evaluation.testsets import check_test_set
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
@@ -111,6 +112,7 @@ def eval_command(
         for path in domains:
             if not path.exists():
                 raise InputError("no such test set", where=str(path), remedy="check the path")
+            check_test_set(path)
         from sparta.models.load import open_encoder
 
         options = encode_options(**{**given, "language": "en"})

@@ -65,6 +65,14 @@ def open_test_set(path: Path, work: Path) -> TestSet:
     )
 
 
+def check_test_set(path: Path) -> None:
+    """Refuse, before a model is loaded, what is no test set by its name or by the files in its folder."""
+    if path.is_dir():
+        _beir(path)
+    elif not plain_name(path.name).endswith((".json", ".jsonl")) or not path.exists():
+        open_test_set(path, path.parent)
+
+
 def _beir(folder: Path) -> TestSet:
     if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
         return _judged(folder, folder, folder / "questions.jsonl", folder / "qrels.tsv")

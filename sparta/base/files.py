@@ -10,7 +10,9 @@ import hashlib
 import io
 import os
 import secrets
+import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Buffer, Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from sparta.base.errors import InputError, StorageError
 
-STANDARD_INPUT = "-"
+STANDARD_INPUT = STANDARD_OUTPUT = "-"
 
 COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 """The suffixes of compressed files, and the bytes that such files begin with."""
@@ -81,9 +83,14 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends well.
 
     The file and its folder are synced to disk; after an error the temporary file is gone and `path` is as it
-    was. A symbolic link keeps pointing where it did; a device or a pipe is written in place, since it cannot
-    be replaced. Errors of the storage, also those in the block, are raised as by `storage_errors`.
+    was. `-` is standard output, written at the end. A symbolic link keeps pointing where it did; a device or a
+    pipe is written in place, since it cannot be replaced. Errors of the storage, also those in the block, are
+    raised as by `storage_errors`.
     """
+    if str(path) == STANDARD_OUTPUT:
+        with _to_standard_output() as temporary:
+            yield temporary
+        return
     target = Path(path).resolve()
     with storage_errors(path):
         given = Path(path)  # /dev/stdout resolves to a pipe that has no name in the file system
@@ -100,6 +107,17 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _to_standard_output() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder, "output")
+        temporary.touch()
+        yield temporary
+        with temporary.open("rb") as stream:
+            shutil.copyfileobj(stream, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 def _sync(path: Path) -> None:

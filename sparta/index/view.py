@@ -133,8 +133,8 @@ class OpenIndex(Closing):
             )
         if state.live is None or not state.live.complete:
             logger.warning(
-                "%s is incomplete: searching what is committed;"
-                " finish it by repeating its command with --resume",
+                "%s is incomplete: searching what is committed. It is being written now, or its command was"
+                " interrupted: then repeat it with --resume",
                 self.folder.path,
             )
         commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)

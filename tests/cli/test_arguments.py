@@ -54,7 +54,6 @@ WRONG = {
         ["expected a query or --queries FILE, found both"],
     ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
-    "json with queries": (["search", "--queries", "q", "--output", "r", "--json"], ["--json", "--queries"]),
     "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
     "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),
     "append and overwrite": (

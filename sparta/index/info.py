@@ -1,0 +1,44 @@
+"""What an index holds, in figures: for people and programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sparta.index.channels import other_channels
+from sparta.index.folder import Generation, IndexFolder
+from sparta.index.view import OpenIndex
+
+
+def describe_index(path: str | Path) -> dict[str, Any]:
+    """Return path, passages, unit, language, codec, model, generation, commit, source, and bytes by channel.
+
+    :raises IndexStateError: there is no index, or it holds no passages.
+    """
+    folder = IndexFolder(path)
+    with OpenIndex(path) as index, index.reading() as view:
+        generation, version, passages = view.generation, view.version, view.lucene.num_docs
+    state = folder.state()
+    return {
+        "path": str(folder.path),
+        "passages": passages,
+        "unit": generation.unit,
+        "language": generation.language,
+        "codec": generation.codec,
+        "model": generation.model["name"],
+        "complete": generation.complete,
+        "generation": version.generation,
+        "commit": version.commit,
+        "building": state.building.number if state.building and state.building != generation else None,
+        "source": generation.first_source,
+        "bytes": _sizes(folder, generation),
+    }
+
+
+def _sizes(folder: IndexFolder, generation: Generation) -> dict[str, int]:
+    named = {"impact and bm25": folder.lucene_path(generation)}
+    named |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
+    return {
+        name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        for name, path in named.items()
+    }
