@@ -76,6 +76,13 @@ def length_options(learning_rate: float) -> Decorator:
             help="Wordpieces that the model reads at once.",
         ),
         click.option(
+            "--train-length",
+            type=click.IntRange(16),
+            default=192,
+            show_default=True,
+            help="Wordpieces of a training text; longer ones are cut.",
+        ),
+        click.option(
             "--learning-rate",
             type=Finite(0, min_open=True),
             default=learning_rate,
@@ -129,7 +136,11 @@ end_options = options(
 
 
 def named_sets(
-    pairs: tuple[str, ...], articles: tuple[str, ...], passages: tuple[str, ...], batch_size: int
+    pairs: tuple[str, ...],
+    articles: tuple[str, ...],
+    passages: tuple[str, ...],
+    batch_size: int,
+    train_length: int = 192,
 ) -> list[ParagraphSet]:
     """Open the sets that the command line names, and let the training speak.
 
@@ -140,11 +151,13 @@ def named_sets(
         raise InputError(
             "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
         )
-    from sparta.training.paragraphs import name_and_weight, open_set
+    from sparta.training.options import TRAIN_LENGTH
+    from sparta.training.paragraphs import LONGEST_WORDS, name_and_weight, open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
     given = [(name, layout) for layout, files in named.items() for name in files]
-    sets = [open_set(name, layout, batch_size) for name, layout in given]
+    words = LONGEST_WORDS * train_length // TRAIN_LENGTH
+    sets = [open_set(name, layout, batch_size, words) for name, layout in given]
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in given]
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]

@@ -137,7 +137,7 @@ def train(
 
     figure_named(given["validate_by"])
     chosen = _checked(given)
-    sets = named_sets(pairs, articles, passages, batch_size)
+    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"])
     from dense.training.stages import train_in_two_stages
     from dense.training.train import Recipe, train_dense
 

@@ -72,7 +72,7 @@ def train(
         raise InputError(
             "expected --no-context or --segments, found both", remedy="segments mark an answer in a context"
         )
-    sets = named_sets(pairs, articles, passages, batch_size)
+    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"])
     from dense.training.teacher import open_bi_encoder
     from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model

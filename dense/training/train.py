@@ -200,6 +200,7 @@ class Recipe(TrainOptions):
         )
         config = RankingConfig(
             trainer=trainer,
+            max_tokens=self.train_length,
             questions=self.questions,
             mined=self.mined,
             mine_every=self.mine_every,

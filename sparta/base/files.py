@@ -83,9 +83,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends well.
 
     The file and its folder are synced to disk; after an error the temporary file is gone and `path` is as it
-    was. `-` is standard output, written at the end. A symbolic link keeps pointing where it did; a device or a
-    pipe is written in place, since it cannot be replaced. Errors of the storage, also those in the block, are
-    raised as by `storage_errors`.
+    was. `-` is standard output, written at the end. A symbolic link keeps pointing where it did; a device or
+    a pipe is written in place, since it cannot be replaced. Errors of the storage, also those in the block,
+    are raised as by `storage_errors`.
     """
     if str(path) == STANDARD_OUTPUT:
         with _to_standard_output() as temporary:

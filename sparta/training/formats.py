@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,18 @@ def form_of(path: Path) -> str:
     return "pairs"
 
 
-def read_records(path: Path, form: str) -> Iterator[dict[str, Any]]:
+def read_records(path: Path, form: str, most: int = LONGEST_CHARACTERS) -> Iterator[dict[str, Any]]:
     """Yield the records of a file: question, positive; maybe title, context, start, negative, negative_ctxs.
 
     :param form: `pairs`, `triples`, `dpr` or `beir`, as `form_of` says.
+    :param most: characters of a negative text that are kept
     """
-    readers = {"pairs": _read_jsonl, "triples": _read_triples, "dpr": _read_dpr, "beir": _read_beir}
+    readers: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
+        "pairs": _read_jsonl,
+        "triples": _read_triples,
+        "dpr": partial(_read_dpr, most=most),
+        "beir": partial(_read_beir, most=most),
+    }
     return readers[form](path)
 
 
@@ -80,7 +87,7 @@ def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
         yield dict(zip(("question", "positive", "negative"), columns, strict=True))
 
 
-def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
+def _read_dpr(path: Path, most: int) -> Iterator[dict[str, Any]]:
     """Yield DPR's training questions: the first positive, the hard negatives, and others where these lack."""
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
@@ -94,12 +101,12 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                 "title": str(positives[0].get("title") or ""),
                 "positive": str(positives[0]["text"]),
                 "negative_ctxs": [
-                    (str(c.get("title") or ""), str(c["text"])[:LONGEST_CHARACTERS]) for c in [*hard, *others]
+                    (str(c.get("title") or ""), str(c["text"])[:most]) for c in [*hard, *others]
                 ],
             }
 
 
-def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
+def _read_beir(folder: Path, most: int) -> Iterator[dict[str, Any]]:
     """Yield each judged question of a BEIR folder with each of its passages; those judged 0 are negatives."""
     missing = [n for n in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv") if not (folder / n).is_file()]
     if missing:
@@ -119,5 +126,5 @@ def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
                 "question": query.text,
                 "title": passage.title,
                 "positive": passage.text,
-                "negative_ctxs": [(n.title, n.text[:LONGEST_CHARACTERS]) for n in negatives],
+                "negative_ctxs": [(n.title, n.text[:most]) for n in negatives],
             }

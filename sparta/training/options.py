@@ -7,6 +7,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+TRAIN_LENGTH = 192
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
@@ -15,7 +17,8 @@ class TrainOptions:
     `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches; `mined` takes
     negatives from BM25, `mine_every` lets the model find its own after so many steps (0: never). `teachers`
     are `NAME[=WEIGHT]`, whose scores are learned too. Without `context`, an answer is read by itself.
-    `max_length` is the longest text, in wordpieces, that the model reads at once.
+    `max_length` is the longest text, in wordpieces, that the model reads at once, `train_length` the longest
+    that it is trained on.
     """
 
     encoder: str
@@ -25,6 +28,7 @@ class TrainOptions:
     seed: int = 13
     accumulate: int = 1
     max_length: int = 256
+    train_length: int = TRAIN_LENGTH
     mined: bool = True
     mine_every: int = 0
     teachers: Sequence[str] = ()

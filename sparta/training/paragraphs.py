@@ -166,6 +166,11 @@ def name_and_weight(given: str, what: str) -> tuple[str, float]:
     return name, factor
 
 
+def longest_text(words: int) -> int:
+    """How many characters a training text may have that is cut at so many words."""
+    return LONGEST_CHARACTERS * words // LONGEST_WORDS
+
+
 def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
     """Return a training set from `FILE` or `FILE=WEIGHT`.
 
@@ -195,14 +200,14 @@ def read_paragraphs(
     (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
     positive, without questions.
     """
-    form = form_of(path)
+    form, most = form_of(path), longest_text(longest)
     if form in ("squad", "mrqa"):
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
-        yield from _whole_texts(texts, path) if layout == "passages" else _asked_texts(texts, longest)
+        yield from _whole_texts(texts, path, most) if layout == "passages" else _asked_texts(texts, longest)
         return
-    records = read_records(path, form)
+    records = read_records(path, form, most)
     if layout == "passages" or form in ("dpr", "beir"):
-        yield from _passages(records, path)
+        yield from _passages(records, path, most)
         return
     spans = sentence_splitter("en")
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
@@ -213,7 +218,7 @@ def read_paragraphs(
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
-            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record)))
+            negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, most)))
         else:
             without_context.append(record)
     for (title, context), queries in texts_of.items():
@@ -221,7 +226,7 @@ def read_paragraphs(
         for part in cut(context, title, _sentences(context, queries, spans(context)), queries, longest):
             yield part
             yield from (_one(text, "", ()) for text in negatives[title, context])
-    yield from _without_context(without_context, longest if layout == "articles" else 0)
+    yield from _without_context(without_context, longest if layout == "articles" else 0, most)
 
 
 def _asked_texts(texts: Iterable[QuestionedText], longest: int) -> Iterator[Paragraph]:
@@ -237,18 +242,18 @@ def _asked_texts(texts: Iterable[QuestionedText], longest: int) -> Iterator[Para
         yield from cut(one.text, one.title, sentences, found, longest)
 
 
-def _whole_texts(texts: Iterable[QuestionedText], path: Path) -> Iterator[Paragraph]:
+def _whole_texts(texts: Iterable[QuestionedText], path: Path, most: int) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
     beyond = everything = 0
     for one in texts:
         queries: dict[str, int] = {}
         for question, begins in _answered(one):
             everything += 1
-            beyond += min(begins) >= LONGEST_CHARACTERS
-            if min(begins) < LONGEST_CHARACTERS:
-                queries[question] = min(min(begins), queries.get(question, LONGEST_CHARACTERS))
+            beyond += min(begins) >= most
+            if min(begins) < most:
+                queries[question] = min(min(begins), queries.get(question, most))
         if queries:
-            yield _whole(one.text[:LONGEST_CHARACTERS], one.title, queries)
+            yield _whole(one.text[:most], one.title, queries)
     if beyond:
         _tell_left_out(path.name, beyond, everything)
 
@@ -310,16 +315,16 @@ def cut(
             words += length
 
 
-def _without_context(records: Sequence[dict[str, Any]], longest: int) -> Iterator[Paragraph]:
+def _without_context(records: Sequence[dict[str, Any]], longest: int, most: int) -> Iterator[Paragraph]:
     """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
     queries: dict[str, list[str]] = {}
     titles: dict[str, str] = {}
     negatives: dict[str, dict[str, None]] = {}
     for record in records:
-        positive = str(record["positive"]).strip()[:LONGEST_CHARACTERS]
+        positive = str(record["positive"]).strip()[:most]
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
-        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record)))
+        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
     if not longest:
         for text, questions in queries.items():
             yield _one(text, titles[text], list(dict.fromkeys(questions)))
@@ -341,10 +346,10 @@ def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
     return Paragraph(text, title, ((0, len(text)),), tuple((q, 0) for q in questions))
 
 
-def _negatives(record: dict[str, Any]) -> list[str]:
+def _negatives(record: dict[str, Any], most: int) -> list[str]:
     given = record.get("negative") or ()
     texts = [given] if isinstance(given, str) else list(given)
-    return [str(text).strip()[:LONGEST_CHARACTERS] for text in texts if str(text).strip()]
+    return [str(text).strip()[:most] for text in texts if str(text).strip()]
 
 
 def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Paragraph:
@@ -354,7 +359,7 @@ def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Pa
     return Paragraph(" ".join(texts), title, spans, questions)
 
 
-def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragraph]:
+def _passages(records: Iterable[dict[str, Any]], path: Path, most: int) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
     negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
@@ -362,13 +367,13 @@ def _passages(records: Iterable[dict[str, Any]], path: Path) -> Iterator[Paragra
     for record in records:
         whole, everything = str(record.get("context") or record["positive"]), everything + 1
         at = max(0, whole.find(str(record["positive"])))
-        if at >= LONGEST_CHARACTERS:
+        if at >= most:
             beyond += 1
             continue
-        key = (str(record.get("title") or ""), whole[:LONGEST_CHARACTERS])
+        key = (str(record.get("title") or ""), whole[:most])
         places, question = queries.setdefault(key, {}), str(record["question"])
         places[question] = min(at, places.get(question, at))
-        others = record.get("negative_ctxs") or [("", text) for text in _negatives(record)]
+        others = record.get("negative_ctxs") or [("", text) for text in _negatives(record, most)]
         negatives.setdefault(key, {}).update(dict.fromkeys(others))
     if beyond:
         _tell_left_out(path.name, beyond, everything)

@@ -61,6 +61,7 @@ def train_model(
         ),
         pressure=recipe.pressure,
         terms=recipe.terms,
+        max_tokens=recipe.train_length,
         mined=recipe.mined,
         mine_every=recipe.mine_every,
         int8=not recipe.full_precision,
