@@ -121,7 +121,7 @@ def main() -> None:
         ours = median(sparta_seconds(path, of / f"s{i}", given.threads) for i in TURNS) - start_sparta
         theirs = pyserini_seconds(folder, of / "p", given.threads) - start_pyserini
     print(f"{postings:,} postings, {given.threads} threads; start-up of each taken off")
-    print("| | seconds | postings a second |")
+    print("| | seconds | postings/s |")
     print("|---|---|---|")
     print(f"| sparta index --vectors | {ours:.1f} | {postings / ours:,.0f} |")
     print(f"| Pyserini (Anserini IndexCollection) | {theirs:.1f} | {postings / theirs:,.0f} |")

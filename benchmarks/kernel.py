@@ -284,7 +284,7 @@ def run(
             built[codec] = build(work / codec, codec, vectors, given.documents, given.threads)
     with_indexes = {codec: ImpactSearcher(work / codec) for codec in given.codecs}
     print(f"\n{given.documents:,} documents, {len(questions)} questions\n")
-    print("| format | k | mean ms | p50 | p95 | p99 | size MB | postings a second | merged to one segment |")
+    print("| format | k | mean ms | p50 | p95 | p99 | size MB | postings/s | merged to one segment |")
     print("|---|---|---|---|---|---|---|---|---|")
     for k in DEPTHS:
         answers = []
