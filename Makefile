@@ -32,7 +32,7 @@ check: install ## Lint, types, import directions
 	@$(BIN)/lint-imports
 
 wheel: install ## Build the wheel in dist/
-	@$(BIN)/uv build --quiet --wheel --out-dir dist .
+	@$(BIN)/uv build --quiet --wheel --python $(BIN)/python --out-dir dist .
 
 jar: ## Rebuild the Lucene jar (needs a JDK of at least 21, and Maven)
 	@bash java/build.sh

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 UV = shutil.which("uv", path=str(Path(sys.executable).parent))
+BUILD = (UV, "build", "--wheel", "--quiet", "--python", sys.executable)  # else uv may fetch a Python of its own
 NEURAL = ("torch", "transformers", "pyserini", "scipy", "faiss", "ir_measures")
 TEN_LINES = """
 from sparta import Index
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.skipif(UV is None, 
 
 def run(*command: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARTA", "VIRTUAL"))}
+    variables = {"UV_PYTHON_DOWNLOADS": "never", **variables}
     return subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -48,7 +50,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
-    built = run(UV, "build", "--wheel", "--quiet", "--out-dir", folder, source, cwd=folder)
+    built = run(*BUILD, "--out-dir", folder, source, cwd=folder)
     if built.returncode and "pypi" in built.stderr:
         pytest.skip(f"no package registry: {built.stderr}")
     assert built.returncode == 0, built.stderr
