@@ -21,8 +21,13 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
         written = report.written
         passages, postings = int(written.get("passages", 0)), int(written.get("postings", 0))
         click.echo(
-            f"{report.path}: {counted(report.documents, 'passage')}, {counted(postings, 'posting')} written "
-            f"({postings / max(1, passages):,.0f} per passage) in {report.seconds:.1f} s"
+            f"{report.path}: {counted(report.documents, 'passage')}, "
+            + (
+                f"{counted(postings, 'posting')} written ({postings / max(1, passages):,.0f} per passage)"
+                if postings
+                else f"{counted(passages, 'passage')} written"
+            )
+            + f" in {report.seconds:.1f} s"
             f"{windowed(int(written.get('windowed', 0)))}{read_counts(report.source)}"
         )
         for skip in report.source.get("first_skips", []):

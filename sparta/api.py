@@ -16,7 +16,7 @@ from sparta.index.folder import default_index
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
 from sparta.search.explain import Explanation, explain, top_terms
-from sparta.search.searcher import CHANNELS, IMPACT, Searcher, channel_name
+from sparta.search.searcher import Searcher, channel_name
 
 Advance = Callable[[int], object]
 
@@ -76,8 +76,11 @@ class Index(Closing):
         self.refresh()
         return report.named - len(report.missing)
 
-    def search(self, query: str, k: int = 10, *, channel: str = IMPACT) -> Sequence[Hit]:
-        """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`."""
+    def search(self, query: str, k: int = 10, *, channel: str | None = None) -> Sequence[Hit]:
+        """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`.
+
+        None is `impact`, or `bm25` in an index for BM25 alone.
+        """
         return self.retriever(channel).search(query, k)
 
     def batch_search(
@@ -87,14 +90,15 @@ class Index(Closing):
         k: int = 10,
         *,
         threads: int = 1,
-        channel: str = IMPACT,
+        channel: str | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
         ids = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
         return dict(self.retriever(channel).batch_search(queries, ids, k, threads))
 
-    def retriever(self, channel: str = IMPACT) -> Retriever:
+    def retriever(self, channel: str | None = None) -> Retriever:
         """A retriever of one channel of this index; closing the index closes it."""
+        channel = channel or self.searcher.channels[0]
         if channel not in self._others and channel in other_channels(self.path):
             self._others[channel] = channel_plugin(channel).open(self.path)
         if channel in self._others:
@@ -110,7 +114,7 @@ class Index(Closing):
     @property
     def channels(self) -> list[str]:
         """The channels that can be searched."""
-        return [*CHANNELS, *other_channels(self.path)]
+        return [*self.searcher.channels, *other_channels(self.path)]
 
     def explain(self, query: str, passage_id: str) -> Explanation:
         """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""

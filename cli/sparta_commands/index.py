@@ -40,6 +40,12 @@ from sparta.base.errors import InputError
     help="With JSON vectors: the model whose wordpieces their terms are, and whose query-term weights count.",
 )
 @index_option
+@click.option(
+    "--channels",
+    type=click.Choice(["impact,bm25", "bm25"]),
+    help="With bm25 alone nothing is encoded, which takes seconds; --resume adds impacts later"
+    " [default: impact,bm25, or as in the index].",
+)
 @model_options
 @own_unit_options
 @click.option("--language", help="Language of the texts [default: en, or that of the index].")
@@ -92,7 +98,11 @@ def _check(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),
             remedy="sparta index --corpus wiki.jsonl",
         )
-    unused = ("tokenizer",) if corpus else ("model", "bits", "unit", "top_k", "min_weight", "skip_invalid")
+    unused = (
+        ("tokenizer",)
+        if corpus
+        else ("channels", "model", "bits", "unit", "top_k", "min_weight", "skip_invalid")
+    )
     if others := typed(*unused):
         kind, fixed = (
             ("a corpus", "a corpus has the tokenizer of its --model")

@@ -15,11 +15,10 @@ from cli._search import check_search, echo_hit, run_queries, search_options, sho
 @click.option(
     "--channel",
     type=click.Choice(["impact", "bm25", "dense", "sparta"]),
-    default="impact",
-    show_default=True,
-    help="Learned impacts (sparta is the same), BM25, or the dense channel.",
+    help="Learned impacts (sparta is the same), BM25, or the dense channel"
+    " [default: impact, or bm25 in an index for BM25 alone].",
 )
-def search(channel: str, **given: Any) -> None:
+def search(channel: str | None, **given: Any) -> None:
     """Find passages for a query, or for many.
 
     A hit shows rank, title, [id], score, the words that matched, and each term's share of the score.

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
+from sparta.index.folder import IndexFolder
 from sparta.lucene.jvm import leave_thread
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher
 
@@ -70,7 +71,9 @@ def channels_of(index: Path) -> list[str]:
     """Return the channels that an index has."""
     from dense.channel.sync import has_dense
 
-    return [name for name in CHANNELS if name != DENSE or has_dense(index)]
+    generation = IndexFolder(index).state().searchable
+    lucene = [BM25] if generation and generation.channels == BM25 else [BM25, IMPACT]
+    return [*lucene, DENSE] if has_dense(index) else lucene
 
 
 def _are_closed() -> IndexStateError:

@@ -204,7 +204,8 @@ def default_weights(channels: Collection[str]) -> dict[str, float]:
 
     Vectors and impacts where both are there; BM25 adds nothing significant to impacts, which know its words.
     """
-    return {"dense": 1.0, "impact": 1.0} if "dense" in channels else {"impact": 1.0}
+    best = [name for name in ("dense", "impact") if name in channels]
+    return dict.fromkeys(best or ["bm25"], 1.0)
 
 
 def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, float]]:

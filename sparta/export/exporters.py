@@ -49,6 +49,7 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
             "expected a file to write, found a folder", where=str(output), remedy="name a file in it"
         )
     with searcher.index.reading() as view, atomic_path(output) as temporary:
+        view.require_impacts()
         contents = Contents.read(view.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":

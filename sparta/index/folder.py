@@ -24,6 +24,7 @@ LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
+BOTH_CHANNELS = "impact,bm25"
 GROWING = ("append", "update")  # modes of jobs that write into the live generation
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
@@ -76,7 +77,12 @@ class Generation:
         pruned: dict[str, Any] = {
             name: self.job[name] for name in ("top_k", "min_weight") if name in self.job
         }
-        return {"language": self.language, "unit": self.unit, **pruned}
+        return {"channels": self.channels, "language": self.language, "unit": self.unit, **pruned}
+
+    @property
+    def channels(self) -> str:
+        """What its Lucene index holds: impacts and BM25, or `bm25` alone."""
+        return str(self.job.get("channels", BOTH_CHANNELS))
 
     @property
     def name(self) -> str:

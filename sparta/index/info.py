@@ -22,6 +22,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
     return {
         "path": str(folder.path),
         "passages": passages,
+        "channels": ",".join([generation.channels, *other_channels(folder.path)]),
         "unit": generation.unit,
         "language": generation.language,
         "codec": generation.codec,
@@ -36,7 +37,7 @@ def describe_index(path: str | Path) -> dict[str, Any]:
 
 
 def _sizes(folder: IndexFolder, generation: Generation) -> dict[str, int]:
-    named = {"impact and bm25": folder.lucene_path(generation)}
+    named = {generation.channels: folder.lucene_path(generation)}
     named |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
     return {
         name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.extras import optional_packages
-from sparta.data.corpus import Corpus, open_corpus
+from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.index.build import (
     IndexReport,
     delete_passages,
@@ -20,9 +20,9 @@ from sparta.index.build import (
     write_index,
 )
 from sparta.index.channels import sync_channels
-from sparta.index.folder import GROWING, IndexFolder
+from sparta.index.folder import BOTH_CHANNELS, GROWING, IndexFolder
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, Source, WriteOptions
-from sparta.index.sources import corpus_job, corpus_source, vectors_source
+from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
 from sparta.models.resolve import known_query_side
 
@@ -40,11 +40,13 @@ class IndexOptions:
     None keeps the setting of an index that is extended, and is the default of a new one: unit `passage`,
     language `en`, all terms, the fast codec, the model that ships with sparta.
 
-    `model` is a folder or a hub id, `bits` the bits of an impact, `device` one or several torch devices with
-    commas between them. `unit` is `passage` or `sentence`; `top_k` keeps the strongest terms of each passage
-    and `min_weight` those of at least this weight. A commit is made every `commit_seconds`.
+    `channels` is `impact,bm25`, or `bm25` alone, for which nothing is encoded. `model` is a folder or a hub
+    id, `bits` the bits of an impact, `device` one or several torch devices with commas between them. `unit`
+    is `passage` or `sentence`; `top_k` keeps the strongest terms of each passage and `min_weight` those of at
+    least this weight. A commit is made every `commit_seconds`.
     """
 
+    channels: str | None = None
     model: str | None = None
     bits: int | None = None
     device: str | None = None
@@ -106,29 +108,38 @@ def build_index(
     :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
     :raises Interrupted: Ctrl-C; says how many passages are committed.
     """
-    reader = open_corpus(corpus)  # a wrong path is an error before a model is loaded
+    given = options or IndexOptions()
+    reader = open_corpus(corpus, skip_invalid=given.skip_invalid)  # a wrong path is told before all else
     folder = IndexFolder(path)
-    chosen = _resolved(folder, options or IndexOptions(), mode)
+    chosen = _resolved(folder, given, mode)
     find_runtime()  # without Java nothing can be written: an error before hours of encoding
-    job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0)
+    channels = chosen.channels or BOTH_CHANNELS
+    job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
     with _kept_on_interrupt(folder, mode):
         report = _nothing_to_do(folder, job, mode, chosen)
         if report is None:
-            from sparta.models.load import open_encoder
-
-            encoding = chosen.for_encoding()
-            source = corpus_source(
-                corpus,
-                open_encoder(chosen.model, chosen.bits, encoding.devices),
-                encoding,
-                skip_invalid=chosen.skip_invalid,
-                advance=advance,
-                job=job,
-            )
+            source = _source(reader, job, chosen, advance)
             report = write_index(folder, source, chosen.for_writing(mode))
     return _finished(folder, report, chosen)
 
 
+def _source(
+    reader: CorpusReader, job: dict[str, Any], options: IndexOptions, advance: Advance | None
+) -> Source:
+    """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
+    alone = options.channels == "bm25"
+    if alone and (side := known_query_side(options.model, options.bits)):
+        return text_source(reader, job, side, options.language or "en", advance)
+    from sparta.models.load import open_encoder
+
+    encoding = options.for_encoding()
+    model = open_encoder(options.model, options.bits, encoding.devices)
+    if alone:
+        return text_source(reader, job, model.query_side(), encoding.language, advance)
+    return corpus_source(reader, model, encoding, advance=advance, job=job)
+
+
+@optional_packages()
 def build_index_from_vectors(
     path: str | Path,
     vectors: Sequence[Path],
@@ -176,6 +187,8 @@ def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteRep
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOptions:
     """The options with what the index itself decides filled in; what is extended must be there."""
+    if options.channels not in (None, BOTH_CHANNELS, "bm25"):
+        raise InputError(f"expected the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
         return replace(options, language=options.language or "en", unit=options.unit or "passage")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.index.folder import GROWING, Generation, IndexFolder, IndexState, codec_name
+from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
@@ -28,9 +28,17 @@ def plan(
     live = state.live
     if live and (options.mode == "create" or options.resume) and _holds(index, live, source, job):
         return None
-    if options.mode == "create" and (live or has_passages(index, state.building)):
-        raise _exists(index, state)
+    adds_impacts = live is not None and _adds_impacts(index, live, source, job)
+    taken = live or has_passages(index, state.building)
+    if options.mode == "create" and taken and not (adds_impacts and options.resume):
+        raise _exists(index, state, adds_impacts=adds_impacts)
     return lambda: index.begin(source.side, options.language, new_job(job), job["codec"])
+
+
+def _adds_impacts(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
+    """Whether this job gives impacts to the very passages that an index holds for BM25 alone."""
+    own = {name: live.job.get(name) for name in ("channels", "top_k", "min_weight")}
+    return "channels" in live.job and "channels" not in job and _holds(index, live, source, {**job, **own})
 
 
 def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
@@ -76,6 +84,7 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
     language = _language_that_counts(source)
     given = {
         **source.job,
+        "channels": source.job.get("channels", BOTH_CHANNELS),
         "codec": codec_name(options.codec or live.codec),
         "language": language or live.language,
     }
@@ -122,7 +131,13 @@ def has_passages(index: IndexFolder, building: Generation | None) -> bool:
     return building is not None and any(index.lucene_path(building).glob("segments_*"))
 
 
-def _exists(index: IndexFolder, state: IndexState) -> IndexStateError:
+def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> IndexStateError:
+    if adds_impacts:
+        return IndexStateError(
+            "an index of this corpus for BM25 alone is here",
+            where=str(index.path),
+            remedy="repeat the command with --resume to add impacts",
+        )
     if state.building:
         return IndexStateError(
             f"an unfinished index of {state.building.job.get('source')} is here",

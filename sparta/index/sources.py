@@ -5,29 +5,39 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.data.corpus import RECORDS, Corpus, open_corpus, source_fingerprint
+from sparta.base.records import Passage
+from sparta.data.corpus import RECORDS, Corpus, CorpusReader, open_corpus, source_fingerprint
+from sparta.index.folder import BOTH_CHANNELS
 from sparta.index.impact_batches import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
 from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 from sparta.models.resolve import default_model_folder, known_query_side, sparta_folder
-from sparta.shards.store import ShardFolder, last_passage_id, read_shard, shard_series
+from sparta.shards.store import ShardFolder, last_passage_id, read_shard, shard_series, stored_record
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import Advance, EncodeOptions
 
+_TEXTS_AT_ONCE = 1000
 
-def corpus_job(corpus: Corpus, unit: str, top_k: int | None, min_weight: float) -> dict[str, Any]:
-    """What identifies the indexing of a corpus: the input, and how it is cut."""
-    cut = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+
+def corpus_job(
+    corpus: Corpus, unit: str, top_k: int | None, min_weight: float, channels: str = BOTH_CHANNELS
+) -> dict[str, Any]:
+    """What identifies the indexing of a corpus: the input, how it is cut, and that it is for BM25 alone."""
+    cut: dict[str, Any] = {"unit": unit, "top_k": top_k, "min_weight": min_weight}
+    if channels != BOTH_CHANNELS:
+        cut["channels"] = channels
     return {"from": "corpus", **_fingerprint(open_corpus(corpus).source), **cut}
 
 
@@ -41,35 +51,61 @@ def corpus_source(
     job: dict[str, Any] | None = None,
 ) -> Source:
     """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
-    from sparta.data.sentences import split_units
     from sparta.shards.encode import ShardEncoder, blocks_of
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
     side = model.query_side()
+
+    def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
+        for shard in ShardEncoder(model, options).encode(blocks_of(units, options.shard_size), advance):
+            yield quantized_batch(shard, side.quantizer)
+
+    job = job or corpus_job(reader, options.unit, options.top_k, options.min_weight)
+    return _units_source(reader, job, side, batches, options.language)
+
+
+def text_source(
+    reader: CorpusReader, job: dict[str, Any], side: QuerySide, language: str, advance: Advance | None = None
+) -> Source:
+    """A corpus without impacts, for BM25 alone."""
+
+    def batches(units: Iterator[Passage]) -> Iterator[ImpactBatch]:
+        none = np.zeros(0, np.int32)
+        for block in itertools.batched(units, _TEXTS_AT_ONCE):
+            ids, records = [unit.passage_id for unit in block], [stored_record(unit) for unit in block]
+            texts = [f"{unit.title} {unit.text}".strip() for unit in block]
+            yield ImpactBatch(ids, records, texts, np.zeros(len(block) + 1, np.int32), none, none)
+            if advance:
+                advance(len(block))
+
+    return _units_source(reader, job, side, batches, language)
+
+
+def _units_source(
+    reader: CorpusReader,
+    job: dict[str, Any],
+    side: QuerySide,
+    to_batches: Callable[[Iterator[Passage]], Iterator[ImpactBatch]],
+    language: str,
+) -> Source:
+    """The units of a corpus after those that are written, as batches."""
+    from sparta.data.sentences import split_units
+
     written = _LastWritten(reader.source)
 
     def batches(done: int) -> Iterator[ImpactBatch]:
-        units = split_units(reader, options.unit, options.language)
+        units = split_units(reader, job["unit"], language)
         skipped, last = 0, "the end"
         for unit in itertools.islice(units, done):
             skipped, last = skipped + 1, unit.passage_id
         written.check(done, skipped, last)
-        blocks = blocks_of(units, options.shard_size)
-        for shard in ShardEncoder(model, options).encode(blocks, advance):
-            yield quantized_batch(shard, side.quantizer)
+        yield from to_batches(units)
 
     def describe() -> dict[str, Any]:
         skips = [skip._asdict() for skip in reader.counts.first_skips]
         return {**reader.counts.as_dict(), "first_skips": skips}
 
-    return Source(
-        job or corpus_job(corpus, options.unit, options.top_k, options.min_weight),
-        side,
-        batches,
-        describe,
-        expect_last=written.expect,
-        language=options.language,
-    )
+    return Source(job, side, batches, describe, expect_last=written.expect, language=language)
 
 
 class _LastWritten:

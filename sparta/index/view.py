@@ -39,6 +39,15 @@ class IndexView:
     readers: int = field(default=0)
     retired: bool = field(default=False)
 
+    def require_impacts(self) -> None:
+        """Refuse an index for BM25 alone."""
+        if self.generation.channels == "bm25":
+            raise IndexStateError(
+                "expected an index with impacts, found one for BM25 alone",
+                where=str(self.lucene.path.parent),
+                remedy="add them with: sparta index --corpus FILE --resume, or search --channel bm25",
+            )
+
 
 class OpenIndex(Closing):
     """The newest commit of an index folder when it was opened, or refreshed last.

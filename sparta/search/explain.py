@@ -76,6 +76,7 @@ def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:
     :raises InputError: the index holds no such passage.
     """
     with searcher.index.reading() as view:
+        view.require_impacts()
         docid = docid_of(view.lucene, passage_id)
         bag = view.tokenizer.terms(query)
         impacts = view.lucene.impacts(docid, list(bag))
@@ -92,6 +93,7 @@ def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
     """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
     with searcher.index.reading() as view:
+        view.require_impacts()
         vector = view.lucene.vector(docid_of(view.lucene, passage_id))
         step = view.quantizer.step
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]

@@ -106,6 +106,12 @@ class Searcher(ChannelSearcher):
         return Searcher(self.index, channel=channel)
 
     @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels of this Lucene index, the default one first."""
+        with self.index.reading() as view:
+            return (BM25,) if view.generation.channels == BM25 else CHANNELS
+
+    @property
     def version(self) -> IndexVersion:
         """The generation and commit that are searched."""
         return self.index.version
@@ -132,6 +138,7 @@ class Searcher(ChannelSearcher):
         with self.index.reading() as view:
             if self.channel == BM25:
                 return _columns(view.lucene, view.lucene.search_text(queries, k, threads), 0)
+            view.require_impacts()
             bags = [view.tokenizer.terms(query) for query in queries]
             return _columns(view.lucene, view.lucene.search_impacts(bags, k, threads), len(queries))
 
@@ -141,6 +148,7 @@ class Searcher(ChannelSearcher):
         """Rank by impacts and by BM25, side by side in one call."""
         _check_depth(k)
         with self.index.reading() as view:
+            view.require_impacts()
             bags = [view.tokenizer.terms(query) for query in queries]
             hits = view.lucene.search_both(bags, queries, k, threads)
             ranked = list(_columns(view.lucene, hits, len(queries)))

@@ -51,7 +51,7 @@ def test_info(index: Path) -> None:
         1,
     )
     lucene = index / "sparta-000001"
-    assert found["bytes"] == {"impact and bm25": sum(p.stat().st_size for p in lucene.iterdir())}
+    assert found["bytes"] == {"impact,bm25": sum(p.stat().st_size for p in lucene.iterdir())}
     shown = run("info", "--index", index).stdout
     assert "passages    2\n" in shown
     assert f"source      {index.parent / 'c.jsonl'}" in shown

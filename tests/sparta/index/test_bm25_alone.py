@@ -1,0 +1,114 @@
+"""An index for BM25 alone: nothing is encoded, and impacts can be added later."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparta.api import Index
+from sparta.base.errors import IndexStateError, InputError
+from sparta.export.exporters import export_index
+from sparta.index.build import IndexReport
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+
+pytestmark = pytest.mark.jvm
+
+TEXTS = {"a": "Bill Gates founded Microsoft.", "b": "The cat sat on the mat.", "c": "Google was founded in 1998."}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(json.dumps({"id": i, "text": text}) for i, text in TEXTS.items()))
+    return path
+
+
+@pytest.fixture
+def options(tiny_model_folder: Path) -> IndexOptions:
+    return IndexOptions(channels="bm25", model=str(tiny_model_folder))
+
+
+@pytest.fixture
+def built(tmp_path: Path, corpus: Path, options: IndexOptions) -> Path:
+    build_index(tmp_path / "ix", corpus, options=options)
+    return tmp_path / "ix"
+
+
+def add_impacts(built: Path, corpus: Path, options: IndexOptions) -> IndexReport:
+    return build_index(built, corpus, options=replace(options, channels=None, resume=True))
+
+
+def test_nothing_is_encoded(
+    tmp_path: Path, corpus: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparta.models.load.open_encoder", None)
+    report = build_index(tmp_path / "ix", corpus, options=options)
+    assert (report.documents, report.written["postings"]) == (3, 0)
+
+
+def test_it_ranks_as_the_bm25_of_an_index_with_impacts(
+    built: Path, tmp_path: Path, corpus: Path, options: IndexOptions
+) -> None:
+    build_index(tmp_path / "both", corpus, options=replace(options, channels=None))
+    with Index(built) as alone, Index(tmp_path / "both") as both:
+        assert alone.channels == ["bm25"]
+        assert both.channels == ["impact", "bm25"]
+        for query in ("who founded google", "cat"):
+            assert alone.search(query) == both.search(query, channel="bm25")
+
+
+def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) -> None:
+    with Index(built) as index:
+        for call in (
+            lambda: index.search("cat", channel="impact"),
+            lambda: index.explain("cat", "b"),
+            lambda: index.terms("b"),
+            lambda: export_index(index.searcher, "ciff", tmp_path / "x.ciff"),
+        ):
+            with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+                call()
+            assert "--resume" in str(caught.value.remedy)
+    assert not (tmp_path / "x.ciff").exists()
+
+
+def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: IndexOptions) -> None:
+    again = build_index(built, corpus, options=options)
+    assert again.unchanged
+    with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+        build_index(built, corpus, options=replace(options, channels=None))
+    assert "--resume to add impacts" in str(caught.value.remedy)
+    with Index(built) as before:
+        added = add_impacts(built, corpus, options)
+        assert added.written["postings"] > 0
+        assert before.channels == ["bm25"]  # what was open stays as it was until it is refreshed
+        assert before.refresh()
+        assert before.channels == ["impact", "bm25"]
+        assert before.search("who founded google")
+    assert add_impacts(built, corpus, options).unchanged
+
+
+def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
+    built: Path, corpus: Path, options: IndexOptions
+) -> None:
+    delete_from_index(built, ["b"])
+    with pytest.raises(IndexStateError, match="other input"):
+        add_impacts(built, corpus, options)  # it would bring back what was deleted
+
+
+def test_what_is_added_is_not_encoded_either(built: Path, options: IndexOptions) -> None:
+    more = [{"id": "d", "text": "Dogs bark."}]
+    for mode in ("append", "update"):
+        report = build_index(built, more, mode, IndexOptions(model=options.model))
+        assert (report.documents, report.written.get("postings", 0)) == (4, 0)
+    with pytest.raises(InputError, match="--channels"):
+        build_index(built, more, "update", replace(options, channels="impact,bm25"))
+    assert IndexFolder(built).require_live().channels == "bm25"
+
+
+def test_other_channels_are_refused(tmp_path: Path, corpus: Path) -> None:
+    with pytest.raises(InputError, match="impact,bm25 or bm25, found 'dense'"):
+        build_index(tmp_path / "ix", corpus, options=IndexOptions(channels="dense"))
