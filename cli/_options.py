@@ -181,6 +181,11 @@ index_option = click.option(
     help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
 
+bm25_options = options(
+    click.option("--k1", type=Finite(0), default=0.9, show_default=True, help="BM25: saturation of counts."),
+    click.option("--b", type=Finite(0, 1), default=0.4, show_default=True, help="BM25: share of length."),
+)
+
 depth_option = click.option(
     "-k",
     "depth",
@@ -336,6 +341,13 @@ def index_options_of(given: dict[str, Any]) -> Any:
     from sparta.index.pipeline import IndexOptions
 
     return IndexOptions(**{f.name: given[f.name] for f in fields(IndexOptions) if f.name in given})
+
+
+def bm25_of(given: dict[str, Any]) -> Any:
+    """Return BM25's parameters that the command line gave; None, the usual ones, where it gave none."""
+    from sparta.lucene.bridge import Bm25
+
+    return Bm25(given["k1"], given["b"]) if typed("k1", "b") else None
 
 
 def part_of(text: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cli._numbers import HIGHEST_COUNT
-from cli._options import Text, counted, dumps, file_type, index_option, options, visible
+from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, options, visible
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
@@ -112,6 +112,23 @@ def print_hits(
             click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet}))
         else:
             echo_hit(rank, hit, places(hit), snippet)
+
+
+def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:
+    """Search several channels as one, for a query or for many; a hit shows its rank in each of them."""
+    from hybrid.retrieval.fusion import formula
+    from hybrid.retrieval.searcher import HybridSearcher
+
+    def places(hit: Any) -> str:
+        ranks = {name: hit.channels.get(name) for name in fusion.weights}
+        return f"{hit.score:.4g} ({', '.join(f'{n} {p.rank if p else chr(8211)}' for n, p in ranks.items())})"
+
+    with HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
+        if given["queries"] is not None:
+            run_queries(searcher, given)
+        else:
+            print_hits(searcher, given, places)
+    click.echo(formula(fusion), err=given["as_json"])
 
 
 def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:

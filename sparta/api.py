@@ -15,6 +15,7 @@ from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import default_index
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
+from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.searcher import Searcher, channel_name
 
@@ -32,12 +33,13 @@ class Index(Closing):
     once; what other processes commit is searched after `refresh`. Threads may share it.
 
     :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
+    :param bm25: k1 and b, where they are not 0.9 and 0.4
     :raises IndexStateError: there is no index, or one of a newer format.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
         self.path = Path(path) if path is not None else default_index()
-        self.searcher = Searcher(self.path)
+        self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, Retriever] = {}
 
     @classmethod

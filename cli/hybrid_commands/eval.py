@@ -22,11 +22,23 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
-from cli._options import counted, file_type, folder_type, form_option, threads_option, typed
+from cli._options import (
+    bm25_of,
+    bm25_options,
+    counted,
+    file_type,
+    folder_type,
+    form_option,
+    threads_option,
+    typed,
+)
 from sparta.base.errors import IndexStateError, InputError
 
 if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
+
+
+_OF_CHANNELS = ("index", "datasets", "sample", "matches", "base", "no_dense", "build_dense", "k1", "b")
 
 
 @click.command(name="eval")
@@ -50,6 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-dense", is_flag=True, help="Leave the dense channel out.")
 @fusion_options
+@bm25_options
 @threads_option
 @form_option
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
@@ -78,7 +91,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     query_sets = query_sets_of(given, index)
     names, fusions = _planned(index, given)
     results = []
-    with Channels(index, names) as channels:
+    with Channels(index, names, bm25_of(given)) as channels:
         for one in query_sets:
             compared = compare(
                 channels, one, fusions, threads=given["threads"], output_runs=given["output_runs"]
@@ -92,7 +105,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     from hybrid.evaluation.rankings import MEASURES
     from hybrid.evaluation.results import results_table
 
-    if others := typed("index", "datasets", "sample", "matches", "base", "no_dense", "build_dense"):
+    if others := typed(*_OF_CHANNELS):
         raise InputError(
             f"expected runs, or channels of an index, found --runs or --qrels with {', '.join(others)}",
             remedy=f"leave {others[0]} out, or --runs and --qrels",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,11 +15,8 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
-from cli._options import typed
-from cli._search import check_search, print_hits, run_queries, search_options
-
-if TYPE_CHECKING:
-    from hybrid.retrieval.searcher import HybridHit
+from cli._options import bm25_options, typed
+from cli._search import check_search, search_fused, search_options
 
 
 @click.command()
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
 @alpha_option
 @weights_option()
 @method_options
+@bm25_options
 def search(**given: Any) -> None:
     """Find passages in several channels: dense + impact, or base + α·bm25, or as --weights says.
 
@@ -37,20 +35,9 @@ def search(**given: Any) -> None:
     """
     check_search("hybrid search", given)
     from hybrid.retrieval.channels import channels_of
-    from hybrid.retrieval.fusion import default_weights, formula
-    from hybrid.retrieval.searcher import HybridSearcher
+    from hybrid.retrieval.fusion import default_weights
 
     index = folder_of(given)
     chosen = typed("base", "alpha", "weights")
     fusion = fusion_of(weights_of(given) if chosen else default_weights(channels_of(index)), given)
-
-    def places(hit: HybridHit) -> str:
-        ranks = {name: hit.channels.get(name) for name in fusion.weights}
-        return f"{hit.score:.4g} ({', '.join(f'{n} {p.rank if p else chr(8211)}' for n, p in ranks.items())})"
-
-    with HybridSearcher(index, fusion) as searcher:
-        if given["queries"] is not None:
-            run_queries(searcher, given)
-        else:
-            print_hits(searcher, given, places)
-    click.echo(formula(fusion), err=given["as_json"])
+    search_fused(index, fusion, given)

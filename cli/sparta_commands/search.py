@@ -6,28 +6,33 @@ from typing import Any
 
 import click
 
-from cli._options import dumps, visible
-from cli._search import check_search, echo_hit, run_queries, search_options, shown_snippet
+from cli._options import bm25_of, bm25_options, dumps, visible
+from cli._search import check_search, echo_hit, run_queries, search_fused, search_options, shown_snippet
 
 
 @click.command()
 @search_options
 @click.option(
     "--channel",
-    type=click.Choice(["impact", "bm25", "dense", "sparta"]),
-    help="Learned impacts (sparta is the same), BM25, or the dense channel"
+    metavar="NAME[=WEIGHT],…",
+    help="impact, bm25 or dense, or several that are fused, as in dense,impact or bm25=1.2,impact=1"
     " [default: impact, or bm25 in an index for BM25 alone].",
 )
+@bm25_options
 def search(channel: str | None, **given: Any) -> None:
     """Find passages for a query, or for many.
 
-    A hit shows rank, title, [id], score, the words that matched, and each term's share of the score.
-    --queries takes many queries; their rankings go to --output as a TREC run.
+    A hit shows rank, title, [id], score, the words that matched, and each term's share of the score; of
+    several channels, its rank in each. --queries takes many queries; their rankings go to --output as a TREC
+    run.
     """
     check_search("sparta search", given)
+    if channel and ("," in channel or "=" in channel):
+        _search_several(channel, given)
+        return
     from sparta.api import Index
 
-    with Index(given["index"]) as index:
+    with Index(given["index"], bm25=bm25_of(given)) as index:
         retriever = index.retriever(channel)
         if given["queries"] is not None:
             run_queries(retriever, given)
@@ -56,3 +61,12 @@ def search(channel: str | None, **given: Any) -> None:
                 echo_hit(rank, hit, f"{hit.score:.6g}", snippet)
                 if shares:
                     click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
+
+
+def _search_several(channels: str, given: dict[str, Any]) -> None:
+    from hybrid.retrieval.channels import CHANNELS
+    from hybrid.retrieval.fusion import Fusion, parse_weights
+    from sparta.index.folder import default_index
+
+    fusion = Fusion(parse_weights(channels, CHANNELS), candidates=max(100, given["k"]))
+    search_fused(given["index"] or default_index(), fusion, given)

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.folder import IndexFolder
+from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher
 
@@ -61,9 +62,9 @@ def _open_dense(index: Path) -> ChannelSearcher:
     return DenseSearcher(index)
 
 
-def _open_lucene(index: Path, names: Sequence[str]) -> dict[str, Searcher]:
+def _open_lucene(index: Path, names: Sequence[str], bm25: Bm25 | None = None) -> dict[str, Searcher]:
     """Open the channels that lie in Lucene's index, once for both."""
-    first = Searcher(index, channel=names[0])
+    first = Searcher(index, channel=names[0], bm25=bm25)
     return {name: first.beside(name) for name in names}
 
 
@@ -91,7 +92,7 @@ class Channels(Closing):
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
-    def __init__(self, index: Path, names: Sequence[str]) -> None:
+    def __init__(self, index: Path, names: Sequence[str], bm25: Bm25 | None = None) -> None:
         _check_names(names)
         both = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if both else None
@@ -105,7 +106,7 @@ class Channels(Closing):
             self.searchers[DENSE] = _open_dense(index)
 
         def open_lucene(lucene: Sequence[str]) -> None:
-            self.searchers.update(_open_lucene(index, lucene))
+            self.searchers.update(_open_lucene(index, lucene, bm25))
 
         try:
             self._side_by_side(names, open_dense, open_lucene)

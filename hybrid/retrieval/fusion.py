@@ -219,13 +219,13 @@ def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, floa
 
 
 def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:
-    """Read `bm25=1.2,impact=1`: weights by channel, in the order given.
+    """Read `bm25=1.2,impact`: weights by channel, in the order given; one that is not given is 1.
 
     :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
     """
     weights: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, given = (piece.strip() for piece in part.rpartition("="))
+        name, _, given = (piece.strip() for piece in (part if "=" in part else f"{part}=1").rpartition("="))
         name = "impact" if name == "sparta" and "impact" in known else name  # its former name
         if name not in known:
             raise _not_weights(known, repr(name or given))

@@ -14,6 +14,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
+from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import ChannelSearcher, Ranked, check_query_ids, hit_of
 
@@ -43,13 +44,16 @@ class HybridSearcher(Closing):
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :param fusion: which channels, and how; None for `default_weights` of the channels that there are
+    :param bm25: k1 and b, where they are not 0.9 and 0.4
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
-    def __init__(self, index: str | Path | None = None, fusion: Fusion | None = None) -> None:
+    def __init__(
+        self, index: str | Path | None = None, fusion: Fusion | None = None, *, bm25: Bm25 | None = None
+    ) -> None:
         folder = Path(index) if index is not None else default_index()
         self.fusion = fusion or Fusion(default_weights(channels_of(folder)))
-        self.channels = Channels(folder, list(self.fusion.weights))
+        self.channels = Channels(folder, list(self.fusion.weights), bm25)
 
     @property
     def num_docs(self) -> int:

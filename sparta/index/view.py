@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sparta.base.closing import Closing
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.index.folder import Generation, IndexFolder
-from sparta.lucene.bridge import ImpactSearcher
+from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
 
@@ -57,8 +57,9 @@ class OpenIndex(Closing):
     :raises IndexStateError: there is no index, it holds no passages, or it is of a newer format.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, bm25: Bm25 | None = None) -> None:
         self.folder = IndexFolder(path)
+        self._bm25 = bm25
         self._lock = threading.Lock()
         self._view: IndexView | None = self._open()
 
@@ -120,7 +121,8 @@ class OpenIndex(Closing):
 
     def _view_of(self, generation: Generation, version: IndexVersion) -> IndexView:
         side = self.folder.query_side(generation)
-        lucene = ImpactSearcher(self.folder.lucene_path(generation), language=generation.language)
+        path = self.folder.lucene_path(generation)
+        lucene = ImpactSearcher(path, language=generation.language, bm25=self._bm25)
         return IndexView(generation, version, lucene, side.query_tokenizer(), side.quantizer)
 
     def _newest(self) -> tuple[Generation, IndexVersion]:

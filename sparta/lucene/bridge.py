@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,13 @@ from sparta.lucene.packing import (
 _SURELY_ROOM = 2**20
 _MOST = 2**31 - 1
 """Java's largest int: no index holds more passages, and no search has use for more threads."""
+
+
+class Bm25(NamedTuple):
+    """BM25's parameters; the defaults are Pyserini's. They count in searching only: an index holds none."""
+
+    k1: float = 0.9
+    b: float = 0.4
 
 
 class ImpactWriter(Closing):
@@ -178,14 +185,16 @@ class ImpactSearcher(Closing):
 
     :param path: index folder
     :param language: analysis of text queries; the one the index was written with
+    :param bm25: the parameters of BM25
     :raises IndexStateError: no index there, a damaged one or one of a newer Lucene.
+    :raises InputError: k1 is negative, or b is not between 0 and 1.
     """
 
-    def __init__(self, path: str | Path, *, language: str = "en") -> None:
+    def __init__(self, path: str | Path, *, language: str = "en", bm25: Bm25 | None = None) -> None:
         self.path = Path(path)
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
-            self._java = java(str(self.path.absolute()), language)
+            self._java = java(str(self.path.absolute()), language, *(bm25 or Bm25()))
         self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
         self._forgotten.atexit = False
 
@@ -212,7 +221,7 @@ class ImpactSearcher(Closing):
             return unpack_hits(_bytes(self._java.searchImpacts(packed, *_ints(k, threads))))
 
     def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
-        """Return the k best passages of each query by BM25 (k1 0.9, b 0.4) over the texts."""
+        """Return the k best passages of each query by BM25 over the texts."""
         packed = pack_strings(queries)
         with self._reading(packed):
             return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))

@@ -13,7 +13,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, OpenIndex
-from sparta.lucene.bridge import ImpactSearcher
+from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
 from sparta.models.query_encoder import QueryTokenizer
 
@@ -90,16 +90,23 @@ class ChannelSearcher(Closing):
 class Searcher(ChannelSearcher):
     """Searches an index folder; needs no neural network.
 
-    `channel` is `impact` (summed impacts, integers; SPARTA, eq. 9) or `bm25` (k1 0.9, b 0.4, title and text).
+    `channel` is `impact` (summed impacts, integers; SPARTA, eq. 9) or `bm25` (title and text).
     Order: score descending, then corpus position. Threads may share a searcher.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
+    :param bm25: k1 and b, where they are not 0.9 and 0.4
     :raises IndexStateError: there is no index, or one of a newer format.
     """
 
-    def __init__(self, index: str | Path | OpenIndex | None = None, *, channel: str = IMPACT) -> None:
+    def __init__(
+        self,
+        index: str | Path | OpenIndex | None = None,
+        *,
+        channel: str = IMPACT,
+        bm25: Bm25 | None = None,
+    ) -> None:
         self.channel = channel_name(channel)
-        self.index = index if isinstance(index, OpenIndex) else OpenIndex(index or default_index())
+        self.index = index if isinstance(index, OpenIndex) else OpenIndex(index or default_index(), bm25)
 
     def beside(self, channel: str) -> Searcher:
         """Return a searcher of another channel of the same open index; closing one of them closes both."""

@@ -68,7 +68,7 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(**openers: Callable[[], Fake]) -> dict[str, Fake]:
         opened: dict[str, Fake] = {}
 
-        def open_lucene(index: Path, names: Sequence[str]) -> dict[str, Fake]:
+        def open_lucene(index: Path, names: Sequence[str], bm25: object) -> dict[str, Fake]:
             found = {name: openers[name]() for name in names}
             opened.update(found)
             if len(names) == 2:

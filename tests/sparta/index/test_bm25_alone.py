@@ -17,7 +17,11 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 
 pytestmark = pytest.mark.jvm
 
-TEXTS = {"a": "Bill Gates founded Microsoft.", "b": "The cat sat on the mat.", "c": "Google was founded in 1998."}
+TEXTS = {
+    "a": "Bill Gates founded Microsoft.",
+    "b": "The cat sat on the mat.",
+    "c": "Google was founded in 1998.",
+}
 
 
 @pytest.fixture

@@ -63,6 +63,11 @@ public final class ImpactSearcher implements Closeable {
    * @param language decides the analysis of text queries; the one the index was written with
    */
   public ImpactSearcher(String dir, String language) throws IOException {
+    this(dir, language, ImpactSimilarity.K1, ImpactSimilarity.B);
+  }
+
+  /** Opens the last commit, with other parameters of BM25. */
+  public ImpactSearcher(String dir, String language, float k1, float b) throws IOException {
     analyzer = Analyzers.of(language);
     Path folder = Path.of(dir);
     if (!Files.isDirectory(folder)) {
@@ -82,7 +87,7 @@ public final class ImpactSearcher implements Closeable {
     }
     reader = opened;
     searcher = new IndexSearcher(reader);
-    searcher.setSimilarity(ImpactSimilarity.perField());
+    searcher.setSimilarity(ImpactSimilarity.perField(k1, b));
     searcher.setQueryCache(null);
     lookup = new Lookup(reader);
     postings = new ImpactReader(reader, lookup);

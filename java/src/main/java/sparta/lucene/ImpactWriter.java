@@ -244,7 +244,7 @@ public final class ImpactWriter implements Closeable {
         .setOpenMode(IndexWriterConfig.OpenMode.CREATE_OR_APPEND)
         .setCommitOnClose(false)
         .setRAMBufferSizeMB(ramBufferMb)
-        .setSimilarity(ImpactSimilarity.perField())
+        .setSimilarity(ImpactSimilarity.perField(ImpactSimilarity.K1, ImpactSimilarity.B))
         .setMergeScheduler(new Merges());
   }
 

@@ -15,6 +15,9 @@ import sparta.lucene.util.IndexFields;
  * integers, as counts of repeated query terms are.
  */
 public final class ImpactSimilarity extends Similarity {
+  /** BM25's k1 and b as Pyserini has them by default. */
+  public static final float K1 = 0.9f, B = 0.4f;
+
   @Override
   public long computeNorm(FieldInvertState state) {
     return 1;
@@ -25,10 +28,10 @@ public final class ImpactSimilarity extends Similarity {
     return new ImpactScorer(boost);
   }
 
-  /** Impacts in {@link IndexFields#CONTENTS}, Pyserini's default BM25 in every other field. */
-  public static Similarity perField() {
+  /** Impacts in {@link IndexFields#CONTENTS}, BM25 in every other field. */
+  public static Similarity perField(float k1, float b) {
     Similarity impacts = new ImpactSimilarity();
-    Similarity bm25 = new BM25Similarity(0.9f, 0.4f);
+    Similarity bm25 = new BM25Similarity(k1, b);
     return new PerFieldSimilarityWrapper() {
       @Override
       public Similarity get(String field) {
