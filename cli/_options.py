@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from cli._numbers import HIGHEST_COUNT, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
 from sparta.base.files import COMPRESSED, unreadable
+from sparta.data.units import chunk_unit, unit_noun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -161,13 +162,15 @@ def visible(text: str, keep: str = "") -> str:
     return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode(), text)
 
 
-def dumps(value: Any) -> str:
-    """JSON that any terminal can show."""
-    try:
-        unicode = "utf" in (sys.stdout.encoding or "").lower()
-    except AttributeError:
-        unicode = False
-    text = json.dumps(value, ensure_ascii=not unicode)
+JSON_VERSION = 1
+"""Of what the commands print with --json: docs/output.schema.json. Keys may be added without a new one."""
+
+
+def dumps(value: Mapping[str, Any], *, unicode: bool | None = None) -> str:
+    """One JSON object as --json prints it, with the version of its schema; `unicode` by the terminal."""
+    if unicode is None:
+        unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
+    text = json.dumps({"version": JSON_VERSION, **value}, ensure_ascii=not unicode)
     return _CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
@@ -247,6 +250,17 @@ shard_option = click.option(
 )
 
 _units = click.Choice(["passage", "sentence"])
+chunk_options = options(
+    click.option(
+        "--chunk",
+        type=click.IntRange(1),
+        metavar="WORDS",
+        help="Cut texts into chunks of so many words; a hit is a text, by its best chunk.",
+    ),
+    click.option(
+        "--overlap", type=click.IntRange(0), metavar="WORDS", help="Words that chunks share [default: 0]."
+    ),
+)
 skip_invalid_option = click.option(
     "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
 )
@@ -260,6 +274,7 @@ unit_option = click.option(
 )
 unit_options = options(
     unit_option,
+    chunk_options,
     click.option("--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of each passage."),
     click.option("--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."),
     skip_invalid_option,
@@ -273,6 +288,7 @@ own_unit_options = options(
         help="Unit of retrieval: passages, or sentences, each read in its passage"
         " [default: passage, or that of the index].",
     ),
+    chunk_options,
     click.option(
         "--top-k",
         type=click.IntRange(1),
@@ -326,7 +342,7 @@ def encode_options(**given: Any) -> Any:
     from sparta.shards.encode import EncodeOptions
 
     return EncodeOptions(
-        unit=given["unit"],
+        unit=unit_of(given) or "passage",
         top_k=given["top_k"],
         min_weight=given["min_weight"],
         dtype=given["dtype"],
@@ -340,7 +356,21 @@ def index_options_of(given: dict[str, Any]) -> Any:
     """Return the options of an index that the command line gave."""
     from sparta.index.pipeline import IndexOptions
 
-    return IndexOptions(**{f.name: given[f.name] for f in fields(IndexOptions) if f.name in given})
+    chosen = {f.name: given[f.name] for f in fields(IndexOptions) if f.name in given}
+    return IndexOptions(**{**chosen, "unit": unit_of(given)})
+
+
+def unit_of(given: dict[str, Any]) -> str | None:
+    """Return the unit that --unit, or --chunk and --overlap, name."""
+    unit, chunk, overlap = given["unit"], given["chunk"], given["overlap"]
+    if chunk is None and overlap is None:
+        return unit
+    if chunk is None or typed("unit"):
+        raise InputError(
+            "expected --chunk WORDS without --unit, and --overlap with --chunk only",
+            remedy="--chunk 200 --overlap 50",
+        )
+    return chunk_unit(chunk, overlap or 0)
 
 
 def bm25_of(given: dict[str, Any]) -> Any:
@@ -380,8 +410,14 @@ def corpus_bar(corpus: str, unit: str | None, *, quiet: bool) -> Any:
     """Open a bar with rate and, where the number of units is cheap to know, ETA; only on a terminal."""
     from tqdm import tqdm
 
-    total = count_lines(corpus) if unit != "sentence" else None
-    return tqdm(total=total, unit=unit, disable=True if quiet else None, smoothing=0.1, file=sys.stderr)
+    total = count_lines(corpus) if unit == "passage" else None
+    return tqdm(
+        total=total,
+        unit=unit_noun(unit or "passage"),
+        disable=True if quiet else None,
+        smoothing=0.1,
+        file=sys.stderr,
+    )
 
 
 def counted(n: int, noun: str) -> str:

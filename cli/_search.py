@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -142,7 +141,7 @@ def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query],
             ).items():
                 for rank, hit in enumerate(hits, 1):
                     line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
-                    stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    stream.write(dumps(line, unicode=True) + "\n")
                     lines += 1
     click.echo(f"{output}: {counted(lines, 'hit')} for {counted(len(queries), 'query')}", err=True)
 

@@ -7,8 +7,18 @@ from typing import Any
 
 import click
 
-from cli._options import corpus_bar, counted, encoder_options, folder_type, part_of, shard_option
+from cli._options import (
+    chunk_options,
+    corpus_bar,
+    counted,
+    encoder_options,
+    folder_type,
+    part_of,
+    shard_option,
+    unit_of,
+)
 from cli._reports import only_beginnings, read_counts
+from sparta.data.units import unit_noun
 
 
 @click.command()
@@ -27,6 +37,7 @@ from cli._reports import only_beginnings, read_counts
     show_default=True,
     help="Unit of the index that the vectors are for.",
 )
+@chunk_options
 @click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
 @shard_option
 @click.option(
@@ -48,19 +59,20 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
     vector_width(model)
     from dense.channel.encode import VectorOptions, encode_vectors
 
-    chosen = {k: given[k] for k in ("unit", "language", "dtype", "shard_size")}
-    with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
+    unit = unit_of(given) or "passage"
+    chosen = {k: given[k] for k in ("language", "dtype", "shard_size")}
+    with corpus_bar(corpus, unit, quiet=given["quiet"]) as bar:
         report, counts = encode_vectors(
             corpus,
             output,
             model,
-            VectorOptions(part=part, **chosen),
+            VectorOptions(part=part, unit=unit, **chosen),
             resume=given["resume"],
             skip_invalid=given["skip_invalid"],
             device=given["device"],
             advance=bar.update,
         )
     click.echo(
-        f"{output}: encoded {counted(report.encoded, given['unit'])}, kept {report.kept:,}, left to other"
+        f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,}, left to other"
         f" machines {report.elsewhere:,}{only_beginnings(report.cut)}{read_counts(counts)}"
     )

@@ -22,7 +22,8 @@ def doctor(index: Path | None, as_json: bool) -> None:
 
     findings = examine(index, needed=bool(typed("index")))
     if as_json:
-        click.echo(dumps([f._asdict() for f in findings]))
+        for finding in findings:
+            click.echo(dumps(finding._asdict()))
     else:
         for finding in findings:
             mark = {

@@ -46,12 +46,13 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     part = part_of(shard)
     from sparta.shards.encode import encode_corpus
 
-    with corpus_bar(corpus, given["unit"], quiet=quiet) as bar:
+    options = encode_options(**given, part=part)
+    with corpus_bar(corpus, options.unit, quiet=quiet) as bar:
         report = encode_corpus(
             corpus,
             output,
             given["model"],
-            encode_options(**given, part=part),
+            options,
             bits=given["bits"],
             resume=resume,
             skip_invalid=given["skip_invalid"],

@@ -119,7 +119,7 @@ def eval_command(
         model = open_encoder(given["model"], given["bits"], options.devices)
         found = []
         for path, domain in domains.items():
-            with corpus_bar(str(path / "corpus.jsonl"), given["unit"], quiet=given["quiet"]) as bar:
+            with corpus_bar(str(path / "corpus.jsonl"), options.unit, quiet=given["quiet"]) as bar:
                 one = evaluate_set(
                     path,
                     model,

@@ -79,7 +79,7 @@ def index(
     if corpus is None:
         report = build_index_from_vectors(path, (*vectors, *more), mode, options, tokenizer=tokenizer)
     else:
-        with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
+        with corpus_bar(corpus, options.unit, quiet=given["quiet"]) as bar:
             report = build_index(path, corpus, mode, options, advance=bar.update)
     print_index_report(report, optimized=options.optimize)
 
@@ -101,7 +101,7 @@ def _check(
     unused = (
         ("tokenizer",)
         if corpus
-        else ("channels", "model", "bits", "unit", "top_k", "min_weight", "skip_invalid")
+        else ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid")
     )
     if others := typed(*unused):
         kind, fixed = (

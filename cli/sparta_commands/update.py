@@ -32,6 +32,7 @@ def update(corpus: str, **given: Any) -> None:
     from sparta.index.pipeline import build_index
 
     path = given["index"] or default_index()
-    with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
-        report = build_index(path, corpus, "update", index_options_of(given), advance=bar.update)
+    options = index_options_of(given)
+    with corpus_bar(corpus, options.unit, quiet=given["quiet"]) as bar:
+        report = build_index(path, corpus, "update", options, advance=bar.update)
     print_index_report(report)

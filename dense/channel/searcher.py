@@ -21,9 +21,10 @@ from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.records import Hit
+from sparta.data.units import is_chunk
 from sparta.index.folder import IndexFolder, default_index
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import ChannelSearcher, Ranked
+from sparta.search.searcher import ChannelSearcher, Ranked, by_document
 
 logger = logging.getLogger("sparta.dense")
 
@@ -168,7 +169,14 @@ class DenseSearcher(ChannelSearcher):
                 remedy=f"encode questions with the channel's own model, {self.model_name}",
             )
         check_finite(questions, "questions", f"check the model {self.model_name}")
-        return self._ranked(questions, min(k, self.num_docs), threads)
+        assert self.generation is not None
+
+        def ranked(depth: int) -> Iterator[Ranked]:
+            return self._ranked(questions, min(depth, self.num_docs), threads)
+
+        if is_chunk(self.generation.unit):
+            return iter(by_document(lambda depth: list(ranked(depth)), k))
+        return ranked(k)
 
     def _ranked(self, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):

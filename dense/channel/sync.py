@@ -17,6 +17,7 @@ from dense.search.store import VectorFolder, open_finished
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
+from sparta.data.units import unit_options
 from sparta.index.folder import Generation, IndexFolder
 
 
@@ -153,5 +154,5 @@ def _check_vectors(source: VectorFolder, identity: ModelIdentity, live: Generati
         raise InputError(
             f"expected vectors of the index's own unit {live.unit!r}, found {source.manifest['unit']!r}",
             where=where,
-            remedy=f"encode with --unit {live.unit}",
+            remedy=f"encode with {unit_options(live.unit)}",
         )

@@ -1,17 +1,17 @@
-"""Units of retrieval: passages as they are, or each sentence with its passage as context (SPARTA, §4)."""
+"""Cutting a corpus into sentences, each with its passage as context (SPARTA, §4), or into chunks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import BadRecordError
+from sparta.data.units import CHUNK, UNIT_ID, UNITS
 
-_SENTENCE_ID = re.compile(r"#\d+$")
-UNITS = ("passage", "sentence")
 LONGEST_SENTENCE = 128
 """In words; the models that ship read about 200 at once."""
 _USUAL_SENTENCE = 64
@@ -21,20 +21,17 @@ _NEW_LINE = re.compile(r"\n[ \t]*(?=[^\W_a-zß-öø-ÿ]|[-*•–—#>|\d])")
 _QUOTES = re.compile(r"[\"'()\[\]{}<>«»“”„‘’‚‹›「」『』（）]")
 
 
-def passage_of(unit_id: str) -> str:
-    """Return the id of the passage that a sentence was cut from; another unit's own id."""
-    return _SENTENCE_ID.sub("", unit_id)
-
-
 def split_units(passages: Iterable[Passage], unit: str, language: str = "en") -> Iterator[Passage]:
-    """The candidates that a corpus gives: with `passage` its records, with `sentence` the sentences in them.
+    """The candidates that a corpus gives: its records (`passage`), or the sentences or chunks in them.
 
-    Sentence n of passage `p` is `p#n`, counted from 0; its context is the passage's text and its record names
-    the passage. A record that already is an answer inside a context stays as it is.
+    Part n of passage `p` is `p#n`, counted from 0. The context of a sentence is the passage's text and its
+    record names the passage as `passage_id`; the record of a chunk (`chunk_unit`) names it as `document_id`.
+    A record that already is an answer inside a context stays as it is.
 
     :raises BadRecordError: an id ends like a sentence's; a reader that skips invalid records skips it.
     """
-    if unit not in UNITS:
+    chunk = CHUNK.fullmatch(unit)
+    if unit not in UNITS and not chunk:
         raise InputError(f"expected a unit of {', '.join(UNITS)}, found {unit!r}")
     if unit == "passage":
         yield from passages
@@ -44,9 +41,9 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if isinstance(passages, CorpusReader):
             passages.counts.cut += 1
 
-    spans = sentence_splitter(language, count_cut)
+    spans = _chunker(*map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
     for passage in passages:
-        if _SENTENCE_ID.search(passage.passage_id):
+        if UNIT_ID.search(passage.passage_id):
             bad = _like_a_sentence(passage)
             if not isinstance(passages, CorpusReader):
                 raise bad
@@ -56,7 +53,7 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
             yield passage
             continue
         for number, (start, end) in enumerate(spans(passage.text)):
-            yield _sentence(passage, number, start, end)
+            yield (_chunk if chunk else _sentence)(passage, number, start, end)
 
 
 def _like_a_sentence(passage: Passage) -> BadRecordError:
@@ -130,10 +127,29 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
+def _chunker(words: int, overlap: int) -> Callable[[str], list[tuple[int, int]]]:
+    """A function from a text to the character spans of its chunks; the last one may be shorter."""
+
+    def spans(text: str) -> list[tuple[int, int]]:
+        found = [m.span() for m in _WORD.finditer(text)]
+        starts = range(0, max(1, len(found) - overlap), words - overlap)
+        chunks = [found[first : first + words] for first in starts]
+        return [(chunk[0][0], chunk[-1][1]) for chunk in chunks if chunk] or [(0, len(text))]
+
+    return spans
+
+
+def _chunk(passage: Passage, number: int, start: int, end: int) -> Passage:
+    unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
+    record = {**_others(passage), "document_id": passage.passage_id, "start": start, "end": end}
+    return Passage(unit_id, text, passage.title, record=record, where=passage.where)
+
+
 def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:
-    text = passage.text[start:end]
-    extra = {k: v for k, v in passage.record.items() if k not in {"id", "_id", "text", "contents", "title"}}
-    record = {**extra, "passage_id": passage.passage_id, "start": start, "end": end}
-    return Passage(
-        f"{passage.passage_id}#{number}", text, passage.title, passage.text, start, end, record, passage.where
-    )
+    unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
+    record = {**_others(passage), "passage_id": passage.passage_id, "start": start, "end": end}
+    return Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
+
+
+def _others(passage: Passage) -> dict[str, Any]:
+    return {k: v for k, v in passage.record.items() if k not in {"id", "_id", "text", "contents", "title"}}

@@ -12,7 +12,7 @@ from typing import Any
 from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.data.languages import check_language
-from sparta.data.sentences import passage_of
+from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.jobs import MODES, Progress, Source, WriteOptions, job_id
 from sparta.index.plan import committed, has_passages, has_written, plan
@@ -132,7 +132,7 @@ def _with_sentences(searcher: ImpactSearcher, passage_ids: Sequence[str], unit: 
     """The ids that go with each passage id: itself and, in an index of sentences, its sentences."""
     there = zip(passage_ids, searcher.docids(passage_ids), strict=True)
     found = {i: [i] if docid >= 0 else [] for i, docid in there}
-    for name in searcher.sentences(passage_ids) if unit == "sentence" else ():
+    for name in searcher.sentences(passage_ids) if is_cut(unit) else ():
         found[passage_of(name)].append(name)
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
+from sparta.data.units import unit_options
 from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
@@ -91,12 +92,12 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
     for name in own:
         if name not in given or own[name] == given[name]:
             continue
-        option = f"--{name.replace('_', '-')}"
+        option = f"--{name.replace('_', '-')} {own[name]}" if name != "unit" else unit_options(own[name])
         raise InputError(
             f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
             f" found {_shown(given[name])}",
             where=str(index.path),
-            remedy=(f"leave {option} out" if own[name] is None else f"give {option} {own[name]}")
+            remedy=(f"leave {option.split()[0]} out" if own[name] is None else f"give {option}")
             + ", or rebuild with --overwrite",
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
-from sparta.data.sentences import passage_of
+from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
@@ -63,12 +63,12 @@ def _write_batches(
     kept = progress.consumed
     counted = True  # whether all that the writer has is in progress
     update = options.mode == "update"
-    cut = existing if update and source.job.get("unit") == "sentence" else None
+    cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
     try:
         source.expect_last(progress.last_id)
         for batch in source.batches(progress.consumed):
             if existing and not update:
-                _check_new(batch, progress, existing, cut=source.job.get("unit") == "sentence")
+                _check_new(batch, progress, existing, cut=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
             counted = False
             if cut:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparta.data.units import is_chunk, passage_of
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import Searcher, docid_of
+from sparta.search.searcher import Searcher, docid_of, docids_of
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 _WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
@@ -77,17 +79,25 @@ def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:
     """
     with searcher.index.reading() as view:
         view.require_impacts()
-        docid = docid_of(view.lucene, passage_id)
         bag = view.tokenizer.terms(query)
-        impacts = view.lucene.impacts(docid, list(bag))
+        docid, impacts = _best_part(view.lucene, passage_id, bag)
         step = view.quantizer.step
         rank = view.lucene.rank(bag, docid)
+        if rank and is_chunk(view.generation.unit):
+            before = view.lucene.search_impacts([bag], rank)
+            rank = len(set(map(passage_of, view.lucene.ids(before.docids))))
     shares = [
         TermShare(term, count, int(impact), float(impact * step))
         for (term, count), impact in zip(bag.items(), impacts, strict=True)
     ]
     shares.sort(key=lambda s: -s.share)
     return Explanation(passage_id, rank, sum(s.share for s in shares), tuple(shares))
+
+
+def _best_part(lucene: ImpactSearcher, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
+    """The docid and impacts of a passage or, where it was cut, of its part with the highest score."""
+    rows = [(docid, lucene.impacts(docid, list(bag)).tolist()) for docid in docids_of(lucene, passage_id)]
+    return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 
 
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:

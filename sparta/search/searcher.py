@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
+from sparta.data.units import is_chunk, passage_of
 from sparta.index.folder import default_index
-from sparta.index.view import IndexVersion, OpenIndex
+from sparta.index.view import IndexVersion, IndexView, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
 from sparta.models.query_encoder import QueryTokenizer
@@ -20,6 +21,7 @@ from sparta.models.query_encoder import QueryTokenizer
 IMPACT, BM25 = "impact", "bm25"
 CHANNELS = (IMPACT, BM25)
 _OLD_NAMES = {"sparta": IMPACT}
+_CHUNKS_A_DOCUMENT = 4  # that are searched for at first
 
 
 class Ranked(NamedTuple):
@@ -32,6 +34,28 @@ class Ranked(NamedTuple):
     def scored(self) -> list[ScoredPassage]:
         """The same as the lines of a run."""
         return [ScoredPassage(*one) for one in zip(self.passage_ids, self.scores, strict=True)]
+
+    def first_of_each(self) -> Ranked:
+        """The best part of each passage, under the passage's id."""
+        first: dict[str, int] = {}
+        for place, passage_id in enumerate(self.passage_ids):
+            first.setdefault(passage_of(passage_id), place)
+        places = first.values()
+        return Ranked(list(first), [self.docids[i] for i in places], [self.scores[i] for i in places])
+
+
+def by_document(ranked: Callable[[int], list[Ranked]], k: int) -> list[Ranked]:
+    """Rankings of chunks as rankings of their documents: each by its best chunk, `k` documents of each query.
+
+    :param ranked: the rankings of all queries to a depth; searched ever deeper until `k` documents are there
+    """
+    depth = _CHUNKS_A_DOCUMENT * k
+    while True:
+        found = ranked(depth)
+        best = [own.first_of_each() for own in found]
+        if all(len(b.docids) >= k or len(own.docids) < depth for b, own in zip(best, found, strict=True)):
+            return [Ranked(own.passage_ids[:k], own.docids[:k], own.scores[:k]) for own in best]
+        depth *= _CHUNKS_A_DOCUMENT
 
 
 class ChannelSearcher(Closing):
@@ -144,10 +168,14 @@ class Searcher(ChannelSearcher):
         _check_depth(k)
         with self.index.reading() as view:
             if self.channel == BM25:
-                return _columns(view.lucene, view.lucene.search_text(queries, k, threads), 0)
+                return _ranked(view, lambda depth: view.lucene.search_text(queries, depth, threads), 0, k)
             view.require_impacts()
             bags = [view.tokenizer.terms(query) for query in queries]
-            return _columns(view.lucene, view.lucene.search_impacts(bags, k, threads), len(queries))
+
+            def hits(depth: int) -> Hits:
+                return view.lucene.search_impacts(bags, depth, threads)
+
+            return _ranked(view, hits, len(queries), k)
 
     def rank_both(
         self, queries: Sequence[str], k: int, threads: int = 1
@@ -157,8 +185,11 @@ class Searcher(ChannelSearcher):
         with self.index.reading() as view:
             view.require_impacts()
             bags = [view.tokenizer.terms(query) for query in queries]
-            hits = view.lucene.search_both(bags, queries, k, threads)
-            ranked = list(_columns(view.lucene, hits, len(queries)))
+
+            def hits(depth: int) -> Hits:
+                return view.lucene.search_both(bags, queries, depth, threads)
+
+            ranked = list(_ranked(view, hits, len(queries), k))
         return ranked[: len(queries)], ranked[len(queries) :]
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
@@ -197,16 +228,29 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
     )
 
 
-def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
-    """Lucene's number of a passage; an unknown id is an InputError."""
+def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
+    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is an InputError."""
     docid = int(lucene.docids([passage_id])[0])
-    if docid < 0:
+    docids = [docid] if docid >= 0 else lucene.docids(lucene.sentences([passage_id])).tolist()
+    if not docids:
         raise InputError(
             f"the index holds no passage with the id {passage_id!r}",
             where=str(lucene.path.parent),
             remedy="sparta search prints ids",
         )
-    return docid
+    return docids
+
+
+def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
+    """Lucene's number of a passage, which is one whole; an unknown id is an InputError."""
+    first, *others = docids_of(lucene, passage_id)
+    if others:
+        raise InputError(
+            f"expected one passage, found the {1 + len(others)} parts of {passage_id!r}",
+            where=str(lucene.path.parent),
+            remedy=f"name one of them, as in {passage_id}#0",
+        )
+    return first
 
 
 def channel_name(name: str) -> str:
@@ -239,6 +283,13 @@ def _counted(ids: Iterable[str]) -> Iterator[tuple[str, int]]:
 def _check_depth(k: int) -> None:
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
+
+
+def _ranked(view: IndexView, hits: Callable[[int], Hits], integers: int, k: int) -> Iterator[Ranked]:
+    """What a search to a depth finds, in columns; of an index of chunks, their documents."""
+    if is_chunk(view.generation.unit):
+        return iter(by_document(lambda depth: list(_columns(view.lucene, hits(depth), integers)), k))
+    return _columns(view.lucene, hits(k), integers)
 
 
 def _columns(lucene: ImpactSearcher, hits: Hits, integers: int) -> Iterator[Ranked]:

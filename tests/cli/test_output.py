@@ -108,6 +108,7 @@ def test_terms(built):
     ]
     found = json.loads(done(sparta("terms", "beijing", "--index", built, "--json", "-n", 4)).stdout)
     assert found == {
+        "version": 1,
         "id": "beijing",
         "terms": [dict(zip(("term", "impact", "weight"), b, strict=True)) for b in best[:4]],
         "of": len(best),

@@ -217,7 +217,8 @@ def test_the_command(monkeypatch, tmp_path):
     assert result.output == "ok   Java: 25\nnote GPU: none\nBAD  jar: gone\n      → mend it\n"
     assert (result.exit_code, asked) == (1, [(tmp_path, True)])
     result = CliRunner().invoke(main, ["doctor", "--json"])
-    assert json.loads(result.output) == [f._asdict() for f in findings]
+    found = [json.loads(line) for line in result.output.splitlines()]
+    assert found == [{"version": 1, **f._asdict()} for f in findings]
     assert result.exit_code == 1
     monkeypatch.setattr(doctor, "examine", lambda index, needed: findings[:2])
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0

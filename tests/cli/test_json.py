@@ -1,0 +1,77 @@
+"""What the commands print with --json, against its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from cli._hybrid import main as hybrid
+from cli._options import JSON_VERSION
+from cli._sparta import main as sparta
+from sparta.index.pipeline import IndexOptions, build_index
+
+pytestmark = pytest.mark.jvm
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "output.schema.json").read_text(encoding="utf-8"))
+COMMANDS: list[tuple[Any, str, list[str]]] = [
+    (sparta, "hit", ["search", "moon"]),
+    (sparta, "hit", ["search", "moon", "--channel", "bm25"]),
+    (sparta, "hit", ["search", "moon", "--channel", "bm25,impact"]),
+    (sparta, "hit", ["search", "--queries", "{queries}", "--output", "-"]),
+    (hybrid, "hit", ["search", "moon", "--alpha", "1"]),
+    (sparta, "explanation", ["explain", "moon", "a"]),
+    (sparta, "terms", ["terms", "a"]),
+    (sparta, "index", ["info"]),
+    (sparta, "part", ["verify"]),
+    (sparta, "finding", ["doctor"]),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("json")
+    texts = [
+        {"id": "a", "title": "M", "text": "The moon.\x1b[2J", "year": 1969},
+        {"id": "b", "text": "moon sun"},
+    ]
+    build_index(folder / "ix", texts, options=IndexOptions(model=str(tiny_model_folder)))
+    (folder / "queries.tsv").write_text("q1\tmoon\nq2\tsun\n")
+    return folder
+
+
+@pytest.mark.parametrize(("main", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
+def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: list[str]) -> None:
+    given = [part.format(queries=folder / "queries.tsv") for part in command]
+    result = CliRunner().invoke(main, [*given, "--index", str(folder / "ix"), "--json"])
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines
+    assert "\x1b" not in result.stdout
+    schema = {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]}
+    for line in lines:
+        value = json.loads(line)
+        jsonschema.validate(value, schema)
+        assert value["version"] == JSON_VERSION
+        assert value.keys() <= SCHEMA["$defs"][kind]["properties"].keys(), "a new key belongs into the schema"
+
+
+def test_the_schema_refuses_what_has_lost_a_key() -> None:
+    hit = {"version": 1, "rank": 1, "id": "a", "score": 1, "title": "", "text": "", "metadata": {}}
+    only_hits = {**SCHEMA, "anyOf": [{"$ref": "#/$defs/hit"}]}
+    jsonschema.validate(hit, only_hits)
+    for key in hit:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({k: v for k, v in hit.items() if k != key}, only_hits)
+
+
+def test_every_kind_is_tested_and_documented() -> None:
+    kinds = {one["$ref"].rpartition("/")[2] for one in SCHEMA["anyOf"]}
+    assert kinds == {kind for _, kind, _ in COMMANDS}
+    documented = (DOCS / "formats.md").read_text(encoding="utf-8")
+    for name in SCHEMA["$defs"]["hit"]["properties"]:
+        assert f"`{name}`" in documented

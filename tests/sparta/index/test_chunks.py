@@ -1,0 +1,159 @@
+"""Long texts cut into chunks; their hits are documents, each by its best chunk."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli._sparta import main
+from sparta.api import Index
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.data.sentences import split_units
+from sparta.data.units import chunk_unit
+from sparta.index.pipeline import IndexOptions, build_index
+
+WORDS = ["moon", "sun", "star", "ice", "rock", "dust", "ash", "sand", "lake", "tree"]
+
+
+def documents(n: int = 12) -> list[dict[str, str]]:
+    """Texts of 1 to 120 words; the first has many chunks that all match."""
+    pick = random.Random(5)
+    texts = [" ".join(pick.choices(WORDS, k=pick.randint(1, 120))) for _ in range(n - 1)]
+    return [{"id": f"d{i}", "text": text} for i, text in enumerate(["moon sun " * 60, *texts])]
+
+
+def brute_chunks(text: str, words: int, overlap: int) -> list[str]:
+    found, start, pieces = text.split(), 0, []
+    while True:
+        pieces.append(" ".join(found[start : start + words]))
+        if start + words >= len(found):
+            return pieces
+        start += words - overlap
+
+
+@pytest.mark.parametrize(("words", "overlap"), [(7, 0), (7, 3), (1, 0), (200, 50)])
+def test_chunks_are_windows_of_words(words: int, overlap: int) -> None:
+    for record in documents():
+        passage = Passage(record["id"], record["text"], "T")
+        chunks = list(split_units([passage], chunk_unit(words, overlap)))
+        assert [c.text for c in chunks] == brute_chunks(record["text"], words, overlap)
+        assert [c.passage_id for c in chunks] == [f"{record['id']}#{n}" for n in range(len(chunks))]
+        for chunk in chunks:
+            own = chunk.record
+            assert record["text"][own["start"] : own["end"]] == chunk.text
+            assert (own["document_id"], chunk.title, chunk.context) == (record["id"], "T", "")
+
+
+def test_a_text_without_words_is_one_chunk() -> None:
+    (chunk,) = split_units([Passage("a", "", "Title")], chunk_unit(5))
+    assert (chunk.passage_id, chunk.text, chunk.title) == ("a#0", "", "Title")
+
+
+@pytest.mark.parametrize(("words", "overlap"), [(0, 0), (5, 5), (5, -1)])
+def test_impossible_chunks_are_refused(words: int, overlap: int) -> None:
+    with pytest.raises(InputError, match="expected chunks"):
+        chunk_unit(words, overlap)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> tuple[Path, Path]:
+    """The same chunks twice: as chunks of documents, and as passages of their own."""
+    folder = tmp_path_factory.mktemp("chunks")
+    build_index(folder / "ix", documents(), options=options(tiny_model_folder, chunk_unit(6, 2)))
+    pieces = [
+        {"id": f"{one['id']}/{n}", "text": text}
+        for one in documents()
+        for n, text in enumerate(brute_chunks(one["text"], 6, 2))
+    ]
+    build_index(folder / "pieces", pieces, options=options(tiny_model_folder, None))
+    return folder / "ix", folder / "pieces"
+
+
+def options(model: Path, unit: str | None) -> IndexOptions:
+    return IndexOptions(model=str(model), unit=unit)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("channel", ["impact", "bm25"])
+def test_hits_are_documents_by_their_best_chunk(built: tuple[Path, Path], channel: str) -> None:
+    with Index(built[0]) as index, Index(built[1]) as pieces:
+        for query in ("moon sun", "ice", "star lake rock"):
+            best: dict[str, tuple[float, str]] = {}
+            for hit in pieces.search(query, 10_000, channel=channel):
+                best.setdefault(hit.passage_id.split("/")[0], (hit.score, hit.text))
+            for k in (1, 3, 5, 100):
+                hits = index.search(query, k, channel=channel)
+                assert [(h.passage_id, (h.score, h.text)) for h in hits] == list(best.items())[:k]
+
+
+@pytest.mark.jvm
+def test_both_channels_at_once_give_the_same(built: tuple[Path, Path]) -> None:
+    with Index(built[0]) as index:
+        impact, bm25 = index.searcher.rank_both(["moon sun", "ice"], 4)
+        searchers = {name: index.searcher.beside(name) for name in ("impact", "bm25")}
+        assert impact == list(searchers["impact"].rank(["moon sun", "ice"], 4))
+        assert bm25 == list(searchers["bm25"].rank(["moon sun", "ice"], 4))
+
+
+@pytest.mark.jvm
+def test_a_document_is_explained_by_its_best_chunk(built: tuple[Path, Path]) -> None:
+    with Index(built[0]) as index:
+        hits = index.search("star lake", 20)
+        for rank, hit in enumerate(hits, 1):
+            explained = index.explain("star lake", hit.passage_id)
+            assert (explained.score, explained.passage_id) == (hit.score, hit.passage_id)
+            ties = sum(other.score == hit.score for other in hits)
+            assert abs(explained.rank - rank) < ties
+        with pytest.raises(InputError, match="parts of 'd0'") as caught:
+            index.terms("d0")
+        assert index.terms("d0#0", 1)
+        assert "d0#0" in str(caught.value.remedy)
+
+
+@pytest.mark.jvm
+def test_a_document_is_updated_and_deleted_whole(tmp_path: Path, tiny_model_folder: Path) -> None:
+    some = options(tiny_model_folder, chunk_unit(3))
+    first = [{"id": "a", "text": "moon sun star ice rock"}]
+    own = options(tiny_model_folder, None)
+    with Index.create(tmp_path / "ix", first, options=some) as index:
+        assert len(index) == 2
+        index.append(
+            [{"id": "b", "text": "dust ash sand lake tree moon sun"}],
+            options=options(tiny_model_folder, None),
+        )
+        assert len(index) == 5
+        index.update([{"id": "b", "text": "ice"}], options=own)
+        assert len(index) == 3
+        assert [hit.passage_id for hit in index.search("tree", channel="bm25")] == []
+        assert index.delete("a") == 1
+        assert len(index) == 1
+
+
+@pytest.mark.jvm
+def test_the_command_cuts_and_refuses(tmp_path: Path, tiny_model_folder: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, documents(3))))
+    base = [
+        "index",
+        "--index",
+        str(tmp_path / "ix"),
+        "--corpus",
+        str(corpus),
+        "--model",
+        str(tiny_model_folder),
+    ]
+    for wrong in (
+        ["--overlap", "2"],
+        ["--chunk", "5", "--unit", "sentence"],
+        ["--chunk", "5", "--overlap", "5"],
+    ):
+        result = CliRunner().invoke(main, [*base, *wrong])
+        assert (result.exit_code, "--chunk 200 --overlap 50" in result.stderr) == (2, True), result.stderr
+    assert CliRunner().invoke(main, [*base, "--chunk", "6", "--overlap", "2"]).exit_code == 0
+    other = CliRunner().invoke(main, [*base, "--append", "--chunk", "9"])
+    assert "give --chunk 6 --overlap 2" in other.stderr
