@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
 BOTH_CHANNELS = "impact,bm25"
 GROWING = ("append", "update")  # modes of jobs that write into the live generation
+_LOCK_SECONDS = 0.2  # a reader that looks whether there is a writer lets go sooner
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
 
@@ -271,12 +273,23 @@ class IndexFolder:
         if older:
             older[-1].rename(self.dense_path(state.live))
 
+    def is_being_written(self) -> bool:
+        """Whether a process holds the lock now; one that was killed holds nothing."""
+        try:
+            with (self.path / "lock").open("rb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / "lock", timeout=0)
+            lock = FileLock(self.path / "lock", timeout=_LOCK_SECONDS)
             try:
                 lock.acquire()
             except Timeout:

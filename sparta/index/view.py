@@ -143,10 +143,12 @@ class OpenIndex(Closing):
                 remedy="finish it with: sparta index … --resume",
             )
         if state.live is None or not state.live.complete:
-            logger.warning(
-                "%s is incomplete: searching what is committed. It is being written now, or its command was"
-                " interrupted: then repeat it with --resume",
-                self.folder.path,
+            why = (
+                "is being written: searching what is committed"
+                if self.folder.is_being_written()
+                else "is incomplete, its command was interrupted: searching what is committed; repeat the"
+                " command with --resume"
             )
+            logger.warning("%s %s", self.folder.path, why)
         commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)
         return generation, IndexVersion(generation.number, commit)

@@ -74,7 +74,12 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     with pytest.raises(KeyboardInterrupt):
         builder.write(builder.source(a, before=Stop(2, KeyboardInterrupt())))
     assert len(builder.ranking("moon")) == sum("moon" in d.vector for d in a[:8])
-    assert "incomplete: searching what is committed" in caplog.text
+    assert "incomplete, its command was interrupted" in caplog.text
+    caplog.clear()
+    with builder.folder.lock():  # as a writer that is at work holds it
+        builder.ranking("moon")
+    assert "is being written: searching what is committed" in caplog.text
+    assert "--resume" not in caplog.text
     with pytest.raises(IndexStateError, match=r"an unfinished index of a\.jsonl is here") as caught:
         builder.write(builder.source(a))
     assert "--resume" in caught.value.remedy
