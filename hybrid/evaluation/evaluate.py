@@ -14,7 +14,7 @@ from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Run, ScoredPassage
-from sparta.data.trec import read_qrels, read_run
+from sparta.data.trec import is_beir, read_qrels, read_run
 from sparta.search.searcher import CHANNELS
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ def evaluate_runs(
     fusion: Callable[[Sequence[str]], Fusion] | None = None,
     output_runs: Path | None = None,
 ) -> SetResults:
-    """Measure TREC runs against judgments in TREC's or BEIR's form.
+    """Measure TREC runs against judgments in TREC's or BEIR's form (then a query's own id is no hit).
 
     :param fusion: makes the fusion of runs of these names, which is measured beside them
     :param output_runs: a folder in which to leave the fused run
     :raises InputError: a run comes twice, or shares no query with the judgments
     """
-    judged = read_qrels(qrels)
+    judged, beir = read_qrels(qrels), is_beir(qrels)
     runs: dict[str, Run] = {}
     for name, path in _named(paths).items():
-        runs[name] = read_run(path)
+        runs[name] = without_own_passages(read_run(path), None) if beir else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
                 "expected a run for the judged queries, found none of their ids in it",

@@ -71,7 +71,7 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     return Evaluation(name, per_query)
 
 
-def without_own_passages(run: Run, depth: int) -> dict[str, list[ScoredPassage]]:
+def without_own_passages(run: Run, depth: int | None) -> dict[str, list[ScoredPassage]]:
     """Drop hits with the query's own id, as BEIR does (ArguAna, Quora), and cut rankings to `depth`."""
     return {q: [hit for hit in hits if hit.passage_id != q][:depth] for q, hits in run.items()}
 

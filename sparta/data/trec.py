@@ -113,6 +113,12 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
+def is_beir(path: str | Path) -> bool:
+    """Whether judgments are in BEIR's form."""
+    _, line = next(_lines(path))
+    return _is_beir_header(line)
+
+
 def _is_beir_header(line: str) -> bool:
     columns = line.split("\t")
     if len(columns) != 3:

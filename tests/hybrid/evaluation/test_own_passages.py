@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import cli._hybrid
 import cli._sparta
+from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import evaluate, without_own_passages
 from hybrid.evaluation.testsets import open_test_set
 from sparta.base.records import ScoredPassage
@@ -61,3 +62,13 @@ def test_a_folder_as_the_examples_is_a_test_set(tmp_path: Path) -> None:
     examples = Path(__file__).parents[3] / "examples"
     opened = open_test_set(examples, tmp_path)
     assert (opened.corpus, len(opened.queries), opened.left_out) == (examples, 60, 0)
+
+
+def test_runs_with_judgments_of_beirs_form_too(tmp_path: Path) -> None:
+    run = tmp_path / "r.trec"
+    run.write_text("q Q0 q 1 3 x\nq Q0 d 2 2 x\n")
+    (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    (tmp_path / "trec.txt").write_text("q 0 d 1\n")
+    for qrels, expected in (("beir.tsv", 1.0), ("trec.txt", 0.5)):
+        found = evaluate_runs([run], tmp_path / qrels, ["RR"])
+        assert found.evaluations[0].mean("RR") == expected
