@@ -40,8 +40,7 @@ DENSE: dict[str, dict[str, Any]] = {
     "one encoder": {"shared": True},
     "Poly-Encoder": {"shared": False, "codes": 4},
 }
-SPARTA: dict[str, Any] = {"pressure": 0.001, "terms": 1000, "lexical": False, "context_share": 0.0}
-"""In the paper's form."""
+SPARTA: dict[str, Any] = {"paper": True}
 RATES = (5e-5, 1.5e-4)
 
 

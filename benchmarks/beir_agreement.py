@@ -6,7 +6,7 @@ Each FOLDER is of BEIR's form. One more is made of the first, in ArguAna's form:
 the corpus, with the same ids, and a hit with the query's own id does not count. The runs are our BM25's, 100
 hits per query. --peer-python has pytrec-eval-terrier and beir (pip install --no-deps beir).
 
-BEIR's rounding to five digits is switched off. Pyserini reads through Anserini's BeirFlatCollection (Java 21).
+BEIR's rounding to five digits is switched off. Pyserini reads by Anserini's BeirFlatCollection (Java 21).
 Documents are compared by id, and title and text joined: we read a record that has only a title as a text.
 """
 
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from hybrid.evaluation.measures import evaluate, parse_measures, without_own_passages
 from hybrid.evaluation.testsets import open_test_set
@@ -61,7 +62,7 @@ json.dump(found, sys.stdout)
 """
 
 
-def output_of(python: str, code: str, *arguments: object) -> dict:
+def output_of(python: str, code: str, *arguments: object) -> dict[str, Any]:
     """What a program prints as JSON."""
     command = [python, "-c", code, *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

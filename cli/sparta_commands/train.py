@@ -48,6 +48,12 @@ from sparta.base.errors import InputError
     help="Share of an answer's weights that come from its context "
     "[default: 0.4, with --no-context or --segments 0; a model that is trained further keeps its own].",
 )
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"
+    " negatives half random and half nearby, and nothing else.",
+)
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
 def train(

@@ -7,7 +7,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sparta.base.errors import InputError
+
 TRAIN_LENGTH = 192
+_PAPER_DECIDES = frozenset(
+    ("segments", "tied", "lexical", "context_share", "pressure", "terms", "mined", "mine_every", "teachers")
+) | {"context"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,10 @@ class SpartaRecipe(TrainOptions):
     segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it stands in the answer,
     at first by BM25's measure (decision 0012). `context_share` of an answer's weights are those of its
     context (decision 0014): of a new model that shares contexts 0.4, of one that is trained further its own.
+
+    `paper` trains as printed: the maximum of eq. 4 over all of the context, segment 1 for the answer, query
+    embeddings that are the encoder's word embeddings, eq. 6 with a bias alone, no penalty, no teacher, no
+    title, and eq. 7 over each question's own negatives, half random and half nearby (§3.2, §3.3).
     """
 
     learning_rate: float = 1.5e-4
@@ -66,6 +75,14 @@ class SpartaRecipe(TrainOptions):
     lexical: bool = True
     context_share: float | None = None
     full_precision: bool = False
+    paper: bool = False
+
+    def __post_init__(self) -> None:
+        if self.paper and (others := sorted(self.changed().keys() & _PAPER_DECIDES)):
+            raise InputError(
+                f"expected the recipe of the paper, which decides {', '.join(others)}, found others",
+                remedy=f"leave out --paper, or {', '.join(others)}",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.neural.trainer import TrainerState, mean_of_all, process_group
+from sparta.training.batches import Batch, PrintedNegatives
 from sparta.training.negatives import Scorer
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining
@@ -40,7 +42,9 @@ class TrainConfig(RankingConfig):
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
     counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
-    `terms`, the pressure is raised and lowered until a paragraph has about that many terms.
+    `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `negatives`
+    each question has so many of its own, as printed; with 0 they are all of the batch. `scaled` learns the
+    scale of eq. 4's products.
     """
 
     term_rate: float = 5.0
@@ -51,6 +55,8 @@ class TrainConfig(RankingConfig):
     asked_share: float | None = 0.01
     sampled_terms: int = 700
     int8: bool = True
+    negatives: int = 0
+    scaled: bool = True
 
     def __post_init__(self) -> None:
         if self.asked_share is not None and self.asked_share <= 0:
@@ -96,10 +102,12 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
+        self.printed = [PrintedNegatives(one, config.negatives) for one in self.sets if config.negatives]
+        model.scale.requires_grad_(config.scaled)
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
-        if not self.further:
+        if not self.further and self.config.scaled:
             self._start_scale()
         elif self.config.terms:
             self.memory["log_pressure"] -= math.log(GENTLER)
@@ -128,6 +136,14 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
     def save_best(self) -> None:
         """Write the model in full precision; its quantizer and 8 bits come at the end."""
         self.model.save_pretrained(self.folder / "best")
+
+    def batch(self, step: int) -> Batch:
+        """Return the batch of a step; of the paper's recipe, questions with their own negatives."""
+        if not self.printed:
+            return super().batch(step)
+        rng = random.Random(self.seed * 7_919 + step)
+        number = rng.choices(range(len(self.sets)), [s.weight for s in self.sets])[0]
+        return self.printed[number].draw(rng, self.sets[number].batch_size)
 
     def asked_shares(self) -> torch.Tensor:
         """`(vocabulary,)`: the share of the training questions that has each term, by the weights of sets."""
@@ -237,7 +253,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
                 mean = part.mean(0)
                 total = total + share * vocabulary * (counted * (mean.square() + 0.05 * mean)).mean()
         counts = (weights > 0).float().mean(1) * vocabulary
-        logs = {"paragraph_terms": float(counts[n_sentences:].mean())}
+        logs = {}
+        if len(counts) > n_sentences:
+            logs["paragraph_terms"] = float(counts[n_sentences:].mean())
         if n_sentences:
             logs["terms"] = float(counts[:n_sentences].mean())
         return total, logs

@@ -26,6 +26,15 @@ from sparta.training.teachers import TeacherOpener, open_teacher
 
 LEXICAL_START = 0.2
 CONTEXT_SHARE = 0.4
+AS_PRINTED: dict[str, Any] = {
+    "segments": True,
+    "tied": True,
+    "lexical": False,
+    "pressure": 0.0,
+    "mined": False,
+}
+"""The form of the model and of its training in the paper (§3.2, §3.3)."""
+PRINTED_LOSS: dict[str, Any] = {"negatives": 8, "scaled": False, "term_rate": 1.0, "scale_rate": 1.0}
 
 
 def train_model(
@@ -48,7 +57,8 @@ def train_model(
     """
     check_output(output, resume=resume)
     torch.manual_seed(recipe.seed)
-    model, further = _model(recipe, sets)
+    form = replace(recipe, **AS_PRINTED, paper=False) if recipe.paper else recipe
+    model, further = _model(form, sets, use_title=not recipe.paper)
     config = TrainConfig(
         trainer=TrainerConfig(
             steps=recipe.steps,
@@ -59,12 +69,13 @@ def train_model(
             seed=recipe.seed,
             validate_every=recipe.validate_every,
         ),
-        pressure=recipe.pressure,
-        terms=recipe.terms,
+        pressure=form.pressure,
+        terms=form.terms,
         max_tokens=recipe.train_length,
-        mined=recipe.mined,
-        mine_every=recipe.mine_every,
+        mined=form.mined,
+        mine_every=form.mine_every,
         int8=not recipe.full_precision,
+        **(PRINTED_LOSS if recipe.paper else {}),
     )
     teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
@@ -72,10 +83,12 @@ def train_model(
     return finished("sparta", training.run(resume=resume), training, sets, recipe, command)
 
 
-def _model(recipe: SpartaRecipe, sets: Sequence[ParagraphSet]) -> tuple[SpartaModel, bool]:
+def _model(
+    recipe: SpartaRecipe, sets: Sequence[ParagraphSet], *, use_title: bool
+) -> tuple[SpartaModel, bool]:
     """Return the model before its first step, on its device, and whether it was trained before."""
     layout = InputLayout(
-        use_title=True,
+        use_title=use_title,
         use_context=recipe.context,
         answer_segment=ANSWER if recipe.segments else CONTEXT,
         share_context=recipe.context and not recipe.segments,
