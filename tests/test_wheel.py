@@ -13,7 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 UV = shutil.which("uv", path=str(Path(sys.executable).parent))
-BUILD = (UV, "build", "--wheel", "--quiet", "--python", sys.executable)  # else uv may fetch a Python of its own
+BUILD = (
+    UV,
+    "build",
+    "--wheel",
+    "--quiet",
+    "--python",
+    sys.executable,
+)  # else uv may fetch a Python of its own
 NEURAL = ("torch", "transformers", "pyserini", "scipy", "faiss", "ir_measures")
 TEN_LINES = """
 from sparta import Index

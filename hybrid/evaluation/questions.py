@@ -211,7 +211,7 @@ def _row(line: str, number: str) -> Query:
         raise BadRecordError(
             "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
-    return Query(number, columns[0], _answers(answers, remedy))
+    return Query(number, _as_dpr(columns[0]), _answers(answers, remedy))
 
 
 def _object(line: str, number: str) -> Query:
@@ -258,7 +258,14 @@ def _question(record: Mapping[str, Any], number: str) -> Query:
             f"expected the field answers or answer, found {', '.join(record)}",
             remedy=_JSON_REMEDY,
         )
-    return Query(own, text, _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY))
+    return Query(
+        own, _as_dpr(text), _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
+    )
+
+
+def _as_dpr(question: str) -> str:
+    """Return a question with DPR's apostrophes; DPR changes neither answers nor texts."""
+    return question.replace("\u2019", "'")
 
 
 def _answers(value: Any, remedy: str) -> tuple[str, ...]:
