@@ -63,9 +63,8 @@ def sweep(
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        if isinstance(source, Path):
-            check_unit(source, options.unit)
         tested = open_test_set(source, work) if isinstance(source, Path) else source
+        check_unit(tested, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)

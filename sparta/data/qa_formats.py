@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +29,15 @@ _MARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QuestionedText:
-    """A text with its questions: `(query id, question, where answers begin)`, in characters."""
+    """A text with its questions: `(query id, question, where answers begin)`, in characters.
+
+    `sentences` says where its sentences lie, from start to before end, if that was given; else it is None.
+    """
 
     title: str
     text: str
     questions: tuple[tuple[str, str, tuple[int, ...]], ...]
+    sentences: tuple[tuple[int, int], ...] | None = None
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
@@ -56,9 +60,12 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
                 yield QuestionedText(str(article.get("title", "")), _text(paragraph, path), questions)
 
 
-def read_mrqa(path: Path) -> Iterator[QuestionedText]:
+def read_mrqa(
+    path: Path, sentences: Mapping[str, Sequence[tuple[int, int]]] | None = None
+) -> Iterator[QuestionedText]:
     """Yield the contexts of MRQA JSONL, in order, without the marks of titles, paragraphs and HTML in them.
 
+    :param sentences: by query id, where the sentences of its context lie, as `read_candidates` returns it
     :raises InputError: a line is of another form; it is named.
     """
     for number, line in numbered_lines(path):
@@ -81,8 +88,30 @@ def read_mrqa(path: Path) -> Iterator[QuestionedText]:
                 )
                 for item in items
             )
-            found = QuestionedText("", text, questions)
+            own = None
+            if sentences is not None:
+                listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
+                own = tuple((moved(start), moved(end)) for start, end in listed)
+            found = QuestionedText("", text, questions, own)
         yield found
+
+
+def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """Return where the candidate sentences of each query's context lie, from MultiReQA's candidates.json.
+
+    A candidate's id is `SET_query/query/_number`: the ids of all queries on its context, and its number.
+
+    :raises InputError: a line is of another form; it is named.
+    """
+    contexts: dict[str, list[tuple[int, int]]] = {}
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
+        with placed(where), stored_form(where, "MultiReQA's candidate_id, response_start, response_end"):
+            record = parse_object(decoded(line))
+            queries = record["candidate_id"].rpartition("/")[0].partition("_")[2]
+            span = int(record["response_start"]), int(record["response_end"])
+            contexts.setdefault(queries, []).append(span)
+    return {query: sorted(own) for queries, own in contexts.items() for query in queries.split("/")}
 
 
 def _unmarked(context: str) -> tuple[str, Callable[[int], int]]:
