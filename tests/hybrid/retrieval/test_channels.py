@@ -175,10 +175,16 @@ def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:
-    channels(bm25=lambda: Fake(FOUND["bm25"]), impact=lambda: Fake(FOUND["impact"]))
-    opened = Channels(Path("nowhere"), ["bm25", "impact"])
+    before = threading.active_count()
+    made = channels(bm25=lambda: Fake(FOUND["bm25"]), dense=lambda: Fake(FOUND["dense"]))
+    opened = Channels(Path("nowhere"), ["bm25", "dense"])
     opened.close()
+    assert all(fake.closed for fake in made.values())
+    assert threading.active_count() == before
     opened.close()
+    assert threading.active_count() == before
+    with pytest.raises(IndexStateError, match="the channels are closed"):
+        opened.search("q", 5)
 
 
 def test_an_unknown_channel() -> None:
