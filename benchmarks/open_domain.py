@@ -202,7 +202,7 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
     with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
         fusions = []
         for name in [name for name in ("dense", "impact") if name in rankings]:
-            fusion = Fusion.with_alpha(name, 1.0, normalization=given.normalization)
+            fusion = Fusion({name: 1.0, "bm25": 1.0}, normalization=given.normalization)
             fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
         if len(rankings) == 2:
             fusions.append(Fusion({"dense": 1.0, "impact": 1.0}, normalization=given.normalization))

@@ -78,7 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
     sets = sets_of(given.pairs)
-    start = Fusion.with_alpha(given.base, 1.0, normalization=given.normalization)
+    start = Fusion({given.base: 1.0, "bm25": 1.0}, normalization=given.normalization)
     fusions: dict[str, Fusion] = {}
     validated: dict[str, str] = {}
     for name, (index, asked) in sets.items():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hybrid.evaluation.measures import Evaluation
 from sparta.base.records import Run
-from sparta.data.answers import has_answer, tokens
-
-__all__ = ["Holds", "answer_recall", "has_answer", "tokens"]
+from sparta.data.answers import has_answer
 
 ANSWER_RECALL = "answer_recall@"
 
@@ -34,10 +32,6 @@ class Holds:
             self._known[key] = has_answer(self._text(passage_id), self.answers[query_id], match=self.match)
         return self._known[key]
 
-    def first(self, query_id: str, ranking: Iterable[str]) -> int | None:
-        """Return the place, from 0, of the first passage with an answer; None when there is none."""
-        return next((i for i, passage_id in enumerate(ranking) if self(query_id, passage_id)), None)
-
 
 def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 100)) -> Evaluation:
     """Share of questions with an answer among the first K passages (DPR's top-K accuracy; R@K of the papers).
@@ -46,9 +40,9 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
     """
     deepest = max(ks)
     first = {
-        q: holds.first(q, [passage.passage_id for passage in run.get(q, ())[:deepest]]) for q in holds.answers
+        q: next((i for i, hit in enumerate(run.get(q, ())[:deepest]) if holds(q, hit.passage_id)), deepest)
+        for q in holds.answers
     }
     return Evaluation(
-        name,
-        {f"{ANSWER_RECALL}{k}": {q: float(at is not None and at < k) for q, at in first.items()} for k in ks},
+        name, {f"{ANSWER_RECALL}{k}": {q: float(at < k) for q, at in first.items()} for k in ks}
     )

@@ -34,18 +34,18 @@ def evaluate_runs(
     qrels: Path,
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
-    fusion: Callable[[Sequence[str]], Fusion] | None = None,
+    fusion: Fusion | None = None,
     output_runs: Path | None = None,
 ) -> SetResults:
     """Measure TREC runs against judgments in TREC's or BEIR's form.
 
-    :param fusion: makes the fusion of runs of these names, which is measured beside them
+    :param fusion: of runs by the names of `named_runs`, which is measured beside them
     :param output_runs: a folder in which to leave the fused run
     :raises InputError: a run comes twice, or shares no query with the judgments
     """
     judged = read_qrels(qrels)
     runs: dict[str, Run] = {}
-    for name, path in _named(paths).items():
+    for name, path in named_runs(paths).items():
         runs[name] = read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
@@ -56,16 +56,14 @@ def evaluate_runs(
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
         return SetResults(qrels.stem, results)
-    fused = fusion(list(runs))
-    run = fused.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
+    run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
-        save_run(output_runs, qrels.stem, fused.label, run)
-    return SetResults(
-        qrels.stem, [*results, evaluate(fused.label, run, judged, measures)], fused=[fused.label]
-    )
+        save_run(output_runs, qrels.stem, fusion.label, run)
+    results.append(evaluate(fusion.label, run, judged, measures))
+    return SetResults(qrels.stem, results, fused=[fusion.label])
 
 
-def _named(paths: Sequence[Path]) -> Mapping[str, Path]:
+def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
     """Return runs by name: that of the file, or the whole path where these are not different."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]

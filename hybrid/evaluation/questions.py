@@ -16,9 +16,9 @@ from hybrid.evaluation.testsets import Qrels, TestSet
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
+from sparta.data.jsonlist import json_list
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
-from sparta.data.qa_formats import read_whole
-from sparta.data.queries import read_queries
+from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
 from sparta.index.folder import IndexFolder
 
@@ -28,6 +28,7 @@ FORMS = (
     ' {"question", "answers"}'
 )
 SAMPLE_SEED = 1
+_LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
 
@@ -179,20 +180,15 @@ def _file(path: Path) -> Iterator[Query]:
     if begin.startswith(b"[") and b"\t" not in begin:
         yield from _items(path)
         return
-    parse = _object if begin.startswith(b"{") else _row
+    in_json = begin.startswith(b"{")
     seen: dict[str, str] = {}
     for number, line in itertools.chain([first], lines):
         where = f"{path}:{number}"
         with placed(where):
-            query = parse(decoded(line), str(number))
-            _remember(query, where, seen)
+            text = decoded(line)
+            query = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
+            remember_id(query.query_id, where, seen)
         yield query
-
-
-def _remember(query: Query, where: str, seen: dict[str, str]) -> None:
-    first = seen.setdefault(query.query_id, where)
-    if first != where:
-        raise BadRecordError("duplicate query id", f"{query.query_id!r} was already the id of {first}")
 
 
 def _row(line: str, number: str) -> Query:
@@ -214,38 +210,20 @@ def _row(line: str, number: str) -> Query:
     return Query(number, _as_dpr(columns[0]), _answers(answers, remedy))
 
 
-def _object(line: str, number: str) -> Query:
-    return _question(parse_object(line), number)
-
-
 def _items(path: Path) -> Iterator[Query]:
     """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
-    text = read_whole(path)
-    try:
-        items = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(
-            f'broken JSON: expected a list of {{"question", "answers"}} ({error})',
-            where=f"{path}{line}",
-            remedy=_JSON_REMEDY,
-        ) from None
-    if not isinstance(items, list) or not items:
-        raise InputError(
-            f'expected a list of {{"question", "answers"}}, found {_kind(items)}',
-            where=str(path),
-            remedy=_JSON_REMEDY,
-        )
     seen: dict[str, str] = {}
-    for number, item in enumerate(items, 1):
+    for number, item in enumerate(json_list(path, _LIST_FORM), 1):
         where = f"{path}, item {number}"
         with placed(where):
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
             query = _question(item, str(number))
-            _remember(query, where, seen)
+            remember_id(query.query_id, where, seen)
         yield query
+    if not seen:
+        raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 
 def _question(record: Mapping[str, Any], number: str) -> Query:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid.evaluation.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.evaluation.measures import Evaluation, evaluate
@@ -87,8 +87,10 @@ def search_all(channels: Searchable, query_set: QuestionSet, depth: int, threads
                 ]
 
     def text(passage_id: str) -> str:
+        """The text of a stored record, without its title, as DPR matches it."""
         one = shown[passage_id]
-        return text_of(channels.searchers[one.channel].records([one.docid])[0])
+        [record] = channels.searchers[one.channel].records([one.docid])
+        return str(record.get("text") or record.get("contents") or "")
 
     return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match))
 
@@ -109,8 +111,3 @@ def warn_if_none_judged(retrieved: Retrieved) -> None:
             retrieved.query_set.name,
             sum(map(len, judged.values())),
         )
-
-
-def text_of(record: Mapping[str, Any]) -> str:
-    """Return the text of a stored record, without its title."""
-    return str(record.get("text") or record.get("contents") or "")

@@ -15,11 +15,11 @@ from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import quantized_batch
+from sparta.index.impact_batches import ImpactBatch, quantized_batch
 from sparta.index.jobs import Source, WriteOptions, skip_passages
 from sparta.index.sources import vectors_source
 from sparta.models.prune import prune
-from sparta.shards.store import EncodedShard, read_shards
+from sparta.shards.store import read_shards
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -89,16 +89,11 @@ def kept_source(shards: Path, top_k: int | None) -> Source:
     """Return the shards as a source of impacts, each passage with its strongest terms."""
     source = vectors_source([shards])
 
-    def cut() -> Iterator[EncodedShard]:
-        for shard in read_shards([shards]):
-            yield replace(shard, rows=prune(shard.rows, top_k=top_k))
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        kept = (replace(one, rows=prune(one.rows, top_k=top_k)) for one in read_shards([shards]))
+        return skip_passages((quantized_batch(one, source.side.quantizer) for one in kept), done)
 
-    quantizer = source.side.quantizer
-    return replace(
-        source,
-        job={**source.job, "top_k": top_k},
-        batches=lambda done: skip_passages((quantized_batch(shard, quantizer) for shard in cut()), done),
-    )
+    return replace(source, job={**source.job, "top_k": top_k}, batches=batches)
 
 
 def name_of(top_k: int | None) -> str:

@@ -16,7 +16,6 @@ from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Searchable
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Run
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
@@ -58,7 +57,7 @@ class Tuned:
     """The mean of a measure by setting: one for each set, in the order of `names`.
 
     `folds` is there for one set only: settings chosen on four fifths of the questions, measured on the last.
-    `alone` is the mean of each channel by itself, for each set.
+    `singles` is the mean of each channel by itself, for each set.
     """
 
     channels: Sequence[str]
@@ -138,14 +137,11 @@ def tune(
             measured |= _values(retrieved, one, measure, tuned, grid)
         values.append(measured)
         for name in fusion.weights:
-            singles.setdefault(name, []).append(_of_run(retrieved, retrieved.runs[name], measure))
+            alone = retrieved.measured("", retrieved.runs[name], [measure])
+            singles.setdefault(name, []).append(alone.mean(measure))
     means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
     return Tuned(tuned, measure, [one.name for one in sets], means, folds, singles)
-
-
-def _of_run(retrieved: Retrieved, run: Run, measure: str) -> float:
-    return fmean(retrieved.measured("", run, [measure]).per_query[measure].values())
 
 
 def _values(

@@ -29,16 +29,6 @@ class Searchable(Protocol):
         ...
 
 
-def open_channel(index: Path, name: str) -> ChannelSearcher:
-    """Open one of `CHANNELS`; torch is imported for `dense` only.
-
-    :raises InputError: an unknown name.
-    :raises IndexStateError: there is no index, or it lacks this channel.
-    """
-    _check_names([name])
-    return _open_dense(index) if name == DENSE else _open_lucene(index, [name])[name]
-
-
 def channel(name: str) -> str:
     """Return the name of a channel; the former name of `impact` is understood."""
     known = IMPACT if name == "sparta" else name
@@ -71,10 +61,6 @@ def channels_of(index: Path) -> list[str]:
     from dense.channel.sync import has_dense
 
     return [name for name in CHANNELS if name != DENSE or has_dense(index)]
-
-
-def _are_closed() -> IndexStateError:
-    return IndexStateError("the channels are closed", remedy="open the index again")
 
 
 class Channels(Closing):
@@ -120,7 +106,7 @@ class Channels(Closing):
     ) -> dict[str, list[Ranked]]:
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
-            raise _are_closed()
+            raise IndexStateError("the channels are closed", remedy="open the index again")
         chosen = list(self.searchers if names is None else names)
         found: dict[str, list[Ranked]] = {}
 

@@ -79,11 +79,6 @@ class Fusion:
         if self.candidates < 1 or self.rrf_k < 1:
             raise InputError("expected at least 1 candidate, and a constant of RRF of at least 1")
 
-    @staticmethod
-    def with_alpha(base: str, alpha: float, **options: object) -> Fusion:
-        """`base + α · bm25`, the papers' form."""
-        return Fusion({base: 1.0, "bm25": alpha}, **options)  # type: ignore[arg-type]
-
     @property
     def label(self) -> str:
         """What is fused, in short: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""

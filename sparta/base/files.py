@@ -54,13 +54,10 @@ def storage_errors(where: str | Path) -> Iterator[None]:
             message = f"cannot be written: {error.strerror}"
             raise StorageError(message, where=str(where), remedy=remedy) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | FileExistsError):
-            raise _wrong_place(error, where) from error
+            culprit = f" ({error.filename})" if error.filename else ""
+            message = f"{error.strerror}{culprit}"
+            raise InputError(message, where=str(where), remedy="check the path") from error
         raise
-
-
-def _wrong_place(error: OSError, where: str | Path) -> InputError:
-    culprit = f" ({error.filename})" if error.filename else ""
-    return InputError(f"{error.strerror}{culprit}", where=str(where), remedy="check the path")
 
 
 def make_folder(path: str | Path) -> None:
@@ -106,7 +103,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
+        with contextlib.suppress(OSError):
+            _sync(target.parent, os.O_RDONLY)
 
 
 @contextlib.contextmanager
@@ -120,22 +119,12 @@ def _to_standard_output() -> Iterator[Path]:
         sys.stdout.buffer.flush()
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+def _sync(path: Path, flags: int = os.O_RDWR) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def atomic_write(path: str | Path, data: bytes | Callable[[BinaryIO], object]) -> None:
@@ -334,9 +323,9 @@ def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tup
         for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if len(line) > limit:
                 raise too_long(f"{shown_name(path)}:{number}", "a line", limit)
-            if _is_blank(line, number):
-                continue
-            yield number, line.rstrip(b"\r\n")
+            rest = line.removeprefix(_BOM) if number == 1 else line
+            if rest.strip(b" \r\n"):
+                yield number, line.rstrip(b"\r\n")
 
 
 def too_long(where: str, what: str, limit: int) -> InputError:
@@ -371,11 +360,6 @@ def _broken(path: str | Path, line: Callable[[], int] | None, error: Exception) 
         where=shown_name(path) + (f":{line()}" if line else ""),
         remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
     )
-
-
-def _is_blank(line: bytes, number: int) -> bool:
-    rest = line.removeprefix(_BOM) if number == 1 else line
-    return not rest.strip(b" \r\n")
 
 
 def unreadable(path: str | Path, error: OSError) -> InputError:

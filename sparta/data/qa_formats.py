@@ -13,7 +13,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import longest_line, numbered_lines, open_decompressed, reading, too_long
-from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.parsing import decoded, parse_object, placed, string_field
 
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
@@ -45,8 +45,13 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
 
     :raises InputError: the file is of another form.
     """
+    limit = _WHOLE_FILE_LINES * longest_line()
+    with reading(path), open_decompressed(path) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise too_long(str(path), "a JSON file", limit)
     with placed(str(path)), stored_form(path, FORMS):
-        record = parse_object(read_whole(path))
+        record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
                 questions = tuple(
@@ -57,7 +62,7 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
                     )
                     for item in _list(paragraph, "qas", path)
                 )
-                yield QuestionedText(str(article.get("title", "")), _text(paragraph, path), questions)
+                yield QuestionedText(str(article.get("title", "")), _text(paragraph), questions)
 
 
 def read_mrqa(
@@ -75,7 +80,7 @@ def read_mrqa(
             if "header" in record:
                 continue
             items = _list(record, "qas", where)
-            text, moved = _unmarked(_text(record, where))
+            text, moved = _unmarked(_text(record))
             questions = tuple(
                 (
                     str(item["qid"]),
@@ -142,16 +147,6 @@ def _between_marks(context: str) -> Iterator[tuple[int, int]]:
         at = mark.end() if mark else end
 
 
-def read_whole(path: Path) -> str:
-    """Return the text of a file, gzipped or not."""
-    limit = _WHOLE_FILE_LINES * longest_line()
-    with reading(path), open_decompressed(path) as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise too_long(str(path), "a JSON file", limit)
-    return decoded(data)
-
-
 @contextmanager
 def stored_form(where: str | Path, form: str) -> Iterator[None]:
     """Say of a file that lacks something, or has another kind of it, that it is not of the form."""
@@ -176,8 +171,5 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
     return found
 
 
-def _text(record: Mapping[str, Any], where: str | Path) -> str:
-    text = record.get("context")
-    if not isinstance(text, str):
-        raise InputError("expected a text 'context', found none", where=str(where), remedy="check the format")
-    return text
+def _text(record: Mapping[str, Any]) -> str:
+    return string_field(record, "context", of="context")

@@ -47,7 +47,12 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     spans = sentence_splitter(language, count_cut)
     for passage in passages:
         if _SENTENCE_ID.search(passage.passage_id):
-            bad = _like_a_sentence(passage)
+            bad = BadRecordError(
+                "invalid id",
+                f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
+                where=passage.where,
+                remedy="give the record another id, or index passages",
+            )
             if not isinstance(passages, CorpusReader):
                 raise bad
             passages.take_back(bad)
@@ -57,15 +62,6 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
             continue
         for number, (start, end) in enumerate(spans(passage.text)):
             yield _sentence(passage, number, start, end)
-
-
-def _like_a_sentence(passage: Passage) -> BadRecordError:
-    return BadRecordError(
-        "invalid id",
-        f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
-        where=passage.where,
-        remedy="give the record another id, or index passages",
-    )
 
 
 def sentence_splitter(
@@ -87,7 +83,7 @@ def sentence_splitter(
     def pieces(text: str) -> Iterator[tuple[int, int]]:
         for first, last in ends(text):
             for start, end in _lines(text, first, last):
-                if _length(text[start:end]) <= _USUAL_SENTENCE:
+                if len(_WORD.findall(text, start, end)) <= _USUAL_SENTENCE:
                     yield start, end
                     continue
                 unquoted = _QUOTES.sub(" ", text[start:end])
@@ -118,10 +114,6 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, words[first].start()
         start = words[first].start()
     yield start, end
-
-
-def _length(text: str) -> int:
-    return sum(1 for _ in _WORD.finditer(text))
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int] | None:

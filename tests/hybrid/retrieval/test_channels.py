@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hybrid.retrieval.channels
-from hybrid.retrieval.channels import Channels, open_channel
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, fused_hits
 from sparta.base.errors import IndexStateError, InputError
@@ -189,7 +189,7 @@ def test_closing_again_does_nothing(channels: Make) -> None:
 
 def test_an_unknown_channel() -> None:
     with pytest.raises(InputError, match="expected a channel of bm25, impact, dense, found 'splade'"):
-        open_channel(Path("nowhere"), "splade")
+        Channels(Path("nowhere"), ["splade"])
 
 
 def test_no_torch_without_the_dense_channel() -> None:
