@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hybrid.evaluation.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import Run, ScoredPassage
 
@@ -67,7 +67,7 @@ class Shown(NamedTuple):
     docid: int
 
 
-def search_all(channels: Searchable, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
+def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}

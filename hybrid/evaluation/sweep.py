@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid.evaluation.evaluate import check_unit, search_index
 from hybrid.evaluation.measures import Evaluation, evaluate
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 PAPERS_KS = (50, 100, 300, 500, 1000, 1500, 2000)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """What was measured with the `top_k` strongest terms of each passage; None is all of them."""
 
     name: str
@@ -103,17 +102,10 @@ def name_of(top_k: int | None) -> str:
 
 def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
     """One row for each set and K; measures in percent."""
-    rows: list[list[Cell]] = [
-        [
-            one.name,
-            name_of(one.top_k),
-            *(100 * one.evaluation.mean(m) for m in measures),
-            one.mean_terms,
-            one.index_mb,
-            one.ms,
-        ]
-        for one in found
-    ]
+    rows: list[list[Cell]] = []
+    for one in found:
+        means = [100 * one.evaluation.mean(m) for m in measures]
+        rows.append([one.name, name_of(one.top_k), *means, one.mean_terms, one.index_mb, one.ms])
     return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
-from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 
@@ -38,18 +38,12 @@ Values = Mapping[Setting, Mapping[str, float]]
 """A measure by setting and query id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """One of the parts that the questions fall into: what the others chose, and what it is worth here."""
 
     number: int
     setting: Setting
     values: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """Over the questions of this part."""
-        return fmean(self.values.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,7 @@ def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
 
 
 def tune(
-    channels: Searchable,
+    channels: Channels,
     sets: Sequence[QuestionSet],
     fusion: Fusion,
     measure: str,
@@ -202,7 +196,7 @@ def tune_table(tuned: Tuned) -> Table:
         rows.append([*shown(row), *means, _remark(tuned) if row == best else ""])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
-        rows.append([*shown(fold.setting), 100 * fold.mean, note])
+        rows.append([*shown(fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
     for name, own in tuned.singles.items():

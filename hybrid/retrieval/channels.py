@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
@@ -14,19 +14,6 @@ from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Search
 
 DENSE = "dense"
 CHANNELS = (BM25, IMPACT, DENSE)
-
-
-class Searchable(Protocol):
-    """Several channels that answer together, and whose passages can be read."""
-
-    @property
-    def searchers(self) -> Mapping[str, ChannelSearcher]:
-        """Each channel's searcher, by its name."""
-        ...
-
-    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Ranked]]:
-        """The k best passages of each channel for each question."""
-        ...
 
 
 def channel(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from hybrid.evaluation.compare import by_group, compare, timed, with_macro
+from hybrid.evaluation.compare import compare, timed, with_macro
 from hybrid.evaluation.measures import evaluate
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.results import results_table
@@ -154,7 +154,7 @@ def test_cross_validation_by_hand() -> None:
     found = cross_validate({mild: low, strong: high})
     assert [fold.number for fold in found] == [1, 2, 3, 4, 5]
     assert found[0].setting == strong, "the others know nothing of the first fold"
-    assert found[0].mean == 0.0
+    assert set(found[0].values.values()) == {0.0}
     share = len(here) / (len(questions) - len(folds[1]))
     second = mild if share * 1.0 + (1 - share) * 0.4 >= (1 - share) * 0.5 else strong
     assert found[1].setting == second
@@ -367,5 +367,4 @@ def test_macro_and_micro_by_hand() -> None:
         assert own.mean("RR") == pytest.approx(sum(values) / 4)
         assert grouped.per_query["RR"] == pytest.approx({"P1": values[0], "P2": sum(values[1:]) / 3})
         assert grouped.mean("RR") == pytest.approx((values[0] + sum(values[1:]) / 3) / 2)
-    assert by_group(micro, asked.groups).evaluations == macro.evaluations
     assert len(results_table([micro, macro]).rows) == 6
