@@ -101,7 +101,7 @@ def main() -> None:
         for setting, cells, own in zip(settings, zip(*columns, strict=True), last, strict=True)
     ]
     print(Table(["", "α", "candidates", *sets, "cross-validated"], rows).write("markdown"))
-    rule = start.rule.replace(f"{start.candidates} best", "best candidates")
+    rule = formula(start).partition("; ")[2].replace(f"{start.candidates} best", "best candidates")
     print(f"\nscore = {given.base} + α·bm25, α of {given.alphas}; {rule}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.evaluation.testsets import Qrels, TestSet
+from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
@@ -58,17 +58,17 @@ class QuestionSet:
         """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
         if size >= len(self.queries):
             return self
-        chosen = set(sorted((q.query_id for q in self.queries), key=_draw)[:size])
+
+        def draw(query_id: str) -> bytes:
+            return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
+
+        chosen = set(sorted((q.query_id for q in self.queries), key=draw)[:size])
         return replace(
             self,
             queries=tuple(q for q in self.queries if q.query_id in chosen),
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
             of=len(self.queries),
         )
-
-
-def _draw(query_id: str) -> bytes:
-    return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
 
 def questions_beside(index: Path) -> QuestionSet:
@@ -92,17 +92,15 @@ def set_beside(index: Path) -> TestSet:
 
     :raises InputError: there are none; a test set can be named.
     """
-    query_set = questions_beside(index)
     corpus = _corpus_of(index) or index
-    judged = tuple(query for query in query_set.queries if query.query_id in query_set.qrels)
-    if not judged or not corpus.exists():
-        raise InputError(
-            "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
-            where=str(corpus.parent),
-            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
-        )
-    left_out = len(query_set.queries) - len(judged)
-    return TestSet(query_set.name, corpus, judged, query_set.qrels, left_out, query_set.beir)
+    questions, qrels = corpus.with_name("questions.jsonl"), corpus.with_name("qrels.tsv")
+    if corpus.exists() and questions.is_file() and qrels.is_file():
+        return judged_set(corpus.parent.name, corpus, questions, qrels)
+    raise InputError(
+        "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
+        where=str(corpus.parent),
+        remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+    )
 
 
 def _corpus_of(index: Path) -> Path | None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
-PAPERS_KS = (50, 100, 300, 500, 1000, 1500, 2000)
-
 
 class Kept(NamedTuple):
     """What was measured with the `top_k` strongest terms of each passage; None is all of them."""
@@ -43,7 +41,7 @@ def sweep(
     source: Path | TestSet,
     model: SparseEncoder,
     options: EncodeOptions,
-    ks: Sequence[int] = PAPERS_KS,
+    ks: Sequence[int],
     *,
     measures: Sequence[str],
     depth: int = 100,

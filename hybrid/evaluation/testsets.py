@@ -108,7 +108,7 @@ def _multireqa(folder: Path) -> tuple[Path, Path] | None:
 
 def _beir(folder: Path) -> TestSet:
     if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
-        return _judged(folder, folder, folder / "questions.jsonl", folder / "qrels.tsv")
+        return judged_set(folder.name, folder, folder / "questions.jsonl", folder / "qrels.tsv")
     corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
     judged = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
     test = [path for path in judged if path.stem == "test"] or judged
@@ -122,19 +122,23 @@ def _beir(folder: Path) -> TestSet:
             where=str(folder),
             remedy="complete the folder, or name another",
         )
-    return _judged(folder, corpus, queries, test[0])
+    return judged_set(folder.name, corpus, queries, test[0])
 
 
-def _judged(folder: Path, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+    """Return the queries of a file that are judged.
+
+    :raises InputError: there are none.
+    """
     qrels = read_qrels(judgments)
     known = list(read_queries(queries))
     judged_queries = tuple(query for query in known if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"none of the questions is judged in {judgments.name}", where=str(folder), remedy="check the ids"
+            f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
         )
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    return TestSet(folder.name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
+    return TestSet(name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSet:

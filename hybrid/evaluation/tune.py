@@ -211,18 +211,18 @@ def tune_table(tuned: Tuned) -> Table:
 
 def _remark(tuned: Tuned) -> str:
     """What is said of the best setting."""
+
+    def flat(setting: Setting) -> tuple[float, ...]:
+        return (*setting.weights, setting.candidates)
+
     names = [*tuned.channels, "candidates"]
-    tried = [sorted(set(own)) for own in zip(*map(_flat, tuned.means), strict=True)]
+    tried = [sorted(set(own)) for own in zip(*map(flat, tuned.means), strict=True)]
     ends = [
         f"{name}: the {'least' if value == own[0] else 'largest'} that was tried"
-        for name, value, own in zip(names, _flat(tuned.best), tried, strict=True)
+        for name, value, own in zip(names, flat(tuned.best), tried, strict=True)
         if len(own) > 1 and value in (own[0], own[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"
-
-
-def _flat(setting: Setting) -> tuple[float, ...]:
-    return (*setting.weights, setting.candidates)
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:

@@ -19,16 +19,11 @@ CHANNELS = (BM25, IMPACT, DENSE)
 def channel(name: str) -> str:
     """Return the name of a channel; the former name of `impact` is understood."""
     known = IMPACT if name == "sparta" else name
-    _check_names([known])
+    if known not in CHANNELS:
+        raise InputError(
+            f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
+        )
     return known
-
-
-def _check_names(names: Iterable[str]) -> None:
-    for name in names:
-        if name not in CHANNELS:
-            raise InputError(
-                f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
-            )
 
 
 def _open_dense(index: Path) -> ChannelSearcher:
@@ -62,7 +57,7 @@ class Channels(Closing):
     """
 
     def __init__(self, index: Path, names: Sequence[str]) -> None:
-        _check_names(names)
+        names = [channel(name) for name in names]
         both = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if both else None
         self._closed = False

@@ -324,24 +324,16 @@ def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator
     """Turn what goes wrong when an input file is read into an InputError; `line` says where that is."""
     try:
         yield
-    except OSError as error:
-        if error.errno is not None and not isinstance(error, gzip.BadGzipFile):
-            raise unreadable(path, error) from error
-        raise _broken(path, line, error) from error  # bz2 says so of damage
-    except (EOFError, zlib.error) as error:
-        raise _broken(path, line, error) from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # of a package that may be missing
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
+            raise unreadable(path, error) from error
+        if not isinstance(error, OSError | EOFError | zlib.error) and type(error).__name__ != "ZstdError":
             raise
-        raise _broken(path, line, error) from error
-
-
-def _broken(path: str | Path, line: Callable[[], int] | None, error: Exception) -> InputError:
-    return InputError(
-        f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
-        where=shown_name(path) + (f":{line()}" if line else ""),
-        remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
-    )
+        raise InputError(  # bz2 says so of damage by an OSError without a number
+            f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
+            where=shown_name(path) + (f":{line()}" if line else ""),
+            remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
+        ) from error
 
 
 def unreadable(path: str | Path, error: OSError) -> InputError:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+from sparta.base.closing import Closing
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import (
     STANDARD_INPUT,
@@ -387,7 +388,7 @@ def _outcome(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str)
 # Duplicate ids
 
 
-class SeenIds:
+class SeenIds(Closing):
     """The ids met so far and where, in a temporary database on disk, so that memory does not grow with them.
 
     The database has no name: it is gone when the process ends, however it ends.
@@ -403,10 +404,8 @@ class SeenIds:
         self._database.execute(f"CREATE TABLE ids ({columns}) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Forget them."""
         self._database.close()
 
     def add(self, batch: Sequence[tuple[str, str]]) -> dict[str, str]:

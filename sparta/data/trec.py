@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -88,12 +89,10 @@ def read_run(path: str | Path) -> dict[str, list[ScoredPassage]]:
         with placed(where):
             columns = _columns(line.split(), "qid Q0 docid rank score tag")
             _put(runs.setdefault(columns[0], {}), columns[0], columns[2], _score(columns[4]))
-    return {query_id: _ranking(scores) for query_id, scores in runs.items()}
-
-
-def _ranking(scores: dict[str, float]) -> list[ScoredPassage]:
-    ranking = [ScoredPassage(passage_id, score) for passage_id, score in scores.items()]
-    return sorted(ranking, key=lambda passage: -passage.score)
+    return {
+        query_id: sorted(itertools.starmap(ScoredPassage, scores.items()), key=lambda hit: -hit.score)
+        for query_id, scores in runs.items()
+    }
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:

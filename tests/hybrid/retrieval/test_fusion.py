@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from hybrid.evaluation.answers import Holds, answer_recall
+from hybrid.evaluation.rankings import Holds, answer_recall
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula, parse_weights
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
