@@ -24,7 +24,7 @@ from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.tune import chosen, parse_alphas, parse_candidates, tune
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.errors import InputError
 
 MEASURE = "RR"
