@@ -44,11 +44,7 @@ class SetResults:
 
 
 def results_table(
-    sets: Sequence[SetResults],
-    measures: Sequence[str] = (),
-    *,
-    label: str = "channel",
-    digits: int = 2,
+    sets: Sequence[SetResults], measures: Sequence[str] = (), *, label: str = "channel", digits: int = 2
 ) -> Table:
     """One row for each set and ranking, means in percent; below several sets, their means by domain.
 

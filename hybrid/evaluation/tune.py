@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
+from hybrid.evaluation.rankings import ANSWER_RECALL, Retrieved, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
@@ -81,9 +81,8 @@ def measure_for(sets: Sequence[QuestionSet]) -> str:
     return "RR" if all(one.qrels for one in sets) else "answer_recall@20"
 
 
-def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
-    """Refuse sets on which it cannot be measured."""
-    by_answer = measure.startswith("answer_recall@")
+def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
+    by_answer = measure.startswith(ANSWER_RECALL)
     for one in sets:
         if not (one.answers if by_answer else one.qrels):
             wanted, other = ("answers", "RR") if by_answer else ("judged passages", "answer_recall@20")
@@ -113,7 +112,7 @@ def tune(
     :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
     :raises InputError: more than 20,000 settings, or sets on which it cannot be measured.
     """
-    check_measure(measure, sets)
+    _check_measure(measure, sets)
     fusions = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(

@@ -54,15 +54,11 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
         record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
-                questions = tuple(
-                    (
-                        str(item["id"]),
-                        str(item["question"]).strip(),
-                        tuple(int(answer["answer_start"]) for answer in item.get("answers", ())),
-                    )
-                    for item in _list(paragraph, "qas", path)
-                )
-                yield QuestionedText(str(article.get("title", "")), _text(paragraph), questions)
+                text, questions = string_field(paragraph, "context", of="context"), []
+                for item in _list(paragraph, "qas", path):
+                    begins = tuple(int(answer["answer_start"]) for answer in item.get("answers", ()))
+                    questions.append((str(item["id"]), str(item["question"]).strip(), begins))
+                yield QuestionedText(str(article.get("title", "")), text, tuple(questions))
 
 
 def read_mrqa(
@@ -80,24 +76,17 @@ def read_mrqa(
             if "header" in record:
                 continue
             items = _list(record, "qas", where)
-            text, moved = _unmarked(_text(record))
-            questions = tuple(
-                (
-                    str(item["qid"]),
-                    str(item["question"]).strip(),
-                    tuple(
-                        moved(int(span[0]))
-                        for answer in item.get("detected_answers", ())
-                        for span in answer["char_spans"]
-                    ),
-                )
-                for item in items
-            )
+            text, moved = _unmarked(string_field(record, "context", of="context"))
+            questions = []
+            for item in items:
+                spans = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
+                begins = tuple(moved(int(span[0])) for span in spans)
+                questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
             own = None
             if sentences is not None:
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
                 own = tuple((moved(start), moved(end)) for start, end in listed)
-            found = QuestionedText("", text, questions, own)
+            found = QuestionedText("", text, tuple(questions), own)
         yield found
 
 
@@ -169,7 +158,3 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
             remedy="give SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )
     return found
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return string_field(record, "context", of="context")

@@ -29,16 +29,11 @@ def write_run(path: str | Path, runs: Iterable[tuple[str, Ranking]], tag: str = 
     A qid, docid or tag with white space, which a TREC run cannot hold, a repeated qid, and a docid repeated
     within a query are InputErrors; the file is then left as it was.
     """
-    _check_word("tag", tag)
+    _check_word("tag", tag, set())
     seen: set[str] = set()
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         for query_id, passages in runs:
-            _check_word("query id", query_id)
-            if query_id in seen:
-                raise InputError(
-                    f"query id {query_id!r} comes twice", remedy="give every query an id of its own"
-                )
-            seen.add(query_id)
+            _check_word("query id", query_id, seen)
             with placed(f"query {query_id}"):
                 stream.writelines(_run_lines(query_id, passages, tag))
 
@@ -47,21 +42,19 @@ def _run_lines(query_id: str, passages: Ranking, tag: str) -> Iterator[str]:
     scores = _strictly_descending(passage.score for passage in passages)
     seen: set[str] = set()
     for rank, (passage, score) in enumerate(zip(passages, scores, strict=True), 1):
-        _check_word("passage id", passage.passage_id)
-        if passage.passage_id in seen:
-            raise InputError(
-                f"passage id {passage.passage_id!r} comes twice", remedy="rank every passage once"
-            )
-        seen.add(passage.passage_id)
+        _check_word("passage id", passage.passage_id, seen)
         yield f"{query_id} Q0 {passage.passage_id} {rank} {score!r} {tag}\n"
 
 
-def _check_word(name: str, word: str) -> None:
+def _check_word(name: str, word: str, seen: set[str]) -> None:
     if word.split() != [word]:
         raise InputError(
             f"a TREC run cannot hold the {name} {word!r}: expected one word, found white space or nothing",
             remedy=f"use a {name} without white space",
         )
+    if word in seen:
+        raise InputError(f"{name} {word!r} comes twice", remedy=f"write every {name} once")
+    seen.add(word)
 
 
 def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
