@@ -112,7 +112,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
     for start in range(0, len(query_set.queries), _AT_ONCE):
         some = query_set.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        for name, rankings in channels.batch_search(texts, depth, threads).items():
+        for name, rankings in channels.batch_search(texts, depth + query_set.beir, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 known = [
                     shown.setdefault(docid, Shown(docid, name, number))
@@ -122,7 +122,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
                     for one, score in zip(known, found.scores, strict=True)
                     if not query_set.beir or one.passage_id != query.query_id
-                ]
+                ][:depth]
 
     def text(passage_id: str) -> str:
         """The text of a stored record, without its title, as DPR matches it."""

@@ -36,3 +36,18 @@ def test_titles_are_left_out() -> None:
     measures = [f"answer_recall@{k}" for k in (1, 2)]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], measures)
     assert [found.mean(measure) for measure in measures] == [0.0, 1.0]
+
+
+def test_an_own_passage_takes_no_place() -> None:
+    """Of a BEIR folder one hit more is asked for, and as many as were wanted are kept."""
+    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, beir=True)
+    wanted: list[int] = []
+    channel = Channel()
+    search = channel.batch_search
+    channel.batch_search = lambda texts, k, threads=1: wanted.append(k) or search(texts, k)  # type: ignore
+    runs = search_all(channel, asked, 3).runs["bm25"]  # type: ignore[arg-type]
+    assert wanted == [4]
+    assert {q: [hit.passage_id for hit in hits] for q, hits in runs.items()} == {
+        "p1": ["p0", "p2", "p3"],
+        "q": ["p0", "p1", "p2"],
+    }
