@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name
@@ -150,12 +151,12 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSe
     queries: list[Query] = []
     left_out = 0
     qrels: dict[str, dict[str, int]] = {}
-    numbers: dict[tuple[str, str], int] = {}
+    numbers: dict[Any, int] = {}
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for paragraph in paragraphs:
             known = len(numbers)
-            number = numbers.setdefault((paragraph.title, paragraph.text), known)
+            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), known)
             sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
             for i, (start, end) in enumerate(sentences) if number == known else ():
                 record = {

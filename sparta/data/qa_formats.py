@@ -14,6 +14,7 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.files import longest_line, numbered_lines, open_decompressed, reading, too_long
 from sparta.data.parsing import decoded, parse_object, placed, string_field
+from sparta.data.sentences import stripped
 
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
@@ -79,15 +80,16 @@ def read_mrqa(
             text, moved = _unmarked(string_field(record, "context", of="context"))
             questions = []
             for item in items:
-                spans = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
-                begins = tuple(moved(int(span[0])) for span in spans)
+                found = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
+                begins = tuple(moved(int(span[0])) for span in found)
                 questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
             own = None
             if sentences is not None:
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
-                own = tuple((moved(start), moved(end)) for start, end in listed)
-            found = QuestionedText("", text, tuple(questions), own)
-        yield found
+                spans = (stripped(text, moved(start), moved(end)) for start, end in listed)
+                own = tuple(filter(None, spans))
+            one = QuestionedText("", text, tuple(questions), own)
+        yield one
 
 
 def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:

@@ -94,7 +94,7 @@ def sentence_splitter(
                     yield from parts
 
     def spans(text: str) -> list[tuple[int, int]]:
-        return [span for start, end in pieces(text) if (span := _stripped(text, start, end))]
+        return [span for start, end in pieces(text) if (span := stripped(text, start, end))]
 
     return spans
 
@@ -116,7 +116,8 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
+def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return a span without the white space at its ends; None if nothing is left."""
     piece = text[start:end]
     start, end = start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))
     return (start, end) if start < end else None

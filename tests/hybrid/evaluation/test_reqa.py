@@ -21,8 +21,8 @@ from hybrid.evaluation.testsets import domains_of, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Query
 
-CONTEXT = "[PAR] [TLE] Moon [SEP] It is far. It has no water. Paris is a city."
-PLACES = {"It is far.": 23, "It has no water.": 34, "Paris is a city.": 51}
+CONTEXT = "[PAR] [TLE] Moon [SEP] It is far. It has no water. [PAR] Paris is a city."
+PLACES = {"It is far.": 23, "It has no water.": 34, "Paris is a city.": 57}
 
 
 def _answer(text: str) -> dict[str, Any]:
@@ -51,7 +51,10 @@ def multireqa(tmp_path: Path) -> Callable[[str], Path]:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         ends = {t: (at, at + len(t)) for t, at in PLACES.items()}
-        spans = {10: ends["Paris is a city."], 2: (0, ends["It is far."][1])}  # in the order of the ids
+        spans = {
+            10: (51, ends["Paris is a city."][1]),
+            2: (0, ends["It is far."][1]),
+        }  # in the order of the ids
         rows = [
             {"candidate_id": f"{name}_q1/q2/q3/_{n}", "response_start": s, "response_end": e}
             for n, (s, e) in spans.items()
@@ -71,7 +74,7 @@ def test_multireqas_sentences_are_the_candidates(multireqa: Callable[[str], Path
         ("0-0", "Moon\nIt is far."),  # the marks are gone, also from within
         ("0-1", "Paris is a city."),
     ]
-    assert {r["context"] for r in records} == {"Moon\nIt is far. It has no water. Paris is a city."}
+    assert {r["context"] for r in records} == {"Moon\nIt is far. It has no water.\nParis is a city."}
     assert all(r["context"][r["start"] : r["end"]] == r["text"] for r in records)
     assert found.qrels == {"q1": {"0-1": 1}, "q3": {"0-0": 1}}
     assert (found.name, found.left_out, found.beir) == ("BioASQ", 2, False), "q2's sentence is no candidate"
