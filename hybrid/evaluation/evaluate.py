@@ -116,8 +116,9 @@ def evaluate_set(
             channel: partial(search_index, index.path, channel, tested, depth, threads)
             for channel in channels
         }
-        corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
-        searches |= {str(name): partial(search_exactly, name, corpus, tested, depth) for name in dense}
+        for model_name in dense:
+            corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
+            searches[str(model_name)] = partial(search_exactly, model_name, corpus, tested, depth)
         for name, search in searches.items():
             run, seconds = search()
             evaluations.append(evaluate(name, run, tested.qrels, measures))

@@ -135,17 +135,13 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:
     """Say so when no channel found any judged passage: then questions and index hardly belong together."""
-    judged = {
-        q: {p for p, relevance in own.items() if relevance > 0}
-        for q, own in retrieved.query_set.qrels.items()
-    }
-    for run in retrieved.runs.values():
-        if any(hit.passage_id in judged.get(q, ()) for q, found in run.items() for hit in found):
-            return
-    if any(judged.values()):
+    qrels = retrieved.query_set.qrels
+    judged = {(q, p) for q, own in qrels.items() for p, relevance in own.items() if relevance > 0}
+    hits = ((q, hit.passage_id) for run in retrieved.runs.values() for q, own in run.items() for hit in own)
+    if judged and judged.isdisjoint(hits):
         logger.warning(
             "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
             " with the same ids and unit?",
             retrieved.query_set.name,
-            sum(map(len, judged.values())),
+            len(judged),
         )

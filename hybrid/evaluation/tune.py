@@ -185,26 +185,22 @@ def tune_table(tuned: Tuned) -> Table:
     def shown(setting: Setting) -> list[Cell]:
         return [*map(Exact, setting.weights), *([setting.candidates] if by_candidates else [])]
 
+    def percent(means: Sequence[float]) -> list[Cell]:
+        return [100 * mean for mean in (*means, *([fmean(means)] if several else []))]
+
     best = tuned.best
     rows: list[list[Cell]] = []
     for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
         row = _best({s: fmean(own) for s, own in tuned.means.items() if s.weights[0] == alpha})
-        means: list[Cell] = [100 * mean for mean in tuned.means[row]]
-        if several:
-            means.append(100 * fmean(tuned.means[row]))
-        rows.append([*shown(row), *means, _remark(tuned) if row == best else ""])
+        rows.append([*shown(row), *percent(tuned.means[row]), _remark(tuned) if row == best else ""])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
         rows.append([*shown(fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
     for name, own in tuned.singles.items():
-        means = [100 * mean for mean in own]
-        means += [100 * fmean(own)] if several else []
-        note = f"{name} alone"
-        if fmean(own) > fmean(tuned.means[best]):
-            note += ": better than the best fusion"
-        rows.append([*[None] * len(settings), *means, note])
+        better = ": better than the best fusion" if fmean(own) > fmean(tuned.means[best]) else ""
+        rows.append([*[None] * len(settings), *percent(own), f"{name} alone{better}"])
     return Table(header, rows, digits=2)
 
 
