@@ -17,7 +17,7 @@ from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from hybrid.evaluation import testsets
 from hybrid.evaluation.evaluate import search_exactly
-from hybrid.evaluation.testsets import domains_of, open_test_set
+from hybrid.evaluation.testsets import check_test_set, domains_of, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Query
 
@@ -51,10 +51,8 @@ def multireqa(tmp_path: Path) -> Callable[[str], Path]:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         ends = {t: (at, at + len(t)) for t, at in PLACES.items()}
-        spans = {
-            10: (51, ends["Paris is a city."][1]),
-            2: (0, ends["It is far."][1]),
-        }  # in the order of the ids
+        # In the order of the ids, as text; the first is a mark alone, the others begin with marks.
+        spans = {1: (0, 5), 10: (51, ends["Paris is a city."][1]), 2: (0, ends["It is far."][1])}
         rows = [
             {"candidate_id": f"{name}_q1/q2/q3/_{n}", "response_start": s, "response_end": e}
             for n, (s, e) in spans.items()
@@ -86,6 +84,17 @@ def test_a_folder_of_candidates_alone(multireqa: Callable[[str], Path], tmp_path
     with pytest.raises(InputError, match="expected one MRQA JSONL beside candidates") as caught:
         open_test_set(folder, tmp_path)
     assert "BioASQ.jsonl.gz" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.txt", "another name"), ("y.json", "no such"), ("z", "no such")]
+)
+def test_refused_before_a_model_is_loaded(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "x.txt").touch()
+    (tmp_path / "broken.json").write_text("{")
+    check_test_set(tmp_path / "broken.json")  # what it holds is read later
+    with pytest.raises(InputError, match=said):
+        check_test_set(tmp_path / name)
 
 
 @pytest.mark.parametrize("line", ['{"candidate_id": "x_q/_0"}', '{"candidate_id": 7, "response_start": 0}'])
