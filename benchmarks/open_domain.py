@@ -29,7 +29,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dense.channel.searcher import DenseSearcher
 from dense.models.resolve import identify
@@ -38,6 +38,7 @@ from hybrid.evaluation.questions import QuestionSet, questions_of
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.tune import chosen, parse_alphas, tune
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_decompressed, sha256_file
@@ -199,10 +200,11 @@ def measure(given: argparse.Namespace, rankings: Mapping[str, Rankings], sets: S
     """Tune on the first set, measure on all, print the tables."""
     records = [record for part in parts_of(given.corpus, 1) for record in part]
     alphas = parse_alphas(given.alphas)
-    with Ranked(bare_index(records, given.work / "bm25"), rankings) as channels:
+    with Ranked(bare_index(records, given.work / "bm25"), rankings) as ranked:
+        channels = cast(Channels, ranked)
         fusions = []
         for name in [name for name in ("dense", "impact") if name in rankings]:
-            fusion = Fusion.with_alpha(name, 1.0, normalization=given.normalization)
+            fusion = Fusion({name: 1.0, "bm25": 1.0}, normalization=given.normalization)
             fusions.append(chosen(fusion, tune(channels, sets[:1], fusion, MEASURE, alphas=alphas)))
         if len(rankings) == 2:
             fusions.append(Fusion({"dense": 1.0, "impact": 1.0}, normalization=given.normalization))

@@ -24,7 +24,7 @@ from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.tune import chosen, parse_alphas, parse_candidates, tune
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.errors import InputError
 
 MEASURE = "RR"
@@ -78,7 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
     sets = sets_of(given.pairs)
-    start = Fusion.with_alpha(given.base, 1.0, normalization=given.normalization)
+    start = Fusion({given.base: 1.0, "bm25": 1.0}, normalization=given.normalization)
     fusions: dict[str, Fusion] = {}
     validated: dict[str, str] = {}
     for name, (index, asked) in sets.items():
@@ -101,7 +101,7 @@ def main() -> None:
         for setting, cells, own in zip(settings, zip(*columns, strict=True), last, strict=True)
     ]
     print(Table(["", "α", "candidates", *sets, "cross-validated"], rows).write("markdown"))
-    rule = start.rule.replace(f"{start.candidates} best", "best candidates")
+    rule = formula(start).partition("; ")[2].replace(f"{start.candidates} best", "best candidates")
     print(f"\nscore = {given.base} + α·bm25, α of {given.alphas}; {rule}")
 
 

@@ -49,11 +49,7 @@ tuned_options = options(
     index_option,
     _adding_options,
     click.option(
-        "--alphas",
-        metavar="FROM:TO:STEP|α,…",
-        default="0.5:2:0.1",
-        show_default=True,
-        help="Weights to try.",
+        "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1", show_default=True, help="Weights to try."
     ),
     click.option(
         "--candidates",
@@ -114,10 +110,7 @@ def fusion_of(weights: Mapping[str, float], given: Mapping[str, Any]) -> Fusion:
             remedy="leave one of them out",
         )
     return Fusion(
-        weights,
-        method=given["method"],
-        normalization=given["normalization"],
-        candidates=given["candidates"],
+        weights, method=given["method"], normalization=given["normalization"], candidates=given["candidates"]
     )
 
 

@@ -362,7 +362,7 @@ def index_options_of(given: dict[str, Any]) -> Any:
 
 def unit_of(given: dict[str, Any]) -> str | None:
     """Return the unit that --unit, or --chunk and --overlap, name."""
-    unit, chunk, overlap = given["unit"], given["chunk"], given["overlap"]
+    unit, chunk, overlap = given["unit"], given.get("chunk"), given.get("overlap")
     if chunk is None and overlap is None:
         return unit
     if chunk is None or typed("unit"):

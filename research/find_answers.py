@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.evaluation.answers import has_answer, tokens
 from sparta.base.records import Passage, Query
+from sparta.data.answers import has_answer, tokens
 from sparta.data.corpus import CorpusReader
 from sparta.data.sentences import sentence_splitter
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter

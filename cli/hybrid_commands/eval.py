@@ -101,7 +101,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
-    from hybrid.evaluation.evaluate import evaluate_runs
+    from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.rankings import MEASURES
     from hybrid.evaluation.results import results_table
 
@@ -116,16 +116,13 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
 
-    def fusion(names: Sequence[str]) -> Fusion:
-        weights = {name: given["alpha"] if i else 1.0 for i, name in enumerate(names)}
-        if given["weights"] is not None:
-            weights = given_weights(given["weights"], names)
-        made.append(fusion_of(weights, given))
-        return made[-1]
-
-    made: list[Fusion] = []
+    names = list(named_runs(runs))
+    weights = dict.fromkeys(names, given["alpha"]) | {names[0]: 1.0}
+    if given["weights"] is not None:
+        weights = given_weights(given["weights"], names)
+    fusion = fusion_of(weights, given)
     results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
-    print_table(results_table([results]), given["form"], notes([], made))
+    print_table(results_table([results]), given["form"], notes([], [fusion]))
 
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
@@ -143,17 +140,13 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
         _build_dense(index)
     names = [name for name in channels_of(index) if name != "dense" or not given["no_dense"]]
     if "dense" not in names and not given["no_dense"] and (not chosen or "dense" in wanted):
-        _say_without_dense(index, needed="dense" in wanted)
+        lacks = f"{index} has no dense channel"
+        build = f"add --build-dense, or run: dense index --index {index}"
+        if "dense" in wanted:
+            raise IndexStateError(lacks, remedy=build)
+        click.echo(f"{lacks}: dense and its fusions are left out\n  → {build}", err=True)
     every = [wanted] if chosen else every_hybrid(names, given["alpha"])
     return names, [fusion_of(weights, given) for weights in every]
-
-
-def _say_without_dense(index: Path, *, needed: bool) -> None:
-    """Tell that the dense channel is left out; where it is `needed`, that is an error."""
-    lacks, build = f"{index} has no dense channel", f"add --build-dense, or run: dense index --index {index}"
-    if needed:
-        raise IndexStateError(lacks, remedy=build)
-    click.echo(f"{lacks}: dense and its fusions are left out\n  → {build}", err=True)
 
 
 def _build_dense(index: Path) -> None:

@@ -52,6 +52,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.sweep import draw, sweep_table
     from hybrid.evaluation.sweep import sweep as measure
+    from hybrid.evaluation.testsets import check_test_set
 
     try:
         wanted = [int(k) for k in ks.split(",")]
@@ -60,8 +61,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     except ValueError:
         raise InputError(f"expected -K as numbers from 1 on, separated by commas, found {ks!r}") from None
     for path in sets:
-        if not path.exists():
-            raise InputError("no such test set", where=str(path), remedy="check the path")
+        check_test_set(path)
     if sets and typed("index"):
         raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
     measures = parse_measures(given["measures"].split(","))

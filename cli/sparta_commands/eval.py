@@ -26,7 +26,7 @@ from sparta.base.files import check_place
 
 _OF_SETS = (
     *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid"),
-    *("channels", "depth", "threads", "output_runs"),
+    *("channels", "dense", "depth", "threads", "output_runs"),
 )
 """Options that say how a test set is indexed and searched."""
 
@@ -43,7 +43,8 @@ _OF_SETS = (
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="SET",
-    help="A set of another domain than the model's training; these have a mean of their own.",
+    help="A set of another domain than the model's training; these have a mean of their own. [default: as"
+    " MultiReQA splits its sets]",
 )
 @model_options
 @unit_options
@@ -53,6 +54,13 @@ _OF_SETS = (
     multiple=True,
     type=click.Choice(["impact", "bm25", "sparta"]),
     help="What is ranked by [default: both].",
+)
+@click.option(
+    "--dense",
+    multiple=True,
+    metavar="MODEL",
+    help="Also search the candidates exactly with this bi-encoder or Poly-Encoder: a model's folder, or"
+    " taser-det-en, the shipped one; several may be given.",
 )
 @click.option(
     "--measures",
@@ -76,18 +84,17 @@ def eval_command(
 ) -> None:
     """Measure rankings on test sets, or runs against judgments.
 
-    A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; it is indexed in a temporary folder. Of the last two,
-    each sentence becomes a candidate answer (ReQA). Or measure runs: --run A.trec --run B.trec --qrels Q.
-    p is that of a paired t-test of the first measure against the best ranking of the set (Holm).
+    A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, or a folder with candidates.json of MultiReQA and its MRQA
+    JSONL; it is indexed in a temporary folder. Of all but BEIR's, each sentence becomes a candidate answer
+    (ReQA). Or measure runs: --run A.trec --run B.trec --qrels Q. p is that of a paired t-test of the first
+    measure against the best ranking of the set (Holm).
 
     \b
     sparta eval beir/nfcorpus
-    sparta eval dev-v1.1.json --channel sparta --top-k 500
+    sparta eval dev-v1.1.json --dense taser-det-en --top-k 500
+    sparta eval MultiReQA/SQuAD MultiReQA/HotpotQA MultiReQA/BioASQ MultiReQA/DuoRC
     """  # noqa: D301 (click looks for the backspace)
-    domains = dict.fromkeys(sets, "in-domain" if out_of_domain else "") | dict.fromkeys(
-        out_of_domain, "out-of-domain"
-    )
-    if bool(domains) == bool(runs) or bool(runs) != bool(qrels):
+    if bool(sets or out_of_domain) == bool(runs) or bool(runs) != bool(qrels):
         raise InputError(
             "expected test sets, or --run and --qrels together",
             remedy="sparta eval FOLDER, or sparta eval --run run.trec --qrels test.tsv",
@@ -102,16 +109,17 @@ def eval_command(
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.results import draw, per_query_lines, results_table
-    from hybrid.evaluation.testsets import check_test_set
+    from hybrid.evaluation.testsets import check_test_set, domains_of
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:
+        domains = domains_of(sets)
+        if out_of_domain:
+            domains = dict.fromkeys(sets, "in-domain") | dict.fromkeys(out_of_domain, "out-of-domain")
         for path in domains:
-            if not path.exists():
-                raise InputError("no such test set", where=str(path), remedy="check the path")
             check_test_set(path)
         from sparta.models.load import open_encoder
 
@@ -125,6 +133,7 @@ def eval_command(
                     model,
                     options,
                     channels=given["channels"] or ("impact", "bm25"),
+                    dense=given["dense"],
                     measures=measures,
                     depth=given["depth"],
                     threads=given["threads"],

@@ -14,7 +14,7 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_if_none_judged
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.retrieval.channels import Channels, Searchable
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import fused_hits
 from sparta.base.files import make_folder
@@ -25,7 +25,7 @@ _WARMING_DENSE = 5
 
 
 def compare(
-    channels: Searchable,
+    channels: Channels,
     query_set: QuestionSet,
     fusions: Sequence[Fusion],
     *,
@@ -105,27 +105,23 @@ def _ask(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
     return fused_hits(fusion, found, channels.searchers, k)
 
 
-def by_group(results: SetResults, groups: Mapping[str, str]) -> SetResults:
-    """Return the same over groups of queries in place of queries; their mean is the macro average."""
-
-    def grouped(one: Evaluation) -> Evaluation:
-        means: dict[str, dict[str, float]] = {}
-        for measure, values in one.per_query.items():
-            members: dict[str, list[float]] = {}
-            for query_id, value in values.items():
-                members.setdefault(groups[query_id], []).append(value)
-            means[measure] = {group: fmean(own) for group, own in members.items()}
-        return Evaluation(one.name, means)
-
-    return replace(results, evaluations=[*map(grouped, results.evaluations)])
-
-
 def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:
     """Return the results; of queries in groups (EntityQuestions), over queries and over groups."""
     if not query_set.groups:
         return [results]
-    macro = by_group(results, query_set.groups)
+    macro = [_by_group(one, query_set.groups) for one in results.evaluations]
     return [
         replace(results, name=f"{query_set.name} (micro)"),
-        replace(macro, name=f"{query_set.name} (macro)"),
+        replace(results, name=f"{query_set.name} (macro)", evaluations=macro),
     ]
+
+
+def _by_group(one: Evaluation, groups: Mapping[str, str]) -> Evaluation:
+    """Return the same over groups of queries in place of queries; their mean is the macro average."""
+    means: dict[str, dict[str, float]] = {}
+    for measure, values in one.per_query.items():
+        members: dict[str, list[float]] = {}
+        for query_id, value in values.items():
+            members.setdefault(groups[query_id], []).append(value)
+        means[measure] = {group: fmean(own) for group, own in members.items()}
+    return Evaluation(one.name, means)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,8 @@ from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Run, ScoredPassage
+from sparta.base.records import Passage, Run, ScoredPassage
+from sparta.data.corpus import CorpusReader
 from sparta.data.trec import is_beir, read_qrels, read_run
 from sparta.search.searcher import CHANNELS
 
@@ -22,24 +25,27 @@ if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
+_AT_ONCE = 64
+"""Queries whose scores for all passages are in memory."""
+
 
 def evaluate_runs(
     paths: Sequence[Path],
     qrels: Path,
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
-    fusion: Callable[[Sequence[str]], Fusion] | None = None,
+    fusion: Fusion | None = None,
     output_runs: Path | None = None,
 ) -> SetResults:
     """Measure TREC runs against judgments in TREC's or BEIR's form (then a query's own id is no hit).
 
-    :param fusion: makes the fusion of runs of these names, which is measured beside them
+    :param fusion: of runs by the names of `named_runs`, which is measured beside them
     :param output_runs: a folder in which to leave the fused run
     :raises InputError: a run comes twice, or shares no query with the judgments
     """
     judged, beir = read_qrels(qrels), is_beir(qrels)
     runs: dict[str, Run] = {}
-    for name, path in _named(paths).items():
+    for name, path in named_runs(paths).items():
         runs[name] = without_own_passages(read_run(path), None) if beir else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
@@ -50,16 +56,14 @@ def evaluate_runs(
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
         return SetResults(qrels.stem, results)
-    fused = fusion(list(runs))
-    run = fused.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
+    run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
-        save_run(output_runs, qrels.stem, fused.label, run)
-    return SetResults(
-        qrels.stem, [*results, evaluate(fused.label, run, judged, measures)], fused=[fused.label]
-    )
+        save_run(output_runs, qrels.stem, fusion.label, run)
+    results.append(evaluate(fusion.label, run, judged, measures))
+    return SetResults(qrels.stem, results, fused=[fusion.label])
 
 
-def _named(paths: Sequence[Path]) -> Mapping[str, Path]:
+def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
     """Return runs by name: that of the file, or the whole path where these are not different."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
@@ -76,6 +80,7 @@ def evaluate_set(
     options: EncodeOptions,
     *,
     channels: Sequence[str] = CHANNELS,
+    dense: Sequence[str | Path] = (),
     measures: Sequence[str] = DEFAULT_MEASURES,
     depth: int = 100,
     threads: int = 2,
@@ -88,6 +93,7 @@ def evaluate_set(
 
     The latency is the time of all queries together, searched by `threads`, divided by their number.
 
+    :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
     :param depth: hits per query
     :param output_runs: a folder in which to leave the TREC runs
     """
@@ -101,26 +107,33 @@ def evaluate_set(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work)
-        check_unit(path, options.unit)
+        check_unit(tested, options.unit)
         index = IndexFolder(work / "index")
         source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
         write_index(index, source, WriteOptions())
         evaluations, ms = [], {}
-        for channel in channels:
-            run, seconds = search_index(index.path, channel, tested, depth, threads)
-            evaluations.append(evaluate(channel, run, tested.qrels, measures))
-            ms[channel] = 1000 * seconds / len(tested.queries)
+        searches: dict[str, Callable[[], tuple[Run, float]]] = {
+            channel: partial(search_index, index.path, channel, tested, depth, threads)
+            for channel in channels
+        }
+        for model_name in dense:
+            corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
+            searches[str(model_name)] = partial(search_exactly, model_name, corpus, tested, depth)
+        for name, search in searches.items():
+            run, seconds = search()
+            evaluations.append(evaluate(name, run, tested.qrels, measures))
+            ms[name] = 1000 * seconds / len(tested.queries)
             if output_runs:
-                save_run(output_runs, tested.name, channel, run)
+                save_run(output_runs, tested.name, name, run)
         return SetResults(tested.name, evaluations, ms=ms, domain=domain, left_out=tested.left_out)
 
 
-def check_unit(path: Path, unit: str) -> None:
+def check_unit(tested: TestSet, unit: str) -> None:
     """Refuse sentences of a BEIR folder, whose judgments are of its passages."""
-    if path.is_dir() and unit == "sentence":
+    if tested.beir and unit == "sentence":
         raise InputError(
             "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
-            where=str(path),
+            where=str(tested.corpus),
             remedy="leave --unit out",
         )
 
@@ -139,3 +152,30 @@ def search_index(
         run = searcher.run(texts, ids, depth + tested.beir, threads)
         seconds = time.monotonic() - started
         return without_own_passages(run, depth) if tested.beir else run, seconds
+
+
+def search_exactly(
+    model: str | Path, passages: Iterable[Passage], tested: TestSet, depth: int
+) -> tuple[dict[str, list[ScoredPassage]], float]:
+    """Score every passage with a bi-encoder or a Poly-Encoder; the run, and the seconds the queries took.
+
+    Ties are in the order of the corpus.
+    """
+    import numpy as np
+    import torch
+
+    from dense.models.bi_encoder import DenseModel
+    from dense.models.resolve import bi_encoder_folder, dense_model_folder
+
+    loaded = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
+    candidates = list(passages)
+    vectors = torch.from_numpy(loaded.encode_passages(candidates))
+    run: dict[str, list[ScoredPassage]] = {}
+    started = time.monotonic()
+    for some in itertools.batched(tested.queries, _AT_ONCE):
+        questions = torch.from_numpy(loaded.encode_questions([query.text for query in some]))
+        for query, scores in zip(some, loaded.score(questions, vectors).detach().numpy(), strict=True):
+            best = np.argsort(-scores, kind="stable")[: depth + tested.beir]
+            run[query.query_id] = [ScoredPassage(candidates[i].passage_id, float(scores[i])) for i in best]
+    seconds = time.monotonic() - started
+    return without_own_passages(run, depth) if tested.beir else run, seconds

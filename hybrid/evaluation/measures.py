@@ -57,14 +57,13 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
 
     The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
     """
-    wanted = {m: ir_measures.parse_measure(m) for m in measures}
+    names = {ir_measures.parse_measure(m): m for m in measures}
     scored = {
         q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}
         for q, ranking in run.items()
         if ranking
     }
     per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
-    names = {measure: m for m, measure in wanted.items()}
     judged = {q: dict(passages) for q, passages in qrels.items()}
     for metric in ir_measures.iter_calc(list(names), judged, scored):
         per_query[names[metric.measure]][metric.query_id] = metric.value

@@ -26,18 +26,13 @@ def check_plot(path: Path | None) -> None:
 
 @contextmanager
 def figure(path: Path, columns: int = 1, **options: Any) -> Iterator[Any]:
-    """Yield axes (a list, of several columns) and save what was drawn; the name says in which form.
-
-    :raises InputError: matplotlib is not installed, or does not know the form.
-    """
+    """Yield axes (a list, of several columns) and save what was drawn, in a form that `check_plot` allows."""
     plt = _pyplot()
     drawn, axes = plt.subplots(1, columns, layout="constrained", **options)
     try:
         yield axes
         with storage_errors(path):
             drawn.savefig(path, dpi=120)
-    except ValueError as error:
-        raise InputError(f"expected a plot as PNG, SVG or PDF: {error}", where=str(path)) from error
     finally:
         plt.close(drawn)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.evaluation.testsets import Qrels, TestSet
+from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
+from sparta.data.jsonlist import json_list
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
-from sparta.data.qa_formats import read_whole
-from sparta.data.queries import read_queries
+from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
 from sparta.index.folder import IndexFolder
 
@@ -28,6 +28,7 @@ FORMS = (
     ' {"question", "answers"}'
 )
 SAMPLE_SEED = 1
+_LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
 
@@ -57,17 +58,17 @@ class QuestionSet:
         """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
         if size >= len(self.queries):
             return self
-        chosen = set(sorted((q.query_id for q in self.queries), key=_draw)[:size])
+
+        def draw(query_id: str) -> bytes:
+            return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
+
+        chosen = set(sorted((q.query_id for q in self.queries), key=draw)[:size])
         return replace(
             self,
             queries=tuple(q for q in self.queries if q.query_id in chosen),
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
             of=len(self.queries),
         )
-
-
-def _draw(query_id: str) -> bytes:
-    return hashlib.sha256(f"{SAMPLE_SEED}:{query_id}".encode()).digest()
 
 
 def questions_beside(index: Path) -> QuestionSet:
@@ -91,17 +92,15 @@ def set_beside(index: Path) -> TestSet:
 
     :raises InputError: there are none; a test set can be named.
     """
-    query_set = questions_beside(index)
     corpus = _corpus_of(index) or index
-    judged = tuple(query for query in query_set.queries if query.query_id in query_set.qrels)
-    if not judged or not corpus.exists():
-        raise InputError(
-            "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
-            where=str(corpus.parent),
-            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
-        )
-    left_out = len(query_set.queries) - len(judged)
-    return TestSet(query_set.name, corpus, judged, query_set.qrels, left_out, query_set.beir)
+    questions, qrels = corpus.with_name("questions.jsonl"), corpus.with_name("qrels.tsv")
+    if corpus.exists() and questions.is_file() and qrels.is_file():
+        return judged_set(corpus.parent.name, corpus, questions, qrels)
+    raise InputError(
+        "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
+        where=str(corpus.parent),
+        remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+    )
 
 
 def _corpus_of(index: Path) -> Path | None:
@@ -179,20 +178,15 @@ def _file(path: Path) -> Iterator[Query]:
     if begin.startswith(b"[") and b"\t" not in begin:
         yield from _items(path)
         return
-    parse = _object if begin.startswith(b"{") else _row
+    in_json = begin.startswith(b"{")
     seen: dict[str, str] = {}
     for number, line in itertools.chain([first], lines):
         where = f"{path}:{number}"
         with placed(where):
-            query = parse(decoded(line), str(number))
-            _remember(query, where, seen)
+            text = decoded(line)
+            query = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
+            remember_id(query.query_id, where, seen)
         yield query
-
-
-def _remember(query: Query, where: str, seen: dict[str, str]) -> None:
-    first = seen.setdefault(query.query_id, where)
-    if first != where:
-        raise BadRecordError("duplicate query id", f"{query.query_id!r} was already the id of {first}")
 
 
 def _row(line: str, number: str) -> Query:
@@ -211,41 +205,23 @@ def _row(line: str, number: str) -> Query:
         raise BadRecordError(
             "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
-    return Query(number, columns[0], _answers(answers, remedy))
-
-
-def _object(line: str, number: str) -> Query:
-    return _question(parse_object(line), number)
+    return Query(number, _as_dpr(columns[0]), _answers(answers, remedy))
 
 
 def _items(path: Path) -> Iterator[Query]:
     """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
-    text = read_whole(path)
-    try:
-        items = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(
-            f'broken JSON: expected a list of {{"question", "answers"}} ({error})',
-            where=f"{path}{line}",
-            remedy=_JSON_REMEDY,
-        ) from None
-    if not isinstance(items, list) or not items:
-        raise InputError(
-            f'expected a list of {{"question", "answers"}}, found {_kind(items)}',
-            where=str(path),
-            remedy=_JSON_REMEDY,
-        )
     seen: dict[str, str] = {}
-    for number, item in enumerate(items, 1):
+    for number, item in enumerate(json_list(path, _LIST_FORM), 1):
         where = f"{path}, item {number}"
         with placed(where):
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
             query = _question(item, str(number))
-            _remember(query, where, seen)
+            remember_id(query.query_id, where, seen)
         yield query
+    if not seen:
+        raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 
 def _question(record: Mapping[str, Any], number: str) -> Query:
@@ -258,7 +234,14 @@ def _question(record: Mapping[str, Any], number: str) -> Query:
             f"expected the field answers or answer, found {', '.join(record)}",
             remedy=_JSON_REMEDY,
         )
-    return Query(own, text, _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY))
+    return Query(
+        own, _as_dpr(text), _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
+    )
+
+
+def _as_dpr(question: str) -> str:
+    """Return a question with DPR's apostrophes; DPR changes neither answers nor texts."""
+    return question.replace("\u2019", "'")
 
 
 def _answers(value: Any, remedy: str) -> tuple[str, ...]:

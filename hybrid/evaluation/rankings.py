@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hybrid.evaluation.answers import ANSWER_RECALL, Holds, answer_recall
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import Run, ScoredPassage
+from sparta.data.answers import has_answer
 
+ANSWER_RECALL = "answer_recall@"
 MEASURES = ("RR", "nDCG@10")
 RECALL_AT = (20, 100)
 _AT_ONCE = 500
 logger = logging.getLogger("sparta.hybrid")
 _CUTOFF = re.compile(r"@(\d+)$")
+
+
+class Holds:
+    """Whether a passage holds an answer to a question; decided once, when it is first asked for.
+
+    :param text: gives the text of a passage by its id.
+    :param match: as in `has_answer`.
+    """
+
+    def __init__(
+        self, answers: Mapping[str, Sequence[str]], text: Callable[[str], str], *, match: str = "string"
+    ) -> None:
+        self.answers, self.match = answers, match
+        self._text = text
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, query_id: str, passage_id: str) -> bool:
+        """Whether this passage holds an answer to this question."""
+        key = query_id, passage_id
+        if key not in self._known:
+            self._known[key] = has_answer(self._text(passage_id), self.answers[query_id], match=self.match)
+        return self._known[key]
+
+
+def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 100)) -> Evaluation:
+    """Share of questions with an answer among the first K passages (DPR's top-K accuracy; R@K of the papers).
+
+    Over all questions with known answers; one that the run does not answer counts 0.
+    """
+    deepest = max(ks)
+    first = {
+        q: next((i for i, hit in enumerate(run.get(q, ())[:deepest]) if holds(q, hit.passage_id)), deepest)
+        for q in holds.answers
+    }
+    return Evaluation(
+        name, {f"{ANSWER_RECALL}{k}": {q: float(at < k) for q, at in first.items()} for k in ks}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +105,14 @@ class Shown(NamedTuple):
     docid: int
 
 
-def search_all(channels: Searchable, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
+def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
     """Search all channels side by side, each once."""
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(query_set.queries), _AT_ONCE):
         some = query_set.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        for name, rankings in channels.batch_search(texts, depth, threads).items():
+        for name, rankings in channels.batch_search(texts, depth + query_set.beir, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 known = [
                     shown.setdefault(docid, Shown(docid, name, number))
@@ -84,33 +122,26 @@ def search_all(channels: Searchable, query_set: QuestionSet, depth: int, threads
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
                     for one, score in zip(known, found.scores, strict=True)
                     if not query_set.beir or one.passage_id != query.query_id
-                ]
+                ][:depth]
 
     def text(passage_id: str) -> str:
+        """The text of a stored record, without its title, as DPR matches it."""
         one = shown[passage_id]
-        return text_of(channels.searchers[one.channel].records([one.docid])[0])
+        [record] = channels.searchers[one.channel].records([one.docid])
+        return str(record.get("text") or record.get("contents") or "")
 
     return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match))
 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:
     """Say so when no channel found any judged passage: then questions and index hardly belong together."""
-    judged = {
-        q: {p for p, relevance in own.items() if relevance > 0}
-        for q, own in retrieved.query_set.qrels.items()
-    }
-    for run in retrieved.runs.values():
-        if any(hit.passage_id in judged.get(q, ()) for q, found in run.items() for hit in found):
-            return
-    if any(judged.values()):
+    qrels = retrieved.query_set.qrels
+    judged = {(q, p) for q, own in qrels.items() for p, relevance in own.items() if relevance > 0}
+    hits = ((q, hit.passage_id) for run in retrieved.runs.values() for q, own in run.items() for hit in own)
+    if judged and judged.isdisjoint(hits):
         logger.warning(
             "%s: none of its %d judged passages was found by any channel: are they passages of this index,"
             " with the same ids and unit?",
             retrieved.query_set.name,
-            sum(map(len, judged.values())),
+            len(judged),
         )
-
-
-def text_of(record: Mapping[str, Any]) -> str:
-    """Return the text of a stored record, without its title."""
-    return str(record.get("text") or record.get("contents") or "")

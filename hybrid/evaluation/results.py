@@ -37,11 +37,6 @@ class SetResults:
     left_out: int = 0
 
     @property
-    def channels(self) -> list[Evaluation]:
-        """The rankings that are not fusions."""
-        return [one for one in self.evaluations if one.name not in self.fused]
-
-    @property
     def main_measure(self) -> str:
         """The measure that p-values are of, where none is chosen: RR, or the first."""
         known = self.evaluations[0].per_query
@@ -49,11 +44,7 @@ class SetResults:
 
 
 def results_table(
-    sets: Sequence[SetResults],
-    measures: Sequence[str] = (),
-    *,
-    label: str = "channel",
-    digits: int = 2,
+    sets: Sequence[SetResults], measures: Sequence[str] = (), *, label: str = "channel", digits: int = 2
 ) -> Table:
     """One row for each set and ranking, means in percent; below several sets, their means by domain.
 
@@ -81,18 +72,17 @@ def results_table(
 
 
 def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]]:
-    best, p = against_best(one.evaluations, main, among=one.channels)
+    channels = [ranking for ranking in one.evaluations if ranking.name not in one.fused]
+    best, p = against_best(one.evaluations, main, among=channels)
     rows: list[list[Cell]] = []
     for ranking in one.evaluations:
         means: list[Cell] = [100 * ranking.mean(m) if m in ranking.per_query else None for m in columns]
-        differs = "" if ranking is best else _chance(p[ranking.name], ranking.mean(main) > best.mean(main))
+        differs = ""
+        if ranking is not best:
+            way = "↑" if ranking.mean(main) > best.mean(main) else "↓"
+            differs = f"{p[ranking.name]:.3f}" + (f"*{way}" if p[ranking.name] < SIGNIFICANT else "")
         rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name)])
     return rows
-
-
-def _chance(p: float, better: bool) -> str:
-    """`0.004*↑`: a p-value and, where the difference is significant, its direction."""
-    return f"{p:.3f}" + (("*↑" if better else "*↓") if p < SIGNIFICANT else "")
 
 
 def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid.evaluation.evaluate import check_unit, search_index
 from hybrid.evaluation.measures import Evaluation, evaluate
@@ -15,21 +15,18 @@ from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
-from sparta.index.impact_batches import quantized_batch
+from sparta.index.impact_batches import ImpactBatch, quantized_batch
 from sparta.index.jobs import Source, WriteOptions, skip_passages
 from sparta.index.sources import vectors_source
 from sparta.models.prune import prune
-from sparta.shards.store import EncodedShard, read_shards
+from sparta.shards.store import read_shards
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
-PAPERS_KS = (50, 100, 300, 500, 1000, 1500, 2000)
 
-
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """What was measured with the `top_k` strongest terms of each passage; None is all of them."""
 
     name: str
@@ -44,7 +41,7 @@ def sweep(
     source: Path | TestSet,
     model: SparseEncoder,
     options: EncodeOptions,
-    ks: Sequence[int] = PAPERS_KS,
+    ks: Sequence[int],
     *,
     measures: Sequence[str],
     depth: int = 100,
@@ -63,9 +60,8 @@ def sweep(
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        if isinstance(source, Path):
-            check_unit(source, options.unit)
         tested = open_test_set(source, work) if isinstance(source, Path) else source
+        check_unit(tested, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
@@ -90,16 +86,11 @@ def kept_source(shards: Path, top_k: int | None) -> Source:
     """Return the shards as a source of impacts, each passage with its strongest terms."""
     source = vectors_source([shards])
 
-    def cut() -> Iterator[EncodedShard]:
-        for shard in read_shards([shards]):
-            yield replace(shard, rows=prune(shard.rows, top_k=top_k))
+    def batches(done: int) -> Iterator[ImpactBatch]:
+        kept = (replace(one, rows=prune(one.rows, top_k=top_k)) for one in read_shards([shards]))
+        return skip_passages((quantized_batch(one, source.side.quantizer) for one in kept), done)
 
-    quantizer = source.side.quantizer
-    return replace(
-        source,
-        job={**source.job, "top_k": top_k},
-        batches=lambda done: skip_passages((quantized_batch(shard, quantizer) for shard in cut()), done),
-    )
+    return replace(source, job={**source.job, "top_k": top_k}, batches=batches)
 
 
 def name_of(top_k: int | None) -> str:
@@ -109,17 +100,10 @@ def name_of(top_k: int | None) -> str:
 
 def sweep_table(found: Sequence[Kept], measures: Sequence[str]) -> Table:
     """One row for each set and K; measures in percent."""
-    rows: list[list[Cell]] = [
-        [
-            one.name,
-            name_of(one.top_k),
-            *(100 * one.evaluation.mean(m) for m in measures),
-            one.mean_terms,
-            one.index_mb,
-            one.ms,
-        ]
-        for one in found
-    ]
+    rows: list[list[Cell]] = []
+    for one in found:
+        means = [100 * one.evaluation.mean(m) for m in measures]
+        rows.append([one.name, name_of(one.top_k), *means, one.mean_terms, one.index_mb, one.ms])
     return Table(["set", "K", *measures, "terms/passage", "index MB", "ms/query"], rows, digits=2)
 
 

@@ -1,21 +1,30 @@
-"""Test sets: a corpus, questions, and which passages answer them; BEIR folders, SQuAD and MRQA as ReQA."""
+"""Test sets: a corpus, questions, and which passages answer them; SQuAD, MRQA and MultiReQA as ReQA."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name
 from sparta.base.records import Query
-from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
 from sparta.data.trec import read_qrels
 
 Qrels = Mapping[str, Mapping[str, int]]
+CANDIDATES = "candidates.json"
+"""MultiReQA's name for its sentences."""
+DOMAINS = {
+    **dict.fromkeys(("SQuAD", "SearchQA", "NewsQA", "TriviaQA", "NaturalQuestions", "HotpotQA"), "in-domain"),
+    **dict.fromkeys(("BioASQ", "DROP", "DuoRC", "RACE", "RelationExtraction", "TextbookQA"), "out-of-domain"),
+}
+"""The sets of MultiReQA and of SPARTA (Table 3), as both papers split them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +44,20 @@ class TestSet:
 
 
 def open_test_set(path: Path, work: Path) -> TestSet:
-    """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON or MRQA JSONL.
+    """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON, MRQA JSONL or MultiReQA's folder.
 
-    A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too.
+    A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too. One
+    of MultiReQA holds candidates.json and the MRQA JSONL that it was made of.
 
-    The last two become ReQA (SPARTA, §5.1): every sentence of a paragraph is a candidate answer with the
-    paragraph as its context, and the sentences in which an answer begins are the right ones. Their corpus is
-    written into the folder `work`.
+    All but BEIR's become ReQA (SPARTA, §5.1): every sentence of a paragraph is a candidate answer with the
+    paragraph as its context, and the sentences in which an answer begins are the right ones. MultiReQA says
+    what the sentences are; others are split here. Their corpus is written into the folder `work`.
 
     :raises InputError: none of these.
     """
     if path.is_dir():
+        if found := _multireqa(path):
+            return _reqa(path.name, read_mrqa(found[1], read_candidates(found[0])), work)
         return _beir(path)
     if not path.exists():
         raise InputError(
@@ -68,14 +80,36 @@ def open_test_set(path: Path, work: Path) -> TestSet:
 def check_test_set(path: Path) -> None:
     """Refuse, before a model is loaded, what is no test set by its name or by the files in its folder."""
     if path.is_dir():
-        _beir(path)
+        if not _multireqa(path):
+            _beir(path)
     elif not plain_name(path.name).endswith((".json", ".jsonl")) or not path.exists():
         open_test_set(path, path.parent)
 
 
+def domains_of(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return which mean each set counts in, by its name: that of `DOMAINS`, or one if any is not there."""
+    names = {path: re.split(r"[^A-Za-z]|Short", path.name)[0] for path in paths}
+    known = all(name in DOMAINS for name in names.values())
+    return {path: DOMAINS[name] if known else "" for path, name in names.items()}
+
+
+def _multireqa(folder: Path) -> tuple[Path, Path] | None:
+    """Return the candidates and the MRQA file of a folder of MultiReQA; None for another folder."""
+    files = sorted(folder.iterdir())
+    candidates = next((path for path in files if plain_name(path.name) == CANDIDATES), None)
+    mrqa = [path for path in files if plain_name(path.name).endswith(".jsonl")]
+    if candidates and len(mrqa) != 1:
+        raise InputError(
+            f"expected one MRQA JSONL beside {candidates.name}, found {len(mrqa)}",
+            where=str(folder),
+            remedy="put the MRQA file there that the candidates are of, as in BioASQ/BioASQ.jsonl.gz",
+        )
+    return (candidates, mrqa[0]) if candidates else None
+
+
 def _beir(folder: Path) -> TestSet:
     if (folder / "questions.jsonl").is_file() and (folder / "qrels.tsv").is_file():
-        return _judged(folder, folder, folder / "questions.jsonl", folder / "qrels.tsv")
+        return judged_set(folder.name, folder, folder / "questions.jsonl", folder / "qrels.tsv")
     corpus, queries = folder / "corpus.jsonl", folder / "queries.jsonl"
     judged = sorted((folder / "qrels").glob("*.tsv")) if (folder / "qrels").is_dir() else []
     test = [path for path in judged if path.stem == "test"] or judged
@@ -89,19 +123,23 @@ def _beir(folder: Path) -> TestSet:
             where=str(folder),
             remedy="complete the folder, or name another",
         )
-    return _judged(folder, corpus, queries, test[0])
+    return judged_set(folder.name, corpus, queries, test[0])
 
 
-def _judged(folder: Path, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestSet:
+    """Return the queries of a file that are judged.
+
+    :raises InputError: there are none.
+    """
     qrels = read_qrels(judgments)
     known = list(read_queries(queries))
     judged_queries = tuple(query for query in known if query.query_id in qrels)
     if not judged_queries:
         raise InputError(
-            f"none of the questions is judged in {judgments.name}", where=str(folder), remedy="check the ids"
+            f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
         )
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    return TestSet(folder.name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
+    return TestSet(name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSet:
@@ -109,17 +147,17 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSe
 
     A paragraph that comes again, as in files with one question a line, is written once.
     """
-    spans = sentence_splitter("en")
+    split = sentence_splitter("en")
     queries: list[Query] = []
     left_out = 0
     qrels: dict[str, dict[str, int]] = {}
-    numbers: dict[tuple[str, str], int] = {}
+    numbers: dict[Any, int] = {}
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for paragraph in paragraphs:
             known = len(numbers)
-            number = numbers.setdefault((paragraph.title, paragraph.text), known)
-            sentences = spans(paragraph.text)
+            number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), known)
+            sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
             for i, (start, end) in enumerate(sentences) if number == known else ():
                 record = {
                     "id": f"{number}-{i}",

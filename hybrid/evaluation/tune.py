@@ -11,12 +11,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import Retrieved, depth_of, search_all
+from hybrid.evaluation.rankings import ANSWER_RECALL, Retrieved, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
-from hybrid.retrieval.channels import Searchable
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Run
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
@@ -39,18 +38,12 @@ Values = Mapping[Setting, Mapping[str, float]]
 """A measure by setting and query id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """One of the parts that the questions fall into: what the others chose, and what it is worth here."""
 
     number: int
     setting: Setting
     values: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """Over the questions of this part."""
-        return fmean(self.values.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,7 @@ class Tuned:
     """The mean of a measure by setting: one for each set, in the order of `names`.
 
     `folds` is there for one set only: settings chosen on four fifths of the questions, measured on the last.
-    `alone` is the mean of each channel by itself, for each set.
+    `singles` is the mean of each channel by itself, for each set.
     """
 
     channels: Sequence[str]
@@ -88,9 +81,8 @@ def measure_for(sets: Sequence[QuestionSet]) -> str:
     return "RR" if all(one.qrels for one in sets) else "answer_recall@20"
 
 
-def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
-    """Refuse sets on which it cannot be measured."""
-    by_answer = measure.startswith("answer_recall@")
+def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
+    by_answer = measure.startswith(ANSWER_RECALL)
     for one in sets:
         if not (one.answers if by_answer else one.qrels):
             wanted, other = ("answers", "RR") if by_answer else ("judged passages", "answer_recall@20")
@@ -102,7 +94,7 @@ def check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
 
 
 def tune(
-    channels: Searchable,
+    channels: Channels,
     sets: Sequence[QuestionSet],
     fusion: Fusion,
     measure: str,
@@ -120,7 +112,7 @@ def tune(
     :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
     :raises InputError: more than 20,000 settings, or sets on which it cannot be measured.
     """
-    check_measure(measure, sets)
+    _check_measure(measure, sets)
     fusions = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
@@ -138,14 +130,11 @@ def tune(
             measured |= _values(retrieved, one, measure, tuned, grid)
         values.append(measured)
         for name in fusion.weights:
-            singles.setdefault(name, []).append(_of_run(retrieved, retrieved.runs[name], measure))
+            alone = retrieved.measured("", retrieved.runs[name], [measure])
+            singles.setdefault(name, []).append(alone.mean(measure))
     means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
     return Tuned(tuned, measure, [one.name for one in sets], means, folds, singles)
-
-
-def _of_run(retrieved: Retrieved, run: Run, measure: str) -> float:
-    return fmean(retrieved.measured("", run, [measure]).per_query[measure].values())
 
 
 def _values(
@@ -196,43 +185,39 @@ def tune_table(tuned: Tuned) -> Table:
     def shown(setting: Setting) -> list[Cell]:
         return [*map(Exact, setting.weights), *([setting.candidates] if by_candidates else [])]
 
+    def percent(means: Sequence[float]) -> list[Cell]:
+        return [100 * mean for mean in (*means, *([fmean(means)] if several else []))]
+
     best = tuned.best
     rows: list[list[Cell]] = []
     for alpha in dict.fromkeys(setting.weights[0] for setting in tuned.means):
         row = _best({s: fmean(own) for s, own in tuned.means.items() if s.weights[0] == alpha})
-        means: list[Cell] = [100 * mean for mean in tuned.means[row]]
-        if several:
-            means.append(100 * fmean(tuned.means[row]))
-        rows.append([*shown(row), *means, _remark(tuned) if row == best else ""])
+        rows.append([*shown(row), *percent(tuned.means[row]), _remark(tuned) if row == best else ""])
     for fold in tuned.folds:
         note = f"fold {fold.number} of {FOLDS}: chosen on the others"
-        rows.append([*shown(fold.setting), 100 * fold.mean, note])
+        rows.append([*shown(fold.setting), 100 * fmean(fold.values.values()), note])
     if tuned.folds:
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, "cross-validated"])
     for name, own in tuned.singles.items():
-        means = [100 * mean for mean in own]
-        means += [100 * fmean(own)] if several else []
-        note = f"{name} alone"
-        if fmean(own) > fmean(tuned.means[best]):
-            note += ": better than the best fusion"
-        rows.append([*[None] * len(settings), *means, note])
+        better = ": better than the best fusion" if fmean(own) > fmean(tuned.means[best]) else ""
+        rows.append([*[None] * len(settings), *percent(own), f"{name} alone{better}"])
     return Table(header, rows, digits=2)
 
 
 def _remark(tuned: Tuned) -> str:
     """What is said of the best setting."""
+
+    def flat(setting: Setting) -> tuple[float, ...]:
+        return (*setting.weights, setting.candidates)
+
     names = [*tuned.channels, "candidates"]
-    tried = [sorted(set(own)) for own in zip(*map(_flat, tuned.means), strict=True)]
+    tried = [sorted(set(own)) for own in zip(*map(flat, tuned.means), strict=True)]
     ends = [
         f"{name}: the {'least' if value == own[0] else 'largest'} that was tried"
-        for name, value, own in zip(names, _flat(tuned.best), tried, strict=True)
+        for name, value, own in zip(names, flat(tuned.best), tried, strict=True)
         if len(own) > 1 and value in (own[0], own[-1])
     ]
     return f"best ({'; '.join(ends)})" if ends else "best"
-
-
-def _flat(setting: Setting) -> tuple[float, ...]:
-    return (*setting.weights, setting.candidates)
 
 
 def chosen(fusion: Fusion, tuned: Tuned) -> Fusion:

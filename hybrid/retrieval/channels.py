@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
@@ -18,42 +18,14 @@ DENSE = "dense"
 CHANNELS = (BM25, IMPACT, DENSE)
 
 
-class Searchable(Protocol):
-    """Several channels that answer together, and whose passages can be read."""
-
-    @property
-    def searchers(self) -> Mapping[str, ChannelSearcher]:
-        """Each channel's searcher, by its name."""
-        ...
-
-    def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Ranked]]:
-        """The k best passages of each channel for each question."""
-        ...
-
-
-def open_channel(index: Path, name: str) -> ChannelSearcher:
-    """Open one of `CHANNELS`; torch is imported for `dense` only.
-
-    :raises InputError: an unknown name.
-    :raises IndexStateError: there is no index, or it lacks this channel.
-    """
-    _check_names([name])
-    return _open_dense(index) if name == DENSE else _open_lucene(index, [name])[name]
-
-
 def channel(name: str) -> str:
     """Return the name of a channel; the former name of `impact` is understood."""
     known = IMPACT if name == "sparta" else name
-    _check_names([known])
+    if known not in CHANNELS:
+        raise InputError(
+            f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
+        )
     return known
-
-
-def _check_names(names: Iterable[str]) -> None:
-    for name in names:
-        if name not in CHANNELS:
-            raise InputError(
-                f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
-            )
 
 
 def _open_dense(index: Path) -> ChannelSearcher:
@@ -77,10 +49,6 @@ def channels_of(index: Path) -> list[str]:
     return [*lucene, DENSE] if has_dense(index) else lucene
 
 
-def _are_closed() -> IndexStateError:
-    return IndexStateError("the channels are closed", remedy="open the index again")
-
-
 class Channels(Closing):
     """Some channels of an index, opened side by side, and searched so: a wait is that for the slowest.
 
@@ -93,7 +61,7 @@ class Channels(Closing):
     """
 
     def __init__(self, index: Path, names: Sequence[str], bm25: Bm25 | None = None) -> None:
-        _check_names(names)
+        names = [channel(name) for name in names]
         both = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if both else None
         self._closed = False
@@ -124,7 +92,7 @@ class Channels(Closing):
     ) -> dict[str, list[Ranked]]:
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
-            raise _are_closed()
+            raise IndexStateError("the channels are closed", remedy="open the index again")
         chosen = list(self.searchers if names is None else names)
         found: dict[str, list[Ranked]] = {}
 

@@ -79,41 +79,18 @@ class Fusion:
         if self.candidates < 1 or self.rrf_k < 1:
             raise InputError("expected at least 1 candidate, and a constant of RRF of at least 1")
 
-    @staticmethod
-    def with_alpha(base: str, alpha: float, **options: object) -> Fusion:
-        """`base + α · bm25`, the papers' form."""
-        return Fusion({base: 1.0, "bm25": alpha}, **options)  # type: ignore[arg-type]
-
     @property
     def label(self) -> str:
         """What is fused, in short: `impact + 1.2·bm25`, `sparta + 1.2·bm25 (zscore)`, `RRF impact + bm25`."""
         if self.method == "rrf":
-            return f"RRF {self._terms}"
+            return f"RRF {self.sum()}"
         named = self.normalization != "minmax" and len(self.weights) > 1
-        return f"{self._terms} ({self.normalization})" if named else self._terms
+        return f"{self.sum()} ({self.normalization})" if named else self.sum()
 
-    @property
-    def _terms(self) -> str:
-        return " + ".join(name if w == 1 else f"{w:g}·{name}" for name, w in self.weights.items())
-
-    @property
-    def total(self) -> str:
-        """What is summed: `impact + 1.2·bm25`, `1/(60+rank impact) + 1/(60+rank bm25)`."""
-        if self.method == "linear":
-            return self._terms
-        return " + ".join(
-            f"{'' if w == 1 else f'{w:g}·'}1/({self.rrf_k}+rank {name})" for name, w in self.weights.items()
-        )
-
-    @property
-    def rule(self) -> str:
-        """What scores are normalized over, and what a passage counts that a channel lacks."""
-        if self.method == "rrf":
-            return f"each channel's {self.candidates} best"
-        return (
-            f"scores {_SAID[self.normalization]} over each channel's {self.candidates} best,"
-            " a passage that a channel lacks counts as its least"
-        )
+    def sum(self, term: str = "{}") -> str:
+        """What is summed: `impact + 1.2·bm25`; `term` is what a channel adds."""
+        parts = ((term.format(name), w) for name, w in self.weights.items())
+        return " + ".join(part if w == 1 else f"{w:g}·{part}" for part, w in parts)
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int | None = None) -> list[ScoredPassage]:
         """Return one ranking of all candidates, or of the `k` best; `rankings` best first, by channel.
@@ -196,7 +173,15 @@ class Candidates:
 
 def formula(*fusions: Fusion) -> str:
     """Say what is computed, in one line for fusions that differ in their weights only."""
-    return f"score = {', or '.join(one.total for one in fusions)}; {fusions[0].rule}"
+    first = fusions[0]
+    by_rank = first.method == "rrf"
+    term = f"1/({first.rrf_k}+rank {{}})" if by_rank else "{}"
+    said = f"score = {', or '.join(one.sum(term) for one in fusions)}"
+    best = f"each channel's {first.candidates} best"
+    if by_rank:
+        return f"{said}; {best}"
+    normalized = f"scores {_SAID[first.normalization]} over {best}"
+    return f"{said}; {normalized}, a passage that a channel lacks counts as its least"
 
 
 def default_weights(channels: Collection[str]) -> dict[str, float]:

@@ -76,7 +76,8 @@ class HybridSearcher(Closing):
 
     def search(self, query: str, k: int = 10) -> list[HybridHit]:
         """The `k` best passages for a query."""
-        return self._hits(self.channels.search(query, self.fusion.candidates), k)
+        found = self.channels.search(query, self.fusion.candidates)
+        return fused_hits(self.fusion, found, self.channels.searchers, k)
 
     def batch_search(
         self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
@@ -84,7 +85,7 @@ class HybridSearcher(Closing):
         """The same for many queries, by query id; `threads` for each channel."""
         check_query_ids(queries, query_ids)
         ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
-        return {query_id: self._hits(own, k) for query_id, own in ranked}
+        return {q: fused_hits(self.fusion, own, self.channels.searchers, k) for q, own in ranked}
 
     def run(
         self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
@@ -93,9 +94,6 @@ class HybridSearcher(Closing):
         check_query_ids(queries, query_ids)
         ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
         return {query_id: _fused(self.fusion, own, k) for query_id, own in ranked}
-
-    def _hits(self, ranked: Mapping[str, Ranked], k: int) -> list[HybridHit]:
-        return fused_hits(self.fusion, ranked, self.channels.searchers, k)
 
     def _ranked(self, queries: Sequence[str], threads: int) -> Iterator[dict[str, Ranked]]:
         ranked = self.channels.batch_search(queries, self.fusion.candidates, threads)
@@ -121,26 +119,16 @@ def fused_hits(
     fused = _fused(fusion, ranked, k)
     rows = {name: dict(zip(ranked[name].passage_ids, itertools.count(), strict=False)) for name in ranked}
     own = {p.passage_id: {n: r[p.passage_id] for n, r in rows.items() if p.passage_id in r} for p in fused}
-    records = _records(ranked, own, searchers)
+    first: dict[str, list[str]] = {}  # of each passage the first channel that ranks it, which knows its docid
+    for passage_id, places in own.items():
+        first.setdefault(next(iter(places)), []).append(passage_id)
+    records: dict[str, dict[str, Any]] = {}
+    for name, ids in first.items():
+        docids = [ranked[name].docids[rows[name][passage_id]] for passage_id in ids]
+        records.update(zip(ids, searchers[name].records(docids), strict=True))
     hits = []
     for passage_id, score in fused:
         hit = hit_of(passage_id, score, records[passage_id])
-        places = {n: ChannelPlace(i + 1, ranked[n].scores[i]) for n, i in own[passage_id].items()}
-        hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, places))
+        ranks = {n: ChannelPlace(i + 1, ranked[n].scores[i]) for n, i in own[passage_id].items()}
+        hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, ranks))
     return hits
-
-
-def _records(
-    ranked: Mapping[str, Ranked],
-    rows: Mapping[str, Mapping[str, int]],
-    searchers: Mapping[str, ChannelSearcher],
-) -> dict[str, dict[str, Any]]:
-    """The records of passages, each from the first channel that ranks it, which knows its docid."""
-    wanted: dict[str, list[str]] = {}
-    for passage_id, own in rows.items():
-        wanted.setdefault(next(iter(own)), []).append(passage_id)
-    records: dict[str, dict[str, Any]] = {}
-    for name, ids in wanted.items():
-        docids = [ranked[name].docids[rows[i][name]] for i in ids]
-        records.update(zip(ids, searchers[name].records(docids), strict=True))
-    return records

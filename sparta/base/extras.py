@@ -26,18 +26,10 @@ def optional_packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        known = missing_package(error)
-        if known is None:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRA_OF:
             raise
-        raise known from error
-
-
-def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return what is said of a package that is not installed; None if it is not one of `EXTRAS`."""
-    package = (error.name or "").partition(".")[0]
-    if package not in _EXTRA_OF:
-        return None
-    return MissingPackageError(
-        f"expected the Python package {package}, which this needs, found it not installed",
-        remedy=f"pip install 'sparta-search[{_EXTRA_OF[package]}]'",
-    )
+        raise MissingPackageError(
+            f"expected the Python package {package}, which this needs, found it not installed",
+            remedy=f"pip install 'sparta-search[{_EXTRA_OF[package]}]'",
+        ) from error

@@ -54,13 +54,10 @@ def storage_errors(where: str | Path) -> Iterator[None]:
             message = f"cannot be written: {error.strerror}"
             raise StorageError(message, where=str(where), remedy=remedy) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | FileExistsError):
-            raise _wrong_place(error, where) from error
+            culprit = f" ({error.filename})" if error.filename else ""
+            message = f"{error.strerror}{culprit}"
+            raise InputError(message, where=str(where), remedy="check the path") from error
         raise
-
-
-def _wrong_place(error: OSError, where: str | Path) -> InputError:
-    culprit = f" ({error.filename})" if error.filename else ""
-    return InputError(f"{error.strerror}{culprit}", where=str(where), remedy="check the path")
 
 
 def make_folder(path: str | Path) -> None:
@@ -106,7 +103,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
+        with contextlib.suppress(OSError):
+            _sync(target.parent, os.O_RDONLY)
 
 
 @contextlib.contextmanager
@@ -120,22 +119,12 @@ def _to_standard_output() -> Iterator[Path]:
         sys.stdout.buffer.flush()
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+def _sync(path: Path, flags: int = os.O_RDWR) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def atomic_write(path: str | Path, data: bytes | Callable[[BinaryIO], object]) -> None:
@@ -189,26 +178,48 @@ class Tally:
         return self._digest.hexdigest()
 
 
-class _Tapped(io.RawIOBase):
-    """A stream that shows a tally every byte read from it. Closing it leaves the stream below open."""
+class _Stream(io.RawIOBase):
+    """The bytes that an iterator yields, as a stream."""
 
-    def __init__(self, stream: io.BufferedIOBase, tally: Tally) -> None:
-        self._stream = stream
-        self._tally = tally
-        self._at_start = True
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._data = chunks, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
         view = memoryview(buffer)
-        data = self._stream.read1(len(view))  # read1: what a pipe holds now, without waiting for more
-        while self._at_start and len(data) < _LONGEST_MAGIC and (more := self._stream.read1(_LONGEST_MAGIC)):
-            data += more  # compression shows itself in the first bytes
-        self._at_start = False
-        view[: len(data)] = data
-        self._tally.add(data)
-        return len(data)
+        while not self._data and (chunk := next(self._chunks, None)) is not None:
+            self._data = chunk
+        size = min(len(view), len(self._data))
+        view[:size], self._data = self._data[:size], self._data[size:]
+        return size
+
+
+def _stored(stream: io.BufferedIOBase, tally: Tally) -> Iterator[bytes]:
+    """Yield what a pipe holds now, without waiting for more, but at first enough to show its compression."""
+    data = stream.read1(_BUFFER_BYTES)
+    while len(data) < _LONGEST_MAGIC and (more := stream.read1(_LONGEST_MAGIC)):
+        data += more
+    while data:
+        tally.add(data)
+        yield data
+        data = stream.read1(_BUFFER_BYTES)
+
+
+def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the bytes of a zstd file, frame after frame.
+
+    :raises EOFError: the file ends within a frame.
+    """
+    frame, rest = None, b""
+    while packed := rest or stream.read(_BUFFER_BYTES):
+        frame = frame or new_frame()
+        yield frame.decompress(packed)
+        rest = frame.unused_data
+        frame = None if frame.eof else frame
+    if frame:
+        raise EOFError("the file ends within a frame")
 
 
 @contextlib.contextmanager
@@ -225,20 +236,15 @@ def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[
             below = cast(io.BufferedIOBase, sys.stdin.buffer)
         else:
             below = stack.enter_context(Path(path).open("rb"))
-        plain: BinaryIO = io.BufferedReader(_Tapped(below, tally or Tally()), _BUFFER_BYTES)
-        suffix = _compression(str(path), plain)
+        plain: BinaryIO = io.BufferedReader(_Stream(_stored(below, tally or Tally())), _BUFFER_BYTES)
+        start = plain.peek(_LONGEST_MAGIC)  # type: ignore[attr-defined]
+        known = COMPRESSED.items()
+        suffix = next((s for s, magic in known if str(path).endswith(s) or start.startswith(magic)), "")
         stream = plain
         if suffix:
             decompressed = stack.enter_context(_decompressed(plain, suffix, path))
-            stream = io.BufferedReader(cast(io.RawIOBase, decompressed), _BUFFER_BYTES)
+            stream = io.BufferedReader(decompressed, _BUFFER_BYTES)
         yield stream
-
-
-def _compression(name: str, stream: Any) -> str:
-    for suffix, magic in COMPRESSED.items():
-        if name.endswith(suffix) or stream.peek(len(magic))[: len(magic)] == magic:
-            return suffix
-    return ""
 
 
 def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
@@ -246,50 +252,15 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
         return gzip.GzipFile(fileobj=stream, mode="rb")
     if suffix == ".bz2":
         return bz2.BZ2File(stream)
-    return _Zstd(stream, path)
-
-
-class _Zstd(io.RawIOBase):
-    """The bytes of a zstd file, frame after frame. Closing it leaves the stream below open.
-
-    :raises EOFError: when read, the file ends within a frame.
-    """
-
-    def __init__(self, stream: BinaryIO, path: str | Path) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise InputError(
-                "expected a file that can be read here, found one compressed with zstd",
-                where=shown_name(path),
-                remedy="pip install zstandard",
-            ) from None
-        self._new_frame: Callable[[], Any] = zstandard.ZstdDecompressor().decompressobj
-        self._frame = self._new_frame()
-        self._stream, self._began, self._data = stream, False, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        view = memoryview(buffer)
-        while not self._data and self._read():
-            pass
-        size = min(len(view), len(self._data))
-        view[:size], self._data = self._data[:size], self._data[size:]
-        return size
-
-    def _read(self) -> bool:
-        rest = b""
-        if self._frame.eof:
-            rest, self._frame, self._began = self._frame.unused_data, self._new_frame(), False
-        packed = rest or self._stream.read(_BUFFER_BYTES)
-        if packed:
-            self._began = True
-            self._data = self._frame.decompress(packed)
-        elif self._began:
-            raise EOFError("the file ends within a frame")
-        return bool(packed)
+    try:
+        import zstandard
+    except ImportError:
+        raise InputError(
+            "expected a file that can be read here, found one compressed with zstd",
+            where=shown_name(path),
+            remedy="pip install zstandard",
+        ) from None
+    return _Stream(_zstd(stream, zstandard.ZstdDecompressor().decompressobj))
 
 
 def plain_name(path: str | Path) -> str:
@@ -334,9 +305,9 @@ def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tup
         for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if len(line) > limit:
                 raise too_long(f"{shown_name(path)}:{number}", "a line", limit)
-            if _is_blank(line, number):
-                continue
-            yield number, line.rstrip(b"\r\n")
+            rest = line.removeprefix(_BOM) if number == 1 else line
+            if rest.strip(b" \r\n"):
+                yield number, line.rstrip(b"\r\n")
 
 
 def too_long(where: str, what: str, limit: int) -> InputError:
@@ -353,29 +324,16 @@ def reading(path: str | Path, line: Callable[[], int] | None = None) -> Iterator
     """Turn what goes wrong when an input file is read into an InputError; `line` says where that is."""
     try:
         yield
-    except OSError as error:
-        if error.errno is not None and not isinstance(error, gzip.BadGzipFile):
-            raise unreadable(path, error) from error
-        raise _broken(path, line, error) from error  # bz2 says so of damage
-    except (EOFError, zlib.error) as error:
-        raise _broken(path, line, error) from error
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # of a package that may be missing
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
+            raise unreadable(path, error) from error
+        if not isinstance(error, OSError | EOFError | zlib.error) and type(error).__name__ != "ZstdError":
             raise
-        raise _broken(path, line, error) from error
-
-
-def _broken(path: str | Path, line: Callable[[], int] | None, error: Exception) -> InputError:
-    return InputError(
-        f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
-        where=shown_name(path) + (f":{line()}" if line else ""),
-        remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
-    )
-
-
-def _is_blank(line: bytes, number: int) -> bool:
-    rest = line.removeprefix(_BOM) if number == 1 else line
-    return not rest.strip(b" \r\n")
+        raise InputError(  # bz2 says so of damage by an OSError without a number
+            f"broken compression: expected a whole gzip, bzip2 or zstd file, found: {error}",
+            where=shown_name(path) + (f":{line()}" if line else ""),
+            remedy="copy or download the file again (gzip -t, bzip2 -t or zstd -t tests it)",
+        ) from error
 
 
 def unreadable(path: str | Path, error: OSError) -> InputError:

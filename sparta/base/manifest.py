@@ -35,7 +35,15 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
             where=str(path),
             remedy="give the folder that was meant",
         )
-    _check_version(manifest.get("format_version"), newest_version, path)
+    found = manifest.get("format_version")
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise _unusable(path, f"expected a format_version from 1 to {newest_version}, found {found!r}")
+    if found > newest_version:
+        raise IndexStateError(
+            f"format version {found} is newer than the newest that this sparta reads, {newest_version}",
+            where=str(path),
+            remedy="upgrade sparta, or rebuild the folder with this version",
+        )
     return manifest
 
 
@@ -59,14 +67,3 @@ def _parsed(path: Path, kind: str) -> dict[str, Any]:
 
 def _unusable(path: Path, message: str) -> IndexStateError:
     return IndexStateError(message, where=str(path), remedy="rebuild the folder, or restore it from a copy")
-
-
-def _check_version(found: object, newest: int, path: Path) -> None:
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise _unusable(path, f"expected a format_version from 1 to {newest}, found {found!r}")
-    if found > newest:
-        raise IndexStateError(
-            f"format version {found} is newer than the newest that this sparta reads, {newest}",
-            where=str(path),
-            remedy="upgrade sparta, or rebuild the folder with this version",
-        )

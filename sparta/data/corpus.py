@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+from sparta.base.closing import Closing
 from sparta.base.errors import InputError, StorageError
 from sparta.base.files import (
     STANDARD_INPUT,
@@ -181,10 +182,13 @@ class CorpusReader:
                 self.counts.used += 1
                 yield outcome
                 continue
-            bad = _duplicate(outcome, repeated[outcome.where]) if isinstance(outcome, Passage) else outcome
-            if not isinstance(bad, BadRecordError):
-                raise bad
-            self._leave_out(bad)
+            if isinstance(outcome, Passage):
+                detail = f"{outcome.passage_id!r} was already the id of {repeated[outcome.where]}"
+                remedy = "give every record an id of its own"
+                outcome = BadRecordError("duplicate id", detail, where=outcome.where, remedy=remedy)
+            if not isinstance(outcome, BadRecordError):
+                raise outcome
+            self._leave_out(outcome)
 
     def take_back(self, bad: BadRecordError) -> None:
         """Leave out the passage that was yielded last, for a reason that its user knows: skip it, or stop."""
@@ -224,17 +228,11 @@ def _record_outcome(record: object, number: int) -> _Outcome:
         record = {"id": str(number), "text": record}
     if isinstance(record, Passage):
         return record if record.where else replace(record, where=where)
-    try:
-        if not isinstance(record, Mapping):
-            raise BadRecordError(
-                "not a record",
-                f"expected a dictionary, a Passage or a text, found {type(record).__name__}",
-                remedy='give {"id": …, "text": …, "title": …}',
-            )
-        return read_passage(record, where)
-    except BadRecordError as bad:
-        bad.where = where
-        return bad
+    if not isinstance(record, Mapping):
+        detail = f"expected a dictionary, a Passage or a text, found {type(record).__name__}"
+        remedy = 'give {"id": …, "text": …, "title": …}'
+        return BadRecordError("not a record", detail, where=where, remedy=remedy)
+    return _outcome(lambda _: record, b"", where)
 
 
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
@@ -256,13 +254,6 @@ def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
     if source in (STANDARD_INPUT, RECORDS):
         return {"source": source, "bytes": None, "sha256": None}
     return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}
-
-
-def _duplicate(passage: Passage, first: str) -> BadRecordError:
-    detail = f"{passage.passage_id!r} was already the id of {first}"
-    return BadRecordError(
-        "duplicate id", detail, where=passage.where, remedy="give every record an id of its own"
-    )
 
 
 def _files_of(source: str) -> tuple[list[str], list[str]]:
@@ -386,7 +377,7 @@ def _conversion(path: str | Path) -> str:
     return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
 
 
-def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) -> _Outcome:
+def _outcome(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> _Outcome:
     try:
         return read_passage(parse(decoded(line)), where)
     except BadRecordError as bad:
@@ -397,7 +388,7 @@ def _outcome(parse: Callable[[str], dict[str, Any]], line: bytes, where: str) ->
 # Duplicate ids
 
 
-class SeenIds:
+class SeenIds(Closing):
     """The ids met so far and where, in a temporary database on disk, so that memory does not grow with them.
 
     The database has no name: it is gone when the process ends, however it ends.
@@ -413,10 +404,8 @@ class SeenIds:
         self._database.execute(f"CREATE TABLE ids ({columns}) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Forget them."""
         self._database.close()
 
     def add(self, batch: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -148,7 +148,8 @@ def _split_row(line: str) -> list[str]:
 
 def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     """Return the passage that a record of a corpus is."""
-    text, title = _text(record), _title(record)
+    text = string_field(record, "text", "contents", of="text")
+    title = "" if record.get("title") is None else string_field(record, "title", of="title")
     if not text.strip():
         if not title.strip():
             raise BadRecordError(EMPTY_TEXT)
@@ -192,14 +193,6 @@ def string_field(record: Mapping[str, Any], *names: str, of: str) -> str:
     if not isinstance(value, str):
         raise BadRecordError("wrong type", f"expected a string as {of}, found {_kind(value)}")
     return value
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return string_field(record, "text", "contents", of="text")
-
-
-def _title(record: Mapping[str, Any]) -> str:
-    return "" if record.get("title") is None else string_field(record, "title", of="title")
 
 
 def _context(record: Mapping[str, Any], text: str) -> tuple[str, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import longest_line, numbered_lines, open_decompressed, reading, too_long
-from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.parsing import decoded, parse_object, placed, string_field
+from sparta.data.sentences import stripped
 
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
@@ -29,11 +30,15 @@ _MARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QuestionedText:
-    """A text with its questions: `(query id, question, where answers begin)`, in characters."""
+    """A text with its questions: `(query id, question, where answers begin)`, in characters.
+
+    `sentences` says where its sentences lie, from start to before end, if that was given; else it is None.
+    """
 
     title: str
     text: str
     questions: tuple[tuple[str, str, tuple[int, ...]], ...]
+    sentences: tuple[tuple[int, int], ...] | None = None
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
@@ -41,24 +46,28 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
 
     :raises InputError: the file is of another form.
     """
+    limit = _WHOLE_FILE_LINES * longest_line()
+    with reading(path), open_decompressed(path) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise too_long(str(path), "a JSON file", limit)
     with placed(str(path)), stored_form(path, FORMS):
-        record = parse_object(read_whole(path))
+        record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
-                questions = tuple(
-                    (
-                        str(item["id"]),
-                        str(item["question"]).strip(),
-                        tuple(int(answer["answer_start"]) for answer in item.get("answers", ())),
-                    )
-                    for item in _list(paragraph, "qas", path)
-                )
-                yield QuestionedText(str(article.get("title", "")), _text(paragraph, path), questions)
+                text, questions = string_field(paragraph, "context", of="context"), []
+                for item in _list(paragraph, "qas", path):
+                    begins = tuple(int(answer["answer_start"]) for answer in item.get("answers", ()))
+                    questions.append((str(item["id"]), str(item["question"]).strip(), begins))
+                yield QuestionedText(str(article.get("title", "")), text, tuple(questions))
 
 
-def read_mrqa(path: Path) -> Iterator[QuestionedText]:
+def read_mrqa(
+    path: Path, sentences: Mapping[str, Sequence[tuple[int, int]]] | None = None
+) -> Iterator[QuestionedText]:
     """Yield the contexts of MRQA JSONL, in order, without the marks of titles, paragraphs and HTML in them.
 
+    :param sentences: by query id, where the sentences of its context lie, as `read_candidates` returns it
     :raises InputError: a line is of another form; it is named.
     """
     for number, line in numbered_lines(path):
@@ -68,21 +77,37 @@ def read_mrqa(path: Path) -> Iterator[QuestionedText]:
             if "header" in record:
                 continue
             items = _list(record, "qas", where)
-            text, moved = _unmarked(_text(record, where))
-            questions = tuple(
-                (
-                    str(item["qid"]),
-                    str(item["question"]).strip(),
-                    tuple(
-                        moved(int(span[0]))
-                        for answer in item.get("detected_answers", ())
-                        for span in answer["char_spans"]
-                    ),
-                )
-                for item in items
-            )
-            found = QuestionedText("", text, questions)
-        yield found
+            text, moved = _unmarked(string_field(record, "context", of="context"))
+            questions = []
+            for item in items:
+                found = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
+                begins = tuple(moved(int(span[0])) for span in found)
+                questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
+            own = None
+            if sentences is not None:
+                listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
+                spans = (stripped(text, moved(start), moved(end)) for start, end in listed)
+                own = tuple(filter(None, spans))
+            one = QuestionedText("", text, tuple(questions), own)
+        yield one
+
+
+def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """Return where the candidate sentences of each query's context lie, from MultiReQA's candidates.json.
+
+    A candidate's id is `SET_query/query/_number`: the ids of all queries on its context, and its number.
+
+    :raises InputError: a line is of another form; it is named.
+    """
+    contexts: dict[str, list[tuple[int, int]]] = {}
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
+        with placed(where), stored_form(where, "MultiReQA's candidate_id, response_start, response_end"):
+            record = parse_object(decoded(line))
+            queries = record["candidate_id"].rpartition("/")[0].partition("_")[2]
+            span = int(record["response_start"]), int(record["response_end"])
+            contexts.setdefault(queries, []).append(span)
+    return {query: sorted(own) for queries, own in contexts.items() for query in queries.split("/")}
 
 
 def _unmarked(context: str) -> tuple[str, Callable[[int], int]]:
@@ -113,16 +138,6 @@ def _between_marks(context: str) -> Iterator[tuple[int, int]]:
         at = mark.end() if mark else end
 
 
-def read_whole(path: Path) -> str:
-    """Return the text of a file, gzipped or not."""
-    limit = _WHOLE_FILE_LINES * longest_line()
-    with reading(path), open_decompressed(path) as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise too_long(str(path), "a JSON file", limit)
-    return decoded(data)
-
-
 @contextmanager
 def stored_form(where: str | Path, form: str) -> Iterator[None]:
     """Say of a file that lacks something, or has another kind of it, that it is not of the form."""
@@ -145,10 +160,3 @@ def _list(record: Any, key: str, where: str | Path) -> list[Any]:
             remedy="give SQuAD JSON (data, paragraphs, qas), MRQA JSONL (context, qas), or a BEIR folder",
         )
     return found
-
-
-def _text(record: Mapping[str, Any], where: str | Path) -> str:
-    text = record.get("context")
-    if not isinstance(text, str):
-        raise InputError("expected a text 'context', found none", where=str(where), remedy="check the format")
-    return text

@@ -37,7 +37,7 @@ def read_queries(path: str | Path) -> Iterator[Query]:
             if number == first[0] and _is_header(text):
                 continue
             query = parse(text)
-            _remember(query.query_id, where, seen)
+            remember_id(query.query_id, where, seen)
         yield query
     if not seen:
         raise no_records(path)
@@ -48,7 +48,11 @@ def _is_header(line: str) -> bool:
     return len(columns) == 2 and columns[0] in _ID_COLUMNS and columns[1] in _TEXT_COLUMNS
 
 
-def _remember(query_id: str, where: str, seen: dict[str, str]) -> None:
+def remember_id(query_id: str, where: str, seen: dict[str, str]) -> None:
+    """Refuse an id that is among the `seen` ones, by id where they stand; else add it.
+
+    :raises BadRecordError: it is there already.
+    """
     first = seen.setdefault(query_id, where)
     if first != where:
         detail = f"{query_id!r} was already the id of {first}"

@@ -44,7 +44,12 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
     spans = _chunker(*map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
     for passage in passages:
         if UNIT_ID.search(passage.passage_id):
-            bad = _like_a_sentence(passage)
+            bad = BadRecordError(
+                "invalid id",
+                f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
+                where=passage.where,
+                remedy="give the record another id, or index passages",
+            )
             if not isinstance(passages, CorpusReader):
                 raise bad
             passages.take_back(bad)
@@ -54,15 +59,6 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
             continue
         for number, (start, end) in enumerate(spans(passage.text)):
             yield (_chunk if chunk else _sentence)(passage, number, start, end)
-
-
-def _like_a_sentence(passage: Passage) -> BadRecordError:
-    return BadRecordError(
-        "invalid id",
-        f"expected one that does not end like a sentence's, found {passage.passage_id!r}",
-        where=passage.where,
-        remedy="give the record another id, or index passages",
-    )
 
 
 def sentence_splitter(
@@ -84,7 +80,7 @@ def sentence_splitter(
     def pieces(text: str) -> Iterator[tuple[int, int]]:
         for first, last in ends(text):
             for start, end in _lines(text, first, last):
-                if _length(text[start:end]) <= _USUAL_SENTENCE:
+                if len(_WORD.findall(text, start, end)) <= _USUAL_SENTENCE:
                     yield start, end
                     continue
                 unquoted = _QUOTES.sub(" ", text[start:end])
@@ -95,7 +91,7 @@ def sentence_splitter(
                     yield from parts
 
     def spans(text: str) -> list[tuple[int, int]]:
-        return [span for start, end in pieces(text) if (span := _stripped(text, start, end))]
+        return [span for start, end in pieces(text) if (span := stripped(text, start, end))]
 
     return spans
 
@@ -117,11 +113,8 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _length(text: str) -> int:
-    return sum(1 for _ in _WORD.finditer(text))
-
-
-def _stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
+def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return a span without the white space at its ends; None if nothing is left."""
     piece = text[start:end]
     start, end = start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))
     return (start, end) if start < end else None

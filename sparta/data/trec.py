@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,16 +29,11 @@ def write_run(path: str | Path, runs: Iterable[tuple[str, Ranking]], tag: str = 
     A qid, docid or tag with white space, which a TREC run cannot hold, a repeated qid, and a docid repeated
     within a query are InputErrors; the file is then left as it was.
     """
-    _check_word("tag", tag)
+    _check_word("tag", tag, set())
     seen: set[str] = set()
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         for query_id, passages in runs:
-            _check_word("query id", query_id)
-            if query_id in seen:
-                raise InputError(
-                    f"query id {query_id!r} comes twice", remedy="give every query an id of its own"
-                )
-            seen.add(query_id)
+            _check_word("query id", query_id, seen)
             with placed(f"query {query_id}"):
                 stream.writelines(_run_lines(query_id, passages, tag))
 
@@ -46,21 +42,19 @@ def _run_lines(query_id: str, passages: Ranking, tag: str) -> Iterator[str]:
     scores = _strictly_descending(passage.score for passage in passages)
     seen: set[str] = set()
     for rank, (passage, score) in enumerate(zip(passages, scores, strict=True), 1):
-        _check_word("passage id", passage.passage_id)
-        if passage.passage_id in seen:
-            raise InputError(
-                f"passage id {passage.passage_id!r} comes twice", remedy="rank every passage once"
-            )
-        seen.add(passage.passage_id)
+        _check_word("passage id", passage.passage_id, seen)
         yield f"{query_id} Q0 {passage.passage_id} {rank} {score!r} {tag}\n"
 
 
-def _check_word(name: str, word: str) -> None:
+def _check_word(name: str, word: str, seen: set[str]) -> None:
     if word.split() != [word]:
         raise InputError(
             f"a TREC run cannot hold the {name} {word!r}: expected one word, found white space or nothing",
             remedy=f"use a {name} without white space",
         )
+    if word in seen:
+        raise InputError(f"{name} {word!r} comes twice", remedy=f"write every {name} once")
+    seen.add(word)
 
 
 def _strictly_descending(scores: Iterable[float]) -> Iterator[float]:
@@ -88,12 +82,10 @@ def read_run(path: str | Path) -> dict[str, list[ScoredPassage]]:
         with placed(where):
             columns = _columns(line.split(), "qid Q0 docid rank score tag")
             _put(runs.setdefault(columns[0], {}), columns[0], columns[2], _score(columns[4]))
-    return {query_id: _ranking(scores) for query_id, scores in runs.items()}
-
-
-def _ranking(scores: dict[str, float]) -> list[ScoredPassage]:
-    ranking = [ScoredPassage(passage_id, score) for passage_id, score in scores.items()]
-    return sorted(ranking, key=lambda passage: -passage.score)
+    return {
+        query_id: sorted(itertools.starmap(ScoredPassage, scores.items()), key=lambda hit: -hit.score)
+        for query_id, scores in runs.items()
+    }
 
 
 def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 import dense.models.resolve
 from cli._hybrid import main
 from cli._sparta import main as sparta_main
-from hybrid.retrieval.channels import open_channel
+from dense.channel.searcher import DenseSearcher
 from hybrid.retrieval.fusion import Fusion, formula
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import read_run, write_run
+from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
 
@@ -76,7 +77,8 @@ def with_dense(folder: Path, dense_folder: Path) -> Path:
 def rankings(folder: Path, question: str, names: Sequence[str] = ("impact", "bm25")) -> dict[str, list[Any]]:
     found = {}
     for channel in names:
-        searcher = open_channel(folder / "index", channel)
+        opened = DenseSearcher if channel == "dense" else Searcher
+        searcher = opened(folder / "index", channel=channel)
         found[channel] = [ScoredPassage(h.passage_id, h.score) for h in searcher.search(question, 100)]
         searcher.close()
     return found
@@ -107,8 +109,8 @@ def test_eval_with_the_questions_beside_the_corpus(with_dense: Path) -> None:
         "bm25": Fusion({"bm25": 1.0}),
         "impact": Fusion({"impact": 1.0}),
         "dense": Fusion({"dense": 1.0}),
-        "dense + 1.2·bm25": Fusion.with_alpha("dense", 1.2),
-        "impact + 1.2·bm25": Fusion.with_alpha("impact", 1.2),
+        "dense + 1.2·bm25": Fusion({"dense": 1.0, "bm25": 1.2}),
+        "impact + 1.2·bm25": Fusion({"impact": 1.0, "bm25": 1.2}),
         "dense + impact": Fusion({"dense": 1.0, "impact": 1.0}),
         "dense + impact + 1.2·bm25": Fusion({"dense": 1.0, "impact": 1.0, "bm25": 1.2}),
     }
@@ -133,7 +135,7 @@ def test_one_fusion_is_chosen(with_dense: Path) -> None:
     for options, fusion in (
         (["--weights", "bm25=0.7,impact=1,dense=2"], Fusion(weights)),
         (["--weights", "bm25=0.7,impact=1,dense=2", "--method", "rrf"], Fusion(weights, "rrf")),
-        (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
+        (["--base", "dense", "--alpha", "0.5"], Fusion({"dense": 1.0, "bm25": 0.5})),
     ):
         rows = json.loads(run(*given, *options).stdout)
         assert [row["channel"] for row in rows] == ["bm25", "impact", "dense", fusion.label]
@@ -279,7 +281,7 @@ def test_rankings_are_left_as_runs(folder: Path, tmp_path: Path) -> None:
         f"{name}-impact.trec",
     ]
     fused = read_run(out / f"{name}-impact+1.2xbm25.trec")
-    expected = Fusion.with_alpha("impact", 1.2).fuse(rankings(folder, "king of the city"))
+    expected = Fusion({"impact": 1.0, "bm25": 1.2}).fuse(rankings(folder, "king of the city"))
     assert [p.passage_id for p in fused["3"]] == [p.passage_id for p in expected]
 
 
@@ -347,14 +349,14 @@ def test_search(with_dense: Path) -> None:
     found = rankings(with_dense, "who founded google", ("impact", "bm25", "dense"))
     for options, fusion in (
         ([], Fusion({"dense": 1.0, "impact": 1.0})),
-        (["--alpha", "1"], Fusion.with_alpha("impact", 1.0)),
-        (["--base", "impact"], Fusion.with_alpha("impact", 1.0)),
-        (["--base", "dense", "--alpha", "0.5"], Fusion.with_alpha("dense", 0.5)),
+        (["--alpha", "1"], Fusion({"impact": 1.0, "bm25": 1.0})),
+        (["--base", "impact"], Fusion({"impact": 1.0, "bm25": 1.0})),
+        (["--base", "dense", "--alpha", "0.5"], Fusion({"dense": 1.0, "bm25": 0.5})),
         (["--weights", "dense=1,sparta=2,bm25=0.3"], Fusion({"dense": 1, "impact": 2, "bm25": 0.3})),
         (["--weights", "dense=1"], Fusion({"dense": 1.0})),
         (
             ["--base", "dense", "--normalization", "zscore"],
-            Fusion.with_alpha("dense", 1.0, normalization="zscore"),
+            Fusion({"dense": 1.0, "bm25": 1.0}, normalization="zscore"),
         ),
     ):
         result = run(*given, *options, "--json")
@@ -396,7 +398,7 @@ def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
     lines = [line.split() for line in output.read_text().splitlines()]
     for query, text in (("a", "who founded google"), ("b", "moon")):
         found = rankings(with_dense, text, ("dense", "bm25"))
-        expected = Fusion.with_alpha("dense", 1.0, candidates=2).fuse(found, 3)
+        expected = Fusion({"dense": 1.0, "bm25": 1.0}, candidates=2).fuse(found, 3)
         own = [line for line in lines if line[0] == query]
         assert [line[2] for line in own] == [p.passage_id for p in expected]
         assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
@@ -414,7 +416,7 @@ def test_tune(folder: Path) -> None:
     assert [row["weight of bm25"] for row in rows[:16]] == [round(0.5 + 0.1 * i, 1) for i in range(16)]
     for row in rows[:16]:
         alpha = row["weight of bm25"]
-        assert row["RR"] == pytest.approx(mean_rank(folder, Fusion.with_alpha("impact", alpha)))
+        assert row["RR"] == pytest.approx(mean_rank(folder, Fusion({"impact": 1.0, "bm25": alpha})))
     best = [row for row in rows if row["note"].startswith("best")]
     assert len(best) == 1
     assert best[0]["RR"] == max(row["RR"] for row in rows[:16])
@@ -426,7 +428,7 @@ def test_tune(folder: Path) -> None:
         *("--alphas", "0.2,1", "--candidates", "1,100"),
     )
     for row in json.loads(both.stdout)[:2]:
-        fusion = Fusion.with_alpha("impact", row["weight of bm25"], candidates=row["candidates"])
+        fusion = Fusion({"impact": 1.0, "bm25": row["weight of bm25"]}, candidates=row["candidates"])
         assert row["RR"] == pytest.approx(mean_rank(folder, fusion))
     [chosen] = [row for row in json.loads(both.stdout) if row["note"].startswith("best")]
     assert f"over each channel's {chosen['candidates']} best" in both.stderr

@@ -204,7 +204,11 @@ def test_a_context_that_comes_again_is_one(tmp_path):
     ("name", "content", "words"),
     [
         ("dev.json", "{", "broken JSON"),
-        ("dev.json", '{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}', "'context'"),
+        (
+            "dev.json",
+            '{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}',
+            "expected a string as context, found a number",
+        ),
         ("dev.json", '{"data": []}', "questions with answers"),
         ("dev.json", "{}", "a list 'data'"),
         ("dev.jsonl", '{"context": "x"}', "a list 'qas'"),

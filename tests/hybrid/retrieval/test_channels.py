@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hybrid.retrieval.channels
-from hybrid.retrieval.channels import Channels, open_channel
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, fused_hits
 from sparta.base.errors import IndexStateError, InputError
@@ -175,15 +175,21 @@ def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:
-    channels(bm25=lambda: Fake(FOUND["bm25"]), impact=lambda: Fake(FOUND["impact"]))
-    opened = Channels(Path("nowhere"), ["bm25", "impact"])
+    before = threading.active_count()
+    made = channels(bm25=lambda: Fake(FOUND["bm25"]), dense=lambda: Fake(FOUND["dense"]))
+    opened = Channels(Path("nowhere"), ["bm25", "dense"])
     opened.close()
+    assert all(fake.closed for fake in made.values())
+    assert threading.active_count() == before
     opened.close()
+    assert threading.active_count() == before
+    with pytest.raises(IndexStateError, match="the channels are closed"):
+        opened.search("q", 5)
 
 
 def test_an_unknown_channel() -> None:
     with pytest.raises(InputError, match="expected a channel of bm25, impact, dense, found 'splade'"):
-        open_channel(Path("nowhere"), "splade")
+        Channels(Path("nowhere"), ["splade"])
 
 
 def test_no_torch_without_the_dense_channel() -> None:

@@ -8,10 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from hybrid.evaluation.answers import Holds, answer_recall, has_answer, tokens
+from hybrid.evaluation.rankings import Holds, answer_recall
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula, parse_weights
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
+from sparta.data.answers import has_answer, tokens
 
 
 def ranking(**scores: float) -> list[ScoredPassage]:
@@ -24,7 +25,7 @@ def pairs(found: list[ScoredPassage]) -> list[tuple[str, float]]:
 
 def test_base_plus_alpha_bm25_by_hand() -> None:
     """min-max centred: sparta a .5, b 0, c -.5; bm25 b .5, d -.5; what is missing counts as the least."""
-    fusion = Fusion.with_alpha("impact", 1.2)
+    fusion = Fusion({"impact": 1.0, "bm25": 1.2})
     found = fusion.fuse({"impact": ranking(a=30, b=20, c=10), "bm25": ranking(b=9, d=5)})
     assert pairs(found) == [
         ("b", 0.6),
@@ -49,7 +50,7 @@ def test_equal_scores_are_ordered_by_the_first_channel_then_by_id() -> None:
 
 
 def test_the_only_hit_of_a_channel_counts() -> None:
-    fusion = Fusion.with_alpha("impact", 1.2)
+    fusion = Fusion({"impact": 1.0, "bm25": 1.2})
     found = fusion.fuse({"impact": ranking(a=30, b=20), "bm25": ranking(right=9)})
     assert pairs(found) == [("right", 0.1), ("a", -0.1), ("b", -1.1)]
     for normalization in ("minmax", "zscore"):

@@ -312,7 +312,7 @@ def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyse
 
 def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, words: list[str]) -> None:
     """Both channels find together what each finds alone, one question and many, in any number of threads."""
-    from hybrid.retrieval.channels import Channels, open_channel
+    from hybrid.retrieval.channels import Channels
 
     questions = [" ".join(words[i : i + 4]) for i in range(0, 60, 4)] + ["zzz"]
     with Channels(collection.index, ["bm25", "impact"]) as channels:
@@ -322,7 +322,7 @@ def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, wor
             found = channels.batch_search(questions, 5, threads)
             assert list(found) == ["bm25", "impact"]
             for name, own in found.items():
-                with open_channel(collection.index, name) as alone:  # type: ignore[attr-defined]
+                with Searcher(collection.index, channel=name) as alone:
                     assert own == list(alone.rank(questions, 5))
                     assert [hit.passage_id for hit in alone.search(questions[0], 5)] == own[0].passage_ids
         assert channels.search(questions[0], 5) == {name: own[0] for name, own in found.items()}

@@ -1,0 +1,53 @@
+"""Which text of a passage an answer is looked for in: DPR's, without the title."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import search_all
+from sparta.base.records import Query
+from sparta.search.searcher import Ranked
+
+RECORDS: list[dict[str, Any]] = [
+    {"title": "Larry Page", "text": "He founded a search engine."},
+    {"title": "Google", "text": "It was founded by Larry Page."},
+    {"title": "Larry Page", "contents": "Without a text, it is what Pyserini calls contents."},
+    {"contents": "Larry Page and Sergey Brin."},
+]
+
+
+class Channel:
+    """One channel that finds all passages, in their order, for each question."""
+
+    def __init__(self) -> None:
+        self.searchers = {"bm25": SimpleNamespace(records=lambda docids: [RECORDS[i] for i in docids])}
+
+    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:
+        found = Ranked([f"p{i}" for i in range(4)], list(range(4)), [4.0, 3.0, 2.0, 1.0])
+        return {"bm25": [found for _ in texts]}
+
+
+def test_titles_are_left_out() -> None:
+    asked = QuestionSet("made", (Query("q", "who founded google", ("Larry Page",)),))
+    retrieved = search_all(Channel(), asked, 4)  # type: ignore[arg-type]
+    assert [retrieved.holds("q", f"p{i}") for i in range(4)] == [False, True, False, True]
+    measures = [f"answer_recall@{k}" for k in (1, 2)]
+    found = retrieved.measured("bm25", retrieved.runs["bm25"], measures)
+    assert [found.mean(measure) for measure in measures] == [0.0, 1.0]
+
+
+def test_an_own_passage_takes_no_place() -> None:
+    """Of a BEIR folder one hit more is asked for, and as many as were wanted are kept."""
+    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, beir=True)
+    wanted: list[int] = []
+    channel = Channel()
+    search = channel.batch_search
+    channel.batch_search = lambda texts, k, threads=1: wanted.append(k) or search(texts, k)  # type: ignore
+    runs = search_all(channel, asked, 3).runs["bm25"]  # type: ignore[arg-type]
+    assert wanted == [4]
+    assert {q: [hit.passage_id for hit in hits] for q, hits in runs.items()} == {
+        "p1": ["p0", "p2", "p3"],
+        "q": ["p0", "p1", "p2"],
+    }

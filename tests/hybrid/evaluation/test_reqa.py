@@ -1,0 +1,168 @@
+"""ReQA by one command: MultiReQA's sentences, its domains, and every retriever on the same candidates."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import cli._sparta
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
+from hybrid.evaluation import testsets
+from hybrid.evaluation.evaluate import search_exactly
+from hybrid.evaluation.testsets import check_test_set, domains_of, open_test_set
+from sparta.base.errors import InputError
+from sparta.base.records import Passage, Query
+
+CONTEXT = "[PAR] [TLE] Moon [SEP] It is far. It has no water. [PAR] Paris is a city."
+PLACES = {"It is far.": 23, "It has no water.": 34, "Paris is a city.": 57}
+
+
+def _answer(text: str) -> dict[str, Any]:
+    at = CONTEXT.index(text)
+    return {"text": text, "char_spans": [[at, at + len(text) - 1]]}
+
+
+@pytest.fixture
+def multireqa(tmp_path: Path) -> Callable[[str], Path]:
+    """A function that makes a folder as MultiReQA publishes it, with the MRQA file of its contexts.
+
+    The sentence in the middle is no candidate; those of the other context have no question of their own.
+    """
+
+    def make(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        asked = [
+            ("q1", "where is a city", "Paris"),
+            ("q2", "what is dry", "no water"),
+            ("q3", "how far", "far"),
+        ]
+        qas = [{"qid": q, "question": t, "detected_answers": [_answer(a)]} for q, t, a in asked]
+        lines = [{"header": {}}, {"context": CONTEXT, "qas": qas}]
+        lines += [{"context": "Not listed.", "qas": [{"qid": "q9", "question": "?", "detected_answers": []}]}]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        ends = {t: (at, at + len(t)) for t, at in PLACES.items()}
+        # In the order of the ids, as text; the first is a mark alone, the others begin with marks.
+        spans = {1: (0, 5), 10: (51, ends["Paris is a city."][1]), 2: (0, ends["It is far."][1])}
+        rows = [
+            {"candidate_id": f"{name}_q1/q2/q3/_{n}", "response_start": s, "response_end": e}
+            for n, (s, e) in spans.items()
+        ]
+        rows_text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "candidates.json.gz").write_bytes(gzip.compress(rows_text.encode()))
+        return folder
+
+    return make
+
+
+def test_multireqas_sentences_are_the_candidates(multireqa: Callable[[str], Path], tmp_path: Path) -> None:
+    assert all(CONTEXT[at:].startswith(text) for text, at in PLACES.items())
+    found = open_test_set(multireqa("BioASQ"), tmp_path)
+    records = [json.loads(line) for line in found.corpus.read_text().splitlines()]
+    assert [(r["id"], r["text"]) for r in records] == [
+        ("0-0", "Moon\nIt is far."),  # the marks are gone, also from within
+        ("0-1", "Paris is a city."),
+    ]
+    assert {r["context"] for r in records} == {"Moon\nIt is far. It has no water.\nParis is a city."}
+    assert all(r["context"][r["start"] : r["end"]] == r["text"] for r in records)
+    assert found.qrels == {"q1": {"0-1": 1}, "q3": {"0-0": 1}}
+    assert (found.name, found.left_out, found.beir) == ("BioASQ", 2, False), "q2's sentence is no candidate"
+
+
+def test_a_folder_of_candidates_alone(multireqa: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = multireqa("DuoRC")
+    (folder / "DuoRC.jsonl.gz").unlink()
+    with pytest.raises(InputError, match="expected one MRQA JSONL beside candidates") as caught:
+        open_test_set(folder, tmp_path)
+    assert "BioASQ.jsonl.gz" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.txt", "another name"), ("y.json", "no such"), ("z", "no such")]
+)
+def test_refused_before_a_model_is_loaded(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "x.txt").touch()
+    (tmp_path / "broken.json").write_text("{")
+    check_test_set(tmp_path / "broken.json")  # what it holds is read later
+    with pytest.raises(InputError, match=said):
+        check_test_set(tmp_path / name)
+
+
+@pytest.mark.parametrize("line", ['{"candidate_id": "x_q/_0"}', '{"candidate_id": 7, "response_start": 0}'])
+def test_candidates_of_another_form(multireqa: Callable[[str], Path], tmp_path: Path, line: str) -> None:
+    folder = multireqa("RACE")
+    (folder / "candidates.json.gz").write_bytes(gzip.compress(line.encode()))
+    with pytest.raises(InputError, match="candidate_id, response_start, response_end"):
+        open_test_set(folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "split"),
+    [
+        (["SQuAD", "BioASQ"], "io"),
+        (["NaturalQuestionsShort.jsonl.gz", "TriviaQA-web.jsonl", "DuoRC.ParaphraseRC.jsonl"], "iio"),
+        (["SearchQA", "HotpotQA", "RelationExtraction", "TextbookQA"], "iioo"),
+        (["SQuAD", "nfcorpus"], "--"),
+        (["squad-dev.json"], "-"),
+    ],
+)
+def test_domains_by_name(names: list[str], split: str) -> None:
+    expected = [{"i": "in-domain", "o": "out-of-domain", "-": ""}[letter] for letter in split]
+    assert list(domains_of([Path("data", name) for name in names]).values()) == expected
+
+
+def _dense(encoder_folder: Path, folder: Path, **config: Any) -> Path:
+    DenseModel.from_encoder(encoder_folder, DenseConfig(**config)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("codes", [0, 3])
+def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int, words: list[str]) -> None:
+    """Dot products; of a Poly-Encoder's vectors each weighed by the softmax over them (SPARTA, §5.1)."""
+    folder = _dense(encoder_folder, tmp_path / "dense", codes=codes)
+    passages = [Passage(f"p{i}", " ".join(words[i : i + 4])) for i in range(12)]
+    queries = tuple(Query(f"p{i}", " ".join(words[i : i + 2])) for i in range(70))
+    tested = testsets.TestSet("x", tmp_path, queries, {"p0": {"p1": 1}}, beir=True)
+    run, _ = search_exactly(folder, passages, tested, 5)
+    model = DenseModel.load(folder)
+    vectors = model.encode_passages(passages).astype(np.float64)
+    for query, vector in zip(queries, model.encode_questions([q.text for q in queries]), strict=True):
+        products = vectors @ vector.astype(np.float64)  # (passages, vectors)
+        weights = np.exp(products - products.max(1, keepdims=True))
+        scores = (products * weights).sum(1) / weights.sum(1)
+        own = {p.passage_id: s for p, s in zip(passages, scores, strict=True)}
+        own.pop(query.query_id, None)
+        found, best = run[query.query_id], sorted(own.values())[::-1][:5]
+        assert [hit.score for hit in found] == pytest.approx(best, rel=1e-4)
+        assert [hit.score for hit in found] == pytest.approx([own[h.passage_id] for h in found], rel=1e-4)
+
+
+@pytest.mark.jvm
+def test_every_retriever_as_typed(
+    multireqa: Callable[[str], Path], encoder_folder: Path, tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    sets = [str(multireqa(name)) for name in ("SQuAD", "HotpotQA", "BioASQ", "DuoRC")]
+    models = [str(_dense(encoder_folder, tmp_path / f"codes-{n}", codes=n)) for n in (0, 4)]
+    given = ["eval", *sets, "--model", str(tiny_model_folder), "--format", "json", "--quiet"]
+    for model in models:
+        given += ["--dense", model]
+    result = CliRunner().invoke(cli._sparta.main, [*given, "--measures", "MRR,Success@1"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    rankings = ["impact", "bm25", *models]
+    names = ["SQuAD", "HotpotQA", "mean, in-domain", "BioASQ", "DuoRC", "mean, out-of-domain"]
+    assert [(row["set"], row["ranking"]) for row in rows] == [(s, r) for s in names for r in rankings]
+    figures = {(row["set"], row["ranking"]): row["RR"] for row in rows}
+    for ranking in rankings:
+        assert figures["mean, in-domain", ranking] == pytest.approx(figures["SQuAD", ranking])
+        assert 50 <= figures["SQuAD", ranking] <= 100, "of two candidates"
+    assert figures["SQuAD", "bm25"] == 100
