@@ -45,6 +45,8 @@ def twins(folder: Path, output: Path, most: int = 500) -> Path:
     (output / "corpus.jsonl").write_text(text, encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines()]
     pairs = [(a, b) for a, b in itertools.pairwise(records) if a["title"] == b["title"]][:most]
+    if not pairs:
+        raise SystemExit(f"{folder}: no two neighbouring passages have one title: name other --twins")
     queries = "".join(json.dumps({"_id": a["_id"], "text": a["text"]}) + "\n" for a, _ in pairs)
     (output / "queries.jsonl").write_text(queries, encoding="utf-8")
     rows = "".join(f"{a['_id']}\t{b['_id']}\t1\n" for a, b in pairs)
