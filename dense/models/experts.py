@@ -33,9 +33,9 @@ class Experts(nn.Module):
 
     Routing `det`: the side, question or passage, decides (Det-R). `seq`: a linear layer on the state of
     [CLS] does, for the whole text (Seq-R). `tok`: the same for each token (Tok-R). A learned router samples
-    straight through Gumbel softmax in training (eq. 4), so that the retrieval loss reaches it, and takes the
-    likeliest expert otherwise. `entropy` is that of the last batch's choices (eq. 5), with gradients; those
-    of padding, where `mask (n, length)` is 0, are nobody's.
+    straight through Gumbel softmax in training (eq. 4), where all experts compute so that the retrieval loss
+    reaches it; otherwise the likeliest expert is taken, which alone computes. `entropy` is that of the last
+    batch's choices (eq. 5), with gradients; those of padding, where `mask (n, length)` is 0, are nobody's.
     """
 
     def __init__(self, layer: Any, n_experts: int, routing: str) -> None:
@@ -61,12 +61,21 @@ class Experts(nn.Module):
         logits = self.router(seen).float()
         chances = logits.softmax(-1)
         self.entropy = self._mean(-(chances * chances.clamp_min(1e-9).log()).sum(-1))
-        if self.training:
-            choice = functional.gumbel_softmax(logits, hard=True)
-        else:
-            choice = functional.one_hot(logits.argmax(-1), len(self.experts)).float()
+        if not self.training:
+            return self._chosen(states, logits.argmax(-1))
+        choice = functional.gumbel_softmax(logits, hard=True)
         outputs = torch.stack([expert(states) for expert in self.experts], -1)
         return (outputs * choice[:, :, None].to(outputs.dtype)).sum(-1)
+
+    def _chosen(self, states: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
+        """Let each expert compute what is its own: `choice (n, 1)` by text, or `(n, length)` by token."""
+        texts = states if self.routing == "seq" else states.flatten(0, 1)[:, None]
+        outputs = torch.empty_like(texts)
+        for number, expert in enumerate(self.experts):
+            own = (choice.flatten() == number).nonzero()[:, 0]
+            if len(own):
+                outputs[own] = expert(texts[own]).to(outputs.dtype)
+        return outputs.view_as(states)
 
     def _mean(self, entropies: torch.Tensor) -> torch.Tensor:
         """Of `(n, choices)` those that stand for a token."""

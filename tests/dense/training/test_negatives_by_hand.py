@@ -1,0 +1,81 @@
+"""Which passages become positives and negatives, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dense.training.mining import Question, _distinct, _Miner
+from dense.training.stages import DEPTH, _harder
+from sparta.base.records import Hit
+from sparta.training.negatives import mine
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+
+
+class Fixed:
+    """A searcher that finds the same for every query."""
+
+    def __init__(self, *hits: tuple[str, str]) -> None:
+        self.found = [Hit(i, -float(n), "", text) for n, (i, text) in enumerate(hits)]
+
+    def batch_search(self, queries: Sequence[str], names: Sequence[str], k: int, threads: int) -> Any:
+        return dict.fromkeys(names, self.found[:k])
+
+
+def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[list[str], list[str]]:
+    searcher: Any = Fixed(*hits)
+    ((_, positives, found),) = _Miner(searcher, searcher, 100, "string", 1).ranked([question])
+    miner = _Miner(searcher, searcher, 100, "string", 1)
+    negatives = miner.negatives(question, positives, found, most)
+    return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
+
+
+def test_the_positive_is_the_first_passage_that_holds_an_answer() -> None:
+    hits = ("a", "nothing"), ("b", "the answer"), ("c", "an answer too"), ("d", "nor this")
+    assert mined(Question("q", ("answer",)), *hits) == (["b"], ["a", "d"])
+
+
+def test_a_gold_passage_is_no_negative_whatever_its_text() -> None:
+    gold = {"title": "", "text": "as the file has it", "passage_id": "g"}
+    hits = ("g", "as the index has it"), ("x", "as the file has it"), ("y", "other"), ("z", "other")
+    assert mined(Question("q", positives=(gold,)), *hits) == (["g"], ["y"])
+
+
+def test_no_more_negatives_than_wanted() -> None:
+    gold = {"title": "", "text": "gold", "passage_id": "g"}
+    hits = [(str(i), f"text {i}") for i in range(5)]
+    assert mined(Question("q", positives=(gold,)), *hits, most=3)[1] == ["0", "1", "2"]
+
+
+def test_given_negatives_come_before_mined_ones_that_repeat_them() -> None:
+    given = {"title": "", "text": "same", "passage_id": "given"}
+    again = {"title": "", "text": "same", "passage_id": "mined"}
+    assert _distinct([given, again]) == [given]
+
+
+def texts_with_questions(*texts: str) -> ParagraphSet:
+    return ParagraphSet("s", tuple(Paragraph(t, "", (), ((f"q{i}", -1),)) for i, t in enumerate(texts)))
+
+
+def test_mined_are_the_highest_scores_that_do_not_answer() -> None:
+    """Text 0 stands twice, and 1.0 scores least: the strongest of the others are kept, in order."""
+    one = texts_with_questions("same", "b", "same", "d", "e")
+    scores = np.array([9.0, 3.0, 8.0, 1.0, 5.0], np.float32)
+    found = mine(one, lambda questions: np.tile(scores, (len(questions), 1)), depth=2)
+    assert found.near == ((4, 1), (0, 2), (4, 1), (0, 2), (0, 2))
+
+
+def test_what_scores_nothing_is_not_mined() -> None:
+    one = texts_with_questions("a", "b", "c")
+    found = mine(one, lambda questions: np.tile(np.float32([0.0, 2.0, 0.0]), (len(questions), 1)), depth=2)
+    assert found.near == ((1,), (), (1,))
+
+
+def test_stage_two_keeps_p1_of_a_single_set_and_draws_from_100() -> None:
+    assert DEPTH == 100
+    first = ParagraphSet("s", texts_with_questions("a", "b", "c").paragraphs, near=((1,), (2,), ()))
+    assert _harder(first, ((2,), (2, 0), (1,)), single=True).near == ((1, 2), (2, 0), (1,))
+    alone = _harder(first, ((2,), (2, 0), (1,)), single=False)
+    assert (alone.near, alone.near_share) == (((2,), (2, 0), (1,)), 1.0)

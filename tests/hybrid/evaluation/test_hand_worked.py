@@ -1,0 +1,55 @@
+"""Measures worked by hand: answer recall, the best ranking, depths."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybrid.evaluation.measures import Evaluation, against_best, holm
+from hybrid.evaluation.rankings import Holds, answer_recall, depth_of
+from hybrid.retrieval.fusion import Fusion
+from sparta.base.records import ScoredPassage
+
+
+def ranking(*passage_ids: str) -> list[ScoredPassage]:
+    return [ScoredPassage(i, -float(n)) for n, i in enumerate(passage_ids)]
+
+
+def test_answer_recall_at_its_borders() -> None:
+    """Answers at places 1, 2 and 3, in no passage, and of a question that the run lacks."""
+    texts = {"yes": "the answer", "no": "nothing"}
+    answers = dict.fromkeys(("first", "second", "third", "never", "absent"), ("answer",))
+    run = {
+        "first": ranking("yes", "no", "no"),
+        "second": ranking("no", "yes"),
+        "third": ranking("no", "no", "yes"),
+        "never": ranking("no"),
+    }
+    found = answer_recall("x", run, Holds(answers, texts.__getitem__), ks=(1, 2, 3))
+    assert found.per_query["answer_recall@1"] == {q: float(q == "first") for q in answers}
+    assert found.per_query["answer_recall@2"] == {q: float(q in ("first", "second")) for q in answers}
+    assert found.mean("answer_recall@3") == pytest.approx(3 / 5)
+
+
+def test_the_best_is_what_has_the_highest_mean() -> None:
+    values = {"low": [0.1, 0.2, 0.1, 0.3], "high": [0.9, 0.8, 1.0, 0.7], "middle": [0.5, 0.6, 0.4, 0.5]}
+    ran = [Evaluation(name, {"RR": dict(zip("abcd", own, strict=True))}) for name, own in values.items()]
+    best, p = against_best(ran, "RR")
+    assert best.name == "high"
+    assert p.keys() == {"low", "middle"}
+    best, p = against_best(ran, "RR", among=ran[::2])
+    assert best.name == "middle"
+    assert p.keys() == {"low", "high"}
+
+
+def test_holms_correction() -> None:
+    """0.01 · 3, 0.04 · 2, then not below what came before; at most 1."""
+    assert holm([0.04, 0.01, 0.05]) == pytest.approx([0.08, 0.03, 0.08])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "measure", "depth"),
+    [(100, "", 100), (300, "", 300), (10, "RR", 100), (10, "nDCG@500", 500)],
+)
+def test_rankings_are_as_deep_as_what_is_measured(candidates: int, measure: str, depth: int) -> None:
+    assert depth_of(Fusion(candidates=candidates), measure) == depth
