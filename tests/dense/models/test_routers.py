@@ -42,7 +42,7 @@ def test_the_likeliest_expert_of_each_choice(routing: str) -> None:
             for token in range(5):
                 expected = every[chosen[text, token], text, token]
                 torch.testing.assert_close(found[text, token], expected)
-    assert len(chosen.unique()) == EXPERTS
+    assert len(chosen.unique()) > 1
 
 
 @pytest.mark.parametrize("routing", ["seq", "tok"])
