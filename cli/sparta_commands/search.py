@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -9,12 +10,22 @@ import click
 from cli._options import bm25_of, bm25_options, dumps, visible
 from cli._search import check_search, echo_hit, run_queries, search_fused, search_options, shown_snippet
 
+_CHANNELS = ("impact", "bm25", "dense")
+
+
+def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
+        names = ", ".join(map(repr, _CHANNELS))
+        raise click.BadParameter(f"{visible(value or '')!r} is not one of {names}")
+    return value
+
 
 @click.command()
 @search_options
 @click.option(
     "--channel",
     metavar="NAME[=WEIGHT],…",
+    callback=_known,
     help="impact, bm25 or dense, or several that are fused, as in dense,impact or bm25=1.2,impact=1"
     " [default: impact, or bm25 in an index for BM25 alone].",
 )

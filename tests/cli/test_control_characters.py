@@ -69,7 +69,7 @@ def test_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_shown_and_kept() -> None:
     assert visible("a\x1b[1m\n\tb\x9c", keep="\n\t") == "a\\x1b[1m\n\tb\\x9c"
-    assert json.loads(dumps({"x": EVIL})) == {"x": EVIL}
+    assert json.loads(dumps({"x": EVIL})) == {"version": 1, "x": EVIL}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
     ]
     assert [(row["id"], row["score"]) for row in shown] == found
     assert [row["rank"] for row in shown] == [1, 2, 3]
-    assert list(shown[0]) == ["rank", "id", "score", "title", "text", "metadata", "snippet"]
+    assert list(shown[0]) == ["version", "rank", "id", "score", "title", "text", "metadata", "snippet"]
     queries = tmp_path / "q.tsv"
     queries.write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUESTIONS)))
     run = tmp_path / "run.trec"
@@ -115,9 +115,11 @@ synced = files._sync
 
 def run(command, moment):
     seen = 0
-    def kill(path):
+    def kill(path, *folder):
         nonlocal seen
-        synced(path)  # the temporary file is there, and not yet in its place
+        synced(path, *folder)  # the temporary file is there, and not yet in its place
+        if folder:
+            return
         if seen == moment:
             os.kill(os.getpid(), signal.SIGKILL)
         seen += 1
