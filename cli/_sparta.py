@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli._options import SpartaGroup
+from cli.sparta_commands.answer import answer
 from cli.sparta_commands.delete import delete
 from cli.sparta_commands.doctor import doctor
 from cli.sparta_commands.encode import encode
@@ -13,6 +14,7 @@ from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
+from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
@@ -33,9 +35,10 @@ def main() -> None:
 
 
 WRITING = (index, update, delete, encode)
-READING = (search, explain, terms, info, export, verify)
+READING = (search, answer, explain, terms, info, export, verify)
 OTHERS = (train, eval_command, doctor)
-for command in (*WRITING, *READING, *OTHERS):
+READERS = (mine_answers, train_reader, tune_reader)
+for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean, median
 
+from hybrid.answering.answers import Answer
+from hybrid.evaluation.answering import Answering, answered
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_if_none_judged
@@ -31,10 +33,12 @@ def compare(
     *,
     threads: int = 2,
     output_runs: Path | None = None,
+    answering: Answering | None = None,
 ) -> SetResults:
     """Search every channel once, fuse in every way, and measure all rankings to the same depth.
 
     :param output_runs: a folder in which to leave all rankings as TREC runs
+    :param answering: also read the best passages of each ranking, and measure the answers
     """
     depth = max(map(depth_of, fusions))
     if output_runs:
@@ -51,11 +55,15 @@ def compare(
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
-    return SetResults(
-        query_set.name,
-        [retrieved.measured(name, run, measures) for name, run in runs.items()],
-        fused=list(fused),
-    )
+    found = [retrieved.measured(name, run, measures) for name, run in runs.items()]
+    answers: dict[str, Mapping[str, Answer | None]] = {}
+    if answering:
+        read = {name: (own, given) for name, own, given in answered(retrieved, runs, answering)}
+        answers = {name: given for name, (_, given) in read.items()}
+        found = [
+            Evaluation(one.name, {**one.per_query, **read[one.name][0]}) if read else one for one in found
+        ]
+    return SetResults(query_set.name, found, fused=list(fused), answers=answers)
 
 
 def timed(

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid.evaluation.measures import Evaluation, evaluate
 from hybrid.evaluation.questions import QuestionSet
@@ -62,11 +62,12 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What each channel found for each question, and which of it holds an answer."""
+    """What each channel found for each question, which of it holds an answer, and the passages' records."""
 
     query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
+    record: Callable[[str], dict[str, Any]]
 
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
         """Fuse what was found, to this depth."""
@@ -124,13 +125,16 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
                     if not query_set.beir or one.passage_id != query.query_id
                 ][:depth]
 
+    def record(passage_id: str) -> dict[str, Any]:
+        one = shown[passage_id]
+        return channels.searchers[one.channel].records([one.docid])[0]
+
     def text(passage_id: str) -> str:
         """The text of a stored record, without its title, as DPR matches it."""
-        one = shown[passage_id]
-        [record] = channels.searchers[one.channel].records([one.docid])
-        return str(record.get("text") or record.get("contents") or "")
+        stored = record(passage_id)
+        return str(stored.get("text") or stored.get("contents") or "")
 
-    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match))
+    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match), record)
 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:

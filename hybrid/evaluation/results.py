@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +10,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hybrid.answering.answers import Answer
+from hybrid.evaluation.answering import Answering, half_width
 from hybrid.evaluation.measures import Evaluation, against_best
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
-from sparta.base.files import make_folder
+from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
 from sparta.data.trec import write_run
 
 SIGNIFICANT = 0.05
+EXACT = "EM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,22 @@ class SetResults:
     ms: Mapping[str, float] = field(default_factory=dict)
     domain: str = ""
     left_out: int = 0
+    answers: Mapping[str, Mapping[str, Answer | None]] = field(default_factory=dict)
 
     @property
     def main_measure(self) -> str:
-        """The measure that p-values are of, where none is chosen: RR, or the first."""
-        known = self.evaluations[0].per_query
-        return "RR" if "RR" in known else next(iter(known))
+        """The measure that p-values are of, where none is chosen: EM (of the last depth), RR or the first."""
+        known = list(self.evaluations[0].per_query)
+        exact = [measure for measure in known if measure.startswith(EXACT)]
+        return exact[-1] if exact else "RR" if "RR" in known else known[0]
+
+    def answer_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield every ranking's answer to every question, with its EM and F1."""
+        for one in self.evaluations:
+            for query_id, answer in self.answers.get(one.name, {}).items():
+                measured = {m: v[query_id] for m, v in one.per_query.items() if m.startswith(("EM", "F1"))}
+                said = answer.as_dict() if answer else {"answer": ""}
+                yield {"set": self.name, "ranking": one.name, "id": query_id, **said, **measured}
 
 
 def results_table(
@@ -49,7 +63,8 @@ def results_table(
     """One row for each set and ranking, means in percent; below several sets, their means by domain.
 
     p is that of a paired t-test (Holm) against the best ranking that is no fusion: with a star below
-    `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse.
+    `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse. ± is half of the 95 %
+    interval of EM (bootstrap over questions).
 
     :param measures: columns; the first is what p is of. Without any: all that were measured, and
         `SetResults.main_measure`.
@@ -58,7 +73,8 @@ def results_table(
     columns = list(measures) or list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
     mains = {measures[0] if measures else one.main_measure for one in sets}
     timed = any(one.ms for one in sets)
-    header = ["set", label, *columns, f"p ({mains.pop()})" if len(mains) == 1 else "p"]
+    named = [name for m in columns for name in ([m, "±"] if m.startswith(EXACT) else [m])]
+    header = ["set", label, *named, f"p ({mains.pop()})" if len(mains) == 1 else "p"]
     rows: list[list[Cell]] = []
     for domain in dict.fromkeys(one.domain for one in sets):
         own = [one for one in sets if one.domain == domain]
@@ -76,7 +92,12 @@ def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]
     best, p = against_best(one.evaluations, main, among=channels)
     rows: list[list[Cell]] = []
     for ranking in one.evaluations:
-        means: list[Cell] = [100 * ranking.mean(m) if m in ranking.per_query else None for m in columns]
+        means: list[Cell] = []
+        for m in columns:
+            known = m in ranking.per_query
+            means.append(100 * ranking.mean(m) if known else None)
+            if m.startswith(EXACT):
+                means.append(100 * half_width(ranking, m) if known else None)
         differs = ""
         if ranking is not best:
             way = "↑" if ranking.mean(main) > best.mean(main) else "↓"
@@ -90,10 +111,17 @@ def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell
     named = [{e.name: e for e in one.evaluations} for one in sets]
     label = f"mean, {sets[0].domain}" if sets[0].domain else "mean"
     return [
-        [label, name, *(100 * fmean(one[name].mean(m) for one in named) for m in columns), "", None]
+        [label, name, *_mean_cells([one[name] for one in named], columns), "", None]
         for name in named[0]
         if all(name in one for one in named)
     ]
+
+
+def _mean_cells(rankings: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[Cell]:
+    for m in columns:
+        yield 100 * fmean(one.mean(m) for one in rankings)
+        if m.startswith(EXACT):
+            yield None
 
 
 def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
@@ -130,3 +158,20 @@ def save_run(folder: Path, of: str, name: str, run: Run) -> None:
 def _word(name: str) -> str:
     """`impact + 1.2·bm25` as a file's name: `impact+1.2xbm25`."""
     return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
+
+
+def write_answers(
+    sets: Sequence[SetResults], answering: Answering, output: Path | None, plot: Path | None
+) -> None:
+    """Write all answers as JSONL, and draw EM against the number of passages read."""
+    if output:
+        lines = (json.dumps(line, ensure_ascii=False) + "\n" for one in sets for line in one.answer_lines())
+        atomic_write(output, "".join(lines).encode())
+    if plot:
+        with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
+            for one, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):
+                for ranking in one.evaluations:
+                    points = [(d, 100 * ranking.mean(f"{EXACT}{suffix}")) for d, suffix in answering.names()]
+                    axis.plot(*zip(*points, strict=True), marker="o", label=ranking.name)
+                axis.set(title=one.name, xlabel="passages read", ylabel="EM", xscale="log")
+                axis.legend(frameon=False)

@@ -249,8 +249,8 @@ def parse_alphas(text: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def parse_candidates(text: str) -> tuple[int, ...]:
-    """Read `20,50,100`: numbers of candidates to try.
+def parse_candidates(text: str, option: str = "candidates") -> tuple[int, ...]:
+    """Read `20,50,100`: numbers of candidates to try, or of passages to read.
 
     :raises InputError: not whole numbers above 0.
     """
@@ -258,6 +258,6 @@ def parse_candidates(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
         raise InputError(
             f"expected whole numbers from 1 to 999,999,999, with commas, found {text!r}",
-            remedy="--candidates 100, or --candidates 20,50,100 to have the best chosen",
+            remedy=f"--{option} 100, or --{option} 20,50,100 to compare them",
         )
     return tuple(int(part) for part in parts)

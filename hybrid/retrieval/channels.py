@@ -40,6 +40,11 @@ def _open_lucene(index: Path, names: Sequence[str], bm25: Bm25 | None = None) ->
     return {name: first.beside(name) for name in names}
 
 
+def open_channel(index: Path, name: str, bm25: Bm25 | None = None) -> ChannelSearcher:
+    """Open one channel of an index, by itself."""
+    return _open_dense(index) if name == DENSE else Searcher(index, channel=name, bm25=bm25)
+
+
 def channels_of(index: Path) -> list[str]:
     """Return the channels that an index has."""
     from dense.channel.sync import has_dense

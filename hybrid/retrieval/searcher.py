@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.retrieval.channels import Channels, channels_of
-from hybrid.retrieval.fusion import Fusion, default_weights
+from hybrid.retrieval.channels import CHANNELS, Channels, channel, channels_of, open_channel
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import ChannelSearcher, Ranked, check_query_ids, hit_of
+from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, check_query_ids, hit_of
 
 
 class ChannelPlace(NamedTuple):
@@ -103,6 +103,26 @@ class HybridSearcher(Closing):
     def close(self) -> None:
         """Release the index."""
         self.channels.close()
+
+
+def open_retriever(
+    index: str | Path | None = None,
+    channels: str | None = None,
+    *,
+    bm25: Bm25 | None = None,
+    candidates: int = CANDIDATES,
+) -> HybridSearcher | ChannelSearcher:
+    """Open the retriever that a person names: `impact`, `bm25`, `dense`, or several, as in `bm25=1.2,impact`.
+
+    :param channels: None is `impact`, or `bm25` in an index for BM25 alone
+    :param candidates: how many passages of each channel are fused
+    """
+    folder = Path(index) if index is not None else default_index()
+    if channels and ("," in channels or "=" in channels):
+        fusion = Fusion(parse_weights(channels, CHANNELS), candidates=candidates)
+        return HybridSearcher(folder, fusion, bm25=bm25)
+    name = channel(channels) if channels else next(n for n in (IMPACT, BM25) if n in channels_of(folder))
+    return open_channel(folder, name, bm25)
 
 
 def _fused(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> list[ScoredPassage]:

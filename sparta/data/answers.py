@@ -1,20 +1,98 @@
-"""Whether a text holds an answer, as DPR decides it."""
+"""Where a text holds an answer, as DPR decides it, and whether two answers agree, as SQuAD does."""
 
 from __future__ import annotations
 
+import string
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
 import regex
 
 _TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+_ARTICLES = frozenset(("a", "an", "the"))
+_PUNCTUATION = frozenset(string.punctuation)
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 
 
 def tokens(text: str) -> list[str]:
     """Letters, digits and marks together, other visible characters alone; decomposed and lower-cased."""
     return [t.lower() for t in _TOKEN.findall(unicodedata.normalize("NFD", text))]
+
+
+def _tokens_in_place(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the tokens of a text and the characters of the text itself that each one covers."""
+    decomposed, places = [], []
+    for place, character in enumerate(text):
+        for part in unicodedata.normalize("NFD", character):
+            decomposed.append(part)
+            places.append(place)
+    found = list(_TOKEN.finditer("".join(decomposed)))
+    spans = [(places[m.start()], places[m.end() - 1] + 1) for m in found]
+    return [m[0].lower() for m in found], spans
+
+
+def answer_spans(text: str, answers: Sequence[str], *, match: str = "string") -> list[tuple[int, int]]:
+    """Where answers stand in a text: `(start, before end)` in characters, in order, each span once.
+
+    An answer is found where its tokens stand side by side (DPR). One that is found nowhere is looked for
+    without the articles and the punctuation that SQuAD's measure does not count. `match` is as in
+    `has_answer`.
+    """
+    if match == "regex":
+        return sorted({m.span() for answer in answers for m in _matches(answer, text) if m[0].strip()})
+    words, places = _tokens_in_place(text)
+    counted = [i for i, word in enumerate(words) if _counts(word)]
+    spans: set[tuple[int, int]] = set()
+    for answer in answers:
+        wanted = tokens(answer)
+        found = _runs(words, wanted)
+        if not found:
+            found = [
+                (counted[a], counted[b])
+                for a, b in _runs([words[i] for i in counted], [word for word in wanted if _counts(word)])
+            ]
+        spans.update((places[a][0], places[b][1]) for a, b in found)
+    return sorted(spans)
+
+
+def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
+    """Return the first and last place of each stretch of `words` that equals `wanted`."""
+    n = len(wanted)
+    if not n:
+        return []
+    starts = (i for i, word in enumerate(words) if word == wanted[0] and words[i : i + n] == wanted)
+    return [(i, i + n - 1) for i in starts]
+
+
+def _counts(word: str) -> bool:
+    return word not in _ARTICLES and any(character.isalnum() for character in word)
+
+
+def normalized(answer: str) -> str:
+    """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation)."""
+    bare = "".join(c for c in answer.lower() if c not in _PUNCTUATION)
+    return " ".join(word for word in bare.split() if word not in _ARTICLES)
+
+
+def exact_match(answer: str, expected: Sequence[str], *, match: str = "string") -> bool:
+    """Whether an answer is one of those expected (SQuAD's EM); of a `regex`, matched as a whole."""
+    if match == "regex":
+        return any(_searched(rf"\A(?:{pattern})\Z", answer.strip()) for pattern in expected)
+    return any(normalized(answer) == normalized(one) for one in expected)
+
+
+def token_f1(answer: str, expected: Sequence[str]) -> float:
+    """The best F1 of the words of an answer and of one expected (SQuAD's F1)."""
+    return max((_f1(normalized(answer).split(), normalized(one).split()) for one in expected), default=0.0)
+
+
+def _f1(found: list[str], wanted: list[str]) -> float:
+    if not found or not wanted:
+        return float(found == wanted)
+    common = sum((Counter(found) & Counter(wanted)).values())
+    return 2 * common / (len(found) + len(wanted))
 
 
 def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> bool:
@@ -33,6 +111,13 @@ def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> b
 def _wanted(answer: str) -> str:
     """Return what the text must hold, tokens between spaces: an answer is looked for in many texts."""
     return f" {' '.join(tokens(answer))} "
+
+
+def _matches(pattern: str, text: str) -> list[regex.Match[str]]:
+    try:
+        return list(regex.finditer(pattern, text, _FLAGS))
+    except regex.error:
+        return []
 
 
 def _searched(pattern: str, text: str) -> bool:

@@ -32,13 +32,15 @@ _MARK = re.compile(
 class QuestionedText:
     """A text with its questions: `(query id, question, where answers begin)`, in characters.
 
-    `sentences` says where its sentences lie, from start to before end, if that was given; else it is None.
+    `answers` are each question's answers, as spans `(start, before end)`; `sentences` are those of the
+    text's sentences, if they were given, else None.
     """
 
     title: str
     text: str
     questions: tuple[tuple[str, str, tuple[int, ...]], ...]
     sentences: tuple[tuple[int, int], ...] | None = None
+    answers: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
@@ -55,11 +57,14 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
         record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
-                text, questions = string_field(paragraph, "context", of="context"), []
+                text, questions, answers = string_field(paragraph, "context", of="context"), [], []
                 for item in _list(paragraph, "qas", path):
-                    begins = tuple(int(answer["answer_start"]) for answer in item.get("answers", ()))
+                    given = [(int(a["answer_start"]), str(a["text"])) for a in item.get("answers", ())]
+                    begins = tuple(begin for begin, _ in given)
                     questions.append((str(item["id"]), str(item["question"]).strip(), begins))
-                yield QuestionedText(str(article.get("title", "")), text, tuple(questions))
+                    answers.append(tuple((begin, begin + len(answer)) for begin, answer in given))
+                title = str(article.get("title", ""))
+                yield QuestionedText(title, text, tuple(questions), answers=tuple(answers))
 
 
 def read_mrqa(
@@ -78,17 +83,19 @@ def read_mrqa(
                 continue
             items = _list(record, "qas", where)
             text, moved = _unmarked(string_field(record, "context", of="context"))
-            questions = []
+            questions, answers = [], []
             for item in items:
                 found = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
-                begins = tuple(moved(int(span[0])) for span in found)
+                spans = tuple((moved(int(start)), moved(int(last)) + 1) for start, last in found)
+                begins = tuple(start for start, _ in spans)
                 questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
+                answers.append(spans)
             own = None
             if sentences is not None:
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
-                spans = (stripped(text, moved(start), moved(end)) for start, end in listed)
-                own = tuple(filter(None, spans))
-            one = QuestionedText("", text, tuple(questions), own)
+                inside = (stripped(text, moved(start), moved(end)) for start, end in listed)
+                own = tuple(filter(None, inside))
+            one = QuestionedText("", text, tuple(questions), own, tuple(answers))
         yield one
 
 

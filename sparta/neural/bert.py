@@ -35,6 +35,11 @@ class Bert(nn.Module):
         """Return the word embeddings."""
         return self.embeddings.word_embeddings
 
+    def set_attn_implementation(self, name: str) -> None:
+        """Choose attention: `sdpa`, torch's fused kernel, or `eager`, plain matrix products."""
+        for layer in self.encoder.layer:  # type: ignore[union-attr]
+            layer.attention.self.eager = name == "eager"
+
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -43,8 +48,7 @@ class Bert(nn.Module):
     ) -> Output:
         """All `(n, length)`; what the mask has as 0 is padding."""
         mask = attention_mask.bool()
-        n, length = mask.shape
-        wide = None if bool(mask.all()) else mask[:, None, None, :].expand(n, 1, length, length)
+        wide = None if bool(mask.all()) else mask[:, None, None, :]
         states = self.embeddings(
             input_ids, torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         )
@@ -105,7 +109,7 @@ class _Attention(nn.Module):
 class _Heads(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        self.heads = config.num_attention_heads
+        self.heads, self.eager = config.num_attention_heads, False
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.query = _Linear(config.hidden_size, config.hidden_size)
         self.key = _Linear(config.hidden_size, config.hidden_size)
@@ -117,9 +121,18 @@ class _Heads(nn.Module):
             part(states).view(n, length, self.heads, -1).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout.p if self.training else 0.0
-        )
+        if self.eager:
+            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+            if mask is not None:
+                lowest = torch.finfo(scores.dtype).min
+                scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
+            mixed = self.dropout(scores.softmax(-1).to(value.dtype)) @ value
+        else:
+            dropout = self.dropout.p if self.training else 0.0
+            mask = None if mask is None else mask.expand(n, 1, length, length)
+            mixed = functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, dropout_p=dropout
+            )
         return mixed.transpose(1, 2).reshape(n, length, width)
 
 

@@ -1,0 +1,124 @@
+"""`sparta answer`: an answer to a question, or to many, with the passage it stands in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._numbers import HIGHEST_COUNT
+from cli._options import (
+    Text,
+    bm25_of,
+    bm25_options,
+    counted,
+    dumps,
+    file_type,
+    index_option,
+    options,
+    threads_option,
+    visible,
+)
+from cli._search import bold, check_search, mark
+from sparta.base.files import atomic_path, check_place
+
+reading_options = options(
+    click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships]."),
+    click.option(
+        "--depth",
+        type=click.IntRange(1, HIGHEST_COUNT),
+        default=10,
+        show_default=True,
+        help="How many passages are read for a question.",
+    ),
+    click.option(
+        "--weight",
+        type=click.FloatRange(0, 1),
+        help="The ranker's share of an answer's score; the rest is the reader's [default: as tuned].",
+    ),
+    click.option("--device", metavar="NAME", help="Device of the reader [default: the best there is]."),
+)
+
+
+@click.command()
+@click.argument("query", required=False, type=Text())
+@index_option
+@click.option("-n", type=click.IntRange(1), default=1, show_default=True, help="How many answers.")
+@click.option(
+    "--channel",
+    metavar="NAME[=WEIGHT],…",
+    help="What retrieves: impact, bm25 or dense, or several that are fused, as in dense,impact"
+    " [default: impact, or bm25 in an index for BM25 alone].",
+)
+@reading_options
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Say that there is no answer where the best is less probable than this.",
+)
+@bm25_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each answer.")
+@click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL.")
+@click.option(
+    "--output", type=file_type, help="With --queries: file for the answers, JSONL; - is standard output."
+)
+@threads_option
+def answer(**given: Any) -> None:
+    """Answer a question from the passages of an index.
+
+    Passages are retrieved, a reader finds the answer in them, and its probability is shown with the passage.
+
+    \b
+    sparta answer "who founded google"
+    sparta answer --queries questions.jsonl --output answers.jsonl
+    """  # noqa: D301 (click looks for the backspace)
+    check_search("sparta answer", given)
+    check_place(given["output"], "file")
+    from hybrid.answering.answerer import open_answerer
+
+    with open_answerer(
+        given["index"],
+        given["channel"],
+        reader=given["reader"],
+        bm25=bm25_of(given),
+        device=given["device"],
+        **{name: given[name] for name in ("depth", "weight", "threshold")},
+    ) as answerer:
+        if given["queries"] is not None:
+            _answer_many(answerer, given)
+            return
+        found = answerer.answer(given["query"], given["n"])
+    if not found and not given["as_json"]:
+        click.echo("no answer: no passage was found, or none holds an answer that is probable enough")
+    for one in found:
+        if given["as_json"]:
+            click.echo(dumps(one.as_dict()))
+            continue
+        passage_id = visible(one.passage_id)
+        place = f"{bold(visible(one.title))} [{passage_id}]" if one.title else f"[{passage_id}]"
+        click.echo(f"  {bold(visible(one.answer))}   {one.score:.2f}   {place}")
+        before, own, after = (visible(part, keep="\n\t") for part in one.around())
+        click.echo(f"  {' '.join(f'{before}{mark(own)}{after}'.split())}")
+
+
+def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
+    from sparta.data.queries import read_queries
+
+    queries = list(read_queries(given["queries"]))
+    output: Path = given["output"]
+    lines = 0
+    with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        texts, ids = [q.text for q in queries], [q.query_id for q in queries]
+        for query_id, found in answerer.batch_answer(texts, ids, given["n"], given["threads"]):
+            for one in found:
+                stream.write(dumps({"id": query_id, **one.as_dict()}, unicode=True) + "\n")
+                lines += 1
+    counts = answerer.counts
+    said = (
+        f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"
+        f" {counts.read:,} of {counts.retrieved:,} passages were read, the others cannot change an answer"
+    )
+    click.echo(said, err=True)

@@ -1,0 +1,175 @@
+"""`sparta mine-answers`, `sparta train-reader`, `sparta tune-reader`: what makes a reader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._numbers import Finite
+from cli._options import counted, file_type, folder_type, index_option, options, threads_option
+from cli._training import typed_command
+from sparta.base.errors import InputError
+from sparta.base.files import check_place
+
+_questions = options(
+    click.option(
+        "--queries",
+        "dataset",
+        required=True,
+        type=click.Path(path_type=Path),
+        help="Questions with answers: a BEIR folder, DPR's TSV or JSON, JSON lines.",
+    ),
+    index_option,
+    click.option(
+        "--channel",
+        metavar="NAME[=WEIGHT],…",
+        help="What retrieves, as in sparta search [default: impact, or bm25 in an index for BM25 alone].",
+    ),
+    click.option(
+        "--depth", type=click.IntRange(1), default=10, show_default=True, help="Passages for a question."
+    ),
+    click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
+    click.option(
+        "--match",
+        type=click.Choice(["string", "regex"]),
+        default="string",
+        show_default=True,
+        help="How answers are matched; regex for CuratedTREC.",
+    ),
+    threads_option,
+)
+
+
+@click.command("mine-answers")
+@_questions
+@click.option("--output", required=True, type=file_type, help="File for the examples, JSONL.")
+def mine_answers(output: Path, **given: Any) -> None:
+    """Find passages that hold the answers of questions, for a reader to learn from.
+
+    \b
+    sparta mine-answers --queries nq.dev.tsv --output nq.jsonl
+    sparta train-reader --data nq.jsonl --output READER
+    """  # noqa: D301 (click looks for the backspace)
+    check_place(output, "file")
+    from hybrid.answering.mining import mine_answers as mine
+    from hybrid.evaluation.questions import questions_of
+    from hybrid.retrieval.searcher import open_retriever
+
+    queries = [q for q in _sampled(questions_of(given["dataset"]), given).queries if q.answers]
+    with open_retriever(given["index"], given["channel"]) as retriever:
+        settings = {name: given[name] for name in ("depth", "match", "threads")}
+        written = mine(queries, retriever, output, **settings)
+    said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
+    click.echo(said, err=not output.is_file())
+
+
+@click.command("train-reader")
+@click.option(
+    "--data",
+    multiple=True,
+    required=True,
+    metavar="FILE[=N]",
+    help="SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with =N a sample"
+    " of N questions; several may be given.",
+)
+@click.option("--output", required=True, type=folder_type, help="Folder; the best reader is left in best.")
+@click.option("--encoder", metavar="FOLDER|ID", help="Encoder to begin from [default: the shipped model's].")
+@click.option("--steps", type=click.IntRange(1), default=1500, show_default=True, help="Training steps.")
+@click.option("--questions", type=click.IntRange(1), default=12, show_default=True, help="Questions a step.")
+@click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Batches a step.")
+@click.option("--learning-rate", type=Finite(0), default=6e-5, show_default=True, help="Highest one.")
+@click.option("--layer-decay", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Per layer.")
+@click.option(
+    "--negatives",
+    type=click.FloatRange(0, 1),
+    default=0.4,
+    show_default=True,
+    help="Share of questions that are read with a passage without the answer too.",
+)
+@click.option(
+    "--unanswered",
+    type=click.FloatRange(0, 1),
+    default=0.15,
+    show_default=True,
+    help="Share of these that are read with that passage alone: there is no answer.",
+)
+@click.option(
+    "--per-passage",
+    "globally",
+    flag_value=False,
+    default=True,
+    help="Normalize over each passage by itself, not over all passages of a question.",
+)
+@click.option(
+    "--global-tokens",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Fusion-in-Encoder: so many tokens that all passages of a question share.",
+)
+@click.option(
+    "--dropout", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout."
+)
+@click.option("--train-length", type=click.IntRange(128), default=256, show_default=True, help="Wordpieces.")
+@click.option("--held-out", type=click.IntRange(1), default=300, show_default=True, help="For validation.")
+@click.option("--validate-every", type=click.IntRange(1), default=300, show_default=True, help="Steps.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=13, show_default=True, help="Seed.")
+@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
+@click.option("--resume", is_flag=True, help="Continue an interrupted training.")
+def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any) -> None:
+    """Train a reader to find answers in passages.
+
+    The most likely answer over all passages of a question is learned (Clark and Gardner, 2018), and "no
+    answer" where none holds one. The best by F1 on held-out questions is kept.
+    """
+    from sparta.models.resolve import DEFAULT_MODEL
+    from sparta.reader.train import ReaderRecipe
+    from sparta.reader.train import train_reader as train
+
+    recipe = ReaderRecipe(**{**given, "encoder": given["encoder"] or DEFAULT_MODEL})
+    result = train([_file_of(one) for one in data], recipe, output, resume=resume, command=typed_command())
+    click.echo(f"{result.folder}: {result.reached} on held-out questions, at step {result.step:,}")
+
+
+@click.command("tune-reader")
+@_questions
+@click.option("--reader", required=True, metavar="FOLDER", help="The reader to tune.")
+@click.option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
+@click.option("--int8", is_flag=True, help="Store weights in 8 bits with row scales.")
+def tune_reader(output: Path, **given: Any) -> None:
+    """Fit a reader's probabilities, and the weight of the ranker, on held-out questions.
+
+    Prints EM for each weight, and the expected calibration error of the probabilities, fitted on one half
+    of the questions and measured on the other.
+    """
+    from hybrid.evaluation.questions import questions_of
+    from hybrid.evaluation.tune_reader import tune_and_save
+    from hybrid.retrieval.searcher import open_retriever
+
+    questions = _sampled(questions_of(given["dataset"]), given)
+    settings = {name: given[name] for name in ("depth", "threads", "int8")}
+    with open_retriever(given["index"], given["channel"]) as retriever:
+        tuned = tune_and_save(given["reader"], questions, retriever, output, **settings)
+    for weight, em in tuned.by_weight.items():
+        click.echo(f"weight {weight:.1f}  EM {100 * em:.2f}{'  *' if weight == tuned.config.weight else ''}")
+    error = f"{100 * tuned.calibration_error:.1f} points"
+    click.echo(f"{counted(tuned.questions, 'question')}; expected calibration error {error}\n{output}")
+
+
+def _sampled(questions: Any, given: dict[str, Any]) -> Any:
+    from dataclasses import replace
+
+    known = replace(questions, match=given["match"])
+    return known.sample(given["sample"]) if given["sample"] else known
+
+
+def _file_of(text: str) -> tuple[Path, int | None]:
+    """`FILE` or `FILE=N`."""
+    match = re.fullmatch(r"(.+)=(\d+)", text)
+    path = Path(match[1] if match else text)
+    if not path.is_file():
+        raise InputError("expected a file of questions with answers, found none", where=str(path))
+    return path, int(match[2]) if match else None

@@ -1,0 +1,1 @@
+"""Answers: a retriever finds passages, a reader finds the answer in them."""

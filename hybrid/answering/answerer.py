@@ -1,0 +1,123 @@
+"""`Answerer`: retrieve passages, read them, answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hybrid.answering.answers import Answer, combine, probability, ranker_scores, text_of
+from hybrid.retrieval.searcher import open_retriever
+from sparta.base.closing import Closing
+from sparta.base.errors import InputError
+from sparta.base.records import Hit, Retriever
+from sparta.lucene.bridge import Bm25
+from sparta.reader.decode import Span
+from sparta.reader.reader import Reader
+
+DEPTH = 10
+_AT_ONCE = 3
+SPANS = 5
+_QUERIES_AT_ONCE = 500
+
+
+@dataclass
+class ReadingCounts:
+    """How many passages were retrieved to be read, and how many of them were read."""
+
+    retrieved: int = 0
+    read: int = 0
+
+
+class Answerer(Closing):
+    """Answers questions from the passages that a retriever finds.
+
+        answerer = Answerer(index.retriever(), Reader.open())
+        print(answerer.answer("who founded google")[0].answer)
+
+    Passages are read in the retriever's order, and no more of them than can still hold a better answer: the
+    answers are those of reading all. `counts` says how many were read.
+
+    :param depth: how many passages are retrieved for a question
+    :param weight: the retriever's share of an answer's score, 0 to 1; None is the reader's own
+    :param threshold: an answer less probable than this is not given
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        reader: Reader,
+        *,
+        depth: int = DEPTH,
+        weight: float | None = None,
+        threshold: float = 0.0,
+    ) -> None:
+        weight = reader.config.weight if weight is None else weight
+        if depth < 1 or not 0 <= weight <= 1 or not 0 <= threshold <= 1:
+            raise InputError(
+                f"expected a depth of at least 1, a weight and a threshold from 0 to 1, found {depth},"
+                f" {weight:g} and {threshold:g}"
+            )
+        self.retriever, self.reader = retriever, reader
+        self.depth, self.weight, self.threshold = depth, weight, threshold
+        self.counts = ReadingCounts()
+
+    def answer(self, query: str, n: int = 1) -> list[Answer]:
+        """The `n` best answers, best first; none where no passage was found, or none is probable enough."""
+        return self._answer(query, self.retriever.search(query, self.depth), n)
+
+    def batch_answer(
+        self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
+    ) -> Iterator[tuple[str, list[Answer]]]:
+        """The same for many questions: `(id, answers)`, in their order, as they are found."""
+        for block in itertools.batched(zip(queries, query_ids, strict=True), _QUERIES_AT_ONCE):
+            texts, ids = [q for q, _ in block], [i for _, i in block]
+            hits = self.retriever.batch_search(texts, ids, self.depth, threads)
+            for query, query_id in block:
+                yield query_id, self._answer(query, hits[query_id], n)
+
+    def close(self) -> None:
+        """Release the retriever."""
+        self.retriever.close()
+
+    def _answer(self, query: str, hits: Sequence[Hit], n: int) -> list[Answer]:
+        hits = list(hits)
+        texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
+        config, spans = self.reader.config, list[Sequence[Span]]()
+        found: list[Answer] = []
+        self.counts.retrieved += len(hits)
+        at_once = len(hits) if config.global_tokens else _AT_ONCE
+        while len(spans) < len(hits) and not self._settled(found, rankers[len(spans)], n):
+            spans += self.reader.read(query, texts[len(spans) : len(spans) + at_once], SPANS)
+            found = combine(config, hits, texts, rankers, spans, self.weight, n)
+        self.counts.read += len(spans)
+        return [one for one in found if one.score >= self.threshold]
+
+    def _settled(self, found: Sequence[Answer], ranker: float, n: int) -> bool:
+        """Whether no passage of this ranker score or a lower one can change the `n` answers."""
+        if len(found) < n:
+            return False
+        bound = (1 - self.weight) + self.weight * ranker
+        if answer := self.reader.config.answer:
+            bound = probability(answer, bound)
+        return found[n - 1].score >= bound
+
+
+def open_answerer(
+    index: str | Path | None = None,
+    channels: str | None = None,
+    *,
+    reader: str | Path | None = None,
+    bm25: Bm25 | None = None,
+    device: str | None = None,
+    **settings: Any,
+) -> Answerer:
+    """Open an index, a reader, and what answers with both; closing it closes the index.
+
+    :param channels: as in `open_retriever`; `reader` and `device` as in `Reader.open`
+    :param settings: depth, weight and threshold of `Answerer`
+    """
+    opened = Reader.open(reader, device=device)
+    return Answerer(open_retriever(index, channels, bm25=bm25), opened, **settings)

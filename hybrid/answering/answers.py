@@ -1,0 +1,115 @@
+"""The answers of one question, from what the reader found and where the retriever ranked it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparta.base.records import Hit
+from sparta.data.answers import normalized
+from sparta.reader.decode import Span
+from sparta.reader.span_reader import Calibration, ReaderConfig
+from sparta.reader.windows import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and the passage in which it stands: `text[start:end] == answer`.
+
+    `score` is the probability that it is right. It comes from `reader`, the probability that the reader
+    gives the answer in this passage, and `ranker`, the passage's score from 0 (the last of those retrieved)
+    to 1 (the first).
+    """
+
+    answer: str
+    score: float
+    passage_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    reader: float
+    ranker: float
+
+    def around(self, characters: int = 160) -> tuple[str, str, str]:
+        """The text before the answer, the answer, and the text after it, shortened at white space."""
+        left, right = max(0, self.start - characters), min(len(self.text), self.end + characters)
+        before, after = self.text[left : self.start], self.text[self.end : right]
+        if left > 0:
+            before = "… " + before.partition(" ")[2]
+        if right < len(self.text):
+            after = after.rpartition(" ")[0] + " …"
+        return before, self.answer, after
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "answer": self.answer,
+            "score": self.score,
+            "passage_id": self.passage_id,
+            "start": self.start,
+            "end": self.end,
+            "title": self.title,
+            "text": self.text,
+            "reader": self.reader,
+            "ranker": self.ranker,
+        }
+
+
+def probability(calibration: Calibration, score: float) -> float:
+    """Platt scaling: `1 / (1 + exp(-(a·score + b)))`."""
+    odds = calibration.a * score + calibration.b
+    return 1 / (1 + math.exp(-odds)) if odds > 0 else math.exp(odds) / (1 + math.exp(odds))
+
+
+def text_of(hit: Hit) -> Text:
+    """What the reader reads of a hit: its context, where the passage is a sentence of one, else its text."""
+    context = hit.metadata.get("context")
+    return Text(context if isinstance(context, str) and context else hit.text, hit.title)
+
+
+def ranker_scores(scores: Sequence[float]) -> list[float]:
+    """Scores of one ranking from 1 (its first) to 0 (its last); 1 where all are equal."""
+    if not scores:
+        return []
+    high, low = max(scores), min(scores)
+    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+
+
+def combine(
+    config: ReaderConfig,
+    hits: Sequence[Hit],
+    texts: Sequence[Text],
+    rankers: Sequence[float],
+    spans: Sequence[Sequence[Span]],
+    weight: float,
+    n: int,
+) -> list[Answer]:
+    """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
+
+    Answers that SQuAD's measure counts as the same are one, with the best score of its mentions (the
+    maximum, as in SPARTA's own code). Equal scores: the passage that was ranked higher, then the place in it.
+    """
+    found: list[tuple[float, int, int, Answer]] = []
+    for at, (hit, text, ranker, own) in enumerate(zip(hits, texts, rankers, spans, strict=False)):
+        for span in own:
+            reader = probability(config.passage, span.score)
+            score = (1 - weight) * reader + weight * ranker
+            answer = Answer(
+                text.text[span.start : span.end],
+                probability(config.answer, score) if config.answer else score,
+                hit.passage_id,
+                text.title,
+                text.text,
+                span.start,
+                span.end,
+                reader,
+                ranker,
+            )
+            found.append((-score, at, span.start, answer))
+    best: dict[str, Answer] = {}
+    for *_, answer in sorted(found, key=lambda one: one[:3]):
+        best.setdefault(normalized(answer.answer) or answer.answer, answer)
+    return list(best.values())[:n]

@@ -1,0 +1,52 @@
+"""Distant supervision: what a retriever finds for questions with known answers, to train a reader on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from hybrid.answering.answers import text_of
+from sparta.base.files import atomic_path
+from sparta.base.records import Query, Retriever
+from sparta.data.answers import answer_spans
+
+_QUERIES_AT_ONCE = 500
+
+
+def mine_answers(
+    queries: Sequence[Query],
+    retriever: Retriever,
+    output: Path,
+    *,
+    depth: int = 10,
+    match: str = "string",
+    threads: int = 1,
+) -> int:
+    """Write `{"question", "answers", "passages": [{"title", "text", "spans"}]}` for each question.
+
+    Every mention of an answer in a passage is a span `[start, end]` (characters). A question without any is
+    left out. SPARTA, §4: the reader learns from the ranker's own top 10.
+
+    :param match: how answers are looked for, as in `has_answer`
+    :return: how many questions were written
+    """
+    written = 0
+    with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = queries[start : start + _QUERIES_AT_ONCE]
+            found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, threads)
+            for query in some:
+                passages = [
+                    {
+                        "title": text.title,
+                        "text": text.text,
+                        "spans": answer_spans(text.text, query.answers, match=match),
+                    }
+                    for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
+                ]
+                if any(passage["spans"] for passage in passages):
+                    line = {"question": query.text, "answers": list(query.answers), "passages": passages}
+                    stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    written += 1
+    return written

@@ -1,0 +1,133 @@
+"""How good the answers are that a reader gives from each ranking: EM and F1, as SQuAD measures them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybrid.answering.answerer import SPANS
+from hybrid.answering.answers import Answer, combine, ranker_scores, text_of
+from hybrid.evaluation.measures import Evaluation
+from hybrid.evaluation.rankings import Retrieved
+from sparta.base.records import Hit, Run, ScoredPassage
+from sparta.data.answers import exact_match, token_f1
+from sparta.reader.decode import Span
+from sparta.reader.reader import Reader
+from sparta.search.searcher import hit_of
+
+_AT_ONCE = 16
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How rankings are read: the reader, how many passages (the largest of `depths` at most), and how the
+    ranker's score counts (None: as the reader was tuned).
+    """
+
+    reader: Reader
+    depths: Sequence[int] = (10,)
+    weight: float | None = None
+    advance: Callable[[int], object] = field(default=lambda n: None)
+
+    def names(self) -> list[tuple[int, str]]:
+        """Each depth with what its measures are called: EM and F1, or of several depths EM@10 and so on."""
+        return [(d, f"@{d}" if len(self.depths) > 1 else "") for d in self.depths]
+
+
+class Readings:
+    """What a reader found in the best passages of some rankings: each passage is read once."""
+
+    def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
+        self.config = answering.reader.config
+        self._hits: dict[str, Hit] = {}
+        self._spans: dict[str, dict[str, Sequence[Span]]] = {}
+        self._record = retrieved.record
+        deepest = max(answering.depths)
+        asked = [query for query in retrieved.query_set.queries if query.answers]
+        for some in itertools.batched(asked, _AT_ONCE):
+            ids = [
+                list(dict.fromkeys(p.passage_id for run in runs.values() for p in run[q.query_id][:deepest]))
+                for q in some
+            ]
+            texts = [[text_of(self.hit(i)) for i in own] for own in ids]
+            once = [list(dict.fromkeys(own)) for own in texts]
+            read = answering.reader.read_all([q.text for q in some], once, SPANS)
+            for query, own, seen, distinct, spans in zip(some, ids, texts, once, read, strict=True):
+                found = dict(zip(distinct, spans, strict=True))
+                self._spans[query.query_id] = {i: found[text] for i, text in zip(own, seen, strict=True)}
+            answering.advance(len(some))
+
+    def hit(self, passage_id: str) -> Hit:
+        """A passage as it is read."""
+        if passage_id not in self._hits:
+            self._hits[passage_id] = hit_of(passage_id, 0.0, self._record(passage_id))
+        return self._hits[passage_id]
+
+    def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:
+        """Yield the text and the best span of each passage that has one."""
+        for passage in ranking:
+            spans = self._spans[query_id][passage.passage_id]
+            if spans:
+                yield text_of(self.hit(passage.passage_id)).text, spans[0]
+
+    def answer(
+        self, query_id: str, ranking: Sequence[ScoredPassage], depth: int, weight: float
+    ) -> Answer | None:
+        """The best answer from the first passages of a ranking; None where there is none."""
+        best = ranking[:depth]
+        hits = [self.hit(p.passage_id) for p in best]
+        spans = [self._spans[query_id][p.passage_id] for p in best]
+        scores = ranker_scores([p.score for p in best])
+        found = combine(self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1)
+        return found[0] if found else None
+
+
+def answered(
+    retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering
+) -> Iterator[tuple[str, dict[str, dict[str, float]], dict[str, Answer | None]]]:
+    """Yield each ranking's name, its EM and F1 by question, and its answers at the greatest depth."""
+    if not retrieved.query_set.answers:
+        return
+    readings = Readings(retrieved, runs, answering)
+    weight = answering.reader.config.weight if answering.weight is None else answering.weight
+    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    for name, run in runs.items():
+        measures: dict[str, dict[str, float]] = {}
+        given: dict[str, Answer | None] = {}
+        for depth, suffix in answering.names():
+            given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+            said = {q: one.answer if one else "" for q, one in given.items()}
+            measures[f"EM{suffix}"] = {
+                q: float(exact_match(said[q], known, match=match)) for q, known in expected.items()
+            }
+            if match == "string":
+                measures[f"F1{suffix}"] = {q: token_f1(said[q], known) for q, known in expected.items()}
+        yield name, measures, given
+
+
+def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+    """95 % interval of a mean over questions, by the bootstrap."""
+    given = np.asarray(values, dtype=np.float64)
+    draws = np.random.default_rng(seed).integers(0, len(given), (RESAMPLES, len(given)))
+    low, high = np.percentile(given[draws].mean(1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def half_width(one: Evaluation, measure: str) -> float:
+    """Half the width of the 95 % interval of a measure's mean."""
+    low, high = interval(list(one.per_query[measure].values()))
+    return (high - low) / 2
+
+
+def calibration_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
+    """Expected calibration error: how far shares of right answers are from the probabilities shown."""
+    groups: dict[int, list[tuple[float, bool]]] = {}
+    for probability, is_right in zip(probabilities, right, strict=True):
+        groups.setdefault(min(bins - 1, int(probability * bins)), []).append((probability, is_right))
+    gaps = (abs(math.fsum(p for p, _ in own) - sum(r for _, r in own)) for own in groups.values())
+    return math.fsum(gaps) / max(1, len(probabilities))

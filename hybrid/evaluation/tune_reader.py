@@ -1,0 +1,133 @@
+"""A reader's weight of the ranker and its probabilities, fitted on held-out questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from hybrid.answering.answers import probability
+from hybrid.evaluation.answering import Answering, Readings, calibration_error
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import Holds, Retrieved
+from hybrid.evaluation.tune import fold_of
+from sparta.base.errors import InputError
+from sparta.base.records import Retriever, Run, ScoredPassage
+from sparta.data.answers import exact_match
+from sparta.reader.reader import Reader
+from sparta.reader.span_reader import Calibration, ReaderConfig
+
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedReader:
+    """A reader's new configuration, EM by weight of the ranker, and the calibration error.
+
+    The error is that of probabilities fitted on one half of the questions and measured on the other.
+    """
+
+    config: ReaderConfig
+    by_weight: dict[float, float]
+    calibration_error: float
+    questions: int
+
+
+def fit(scores: Sequence[float], right: Sequence[bool]) -> Calibration:
+    """Platt scaling: the `a > 0` and `b` under which right and wrong answers are most likely.
+
+    The targets are Platt's, a little inside 0 and 1, so that a few questions do not give infinite odds.
+    """
+    from scipy.optimize import minimize
+
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(right, dtype=bool)
+    n_right, n_wrong = int(y.sum()), int((~y).sum())
+    if not n_right or not n_wrong:
+        raise InputError(
+            f"expected right and wrong answers to fit probabilities to, found {n_right} and {n_wrong}",
+            remedy="give more questions",
+        )
+    targets = np.where(y, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
+    scale = x.std() or 1.0
+
+    def loss(parameters: np.ndarray) -> float:
+        odds = np.exp(parameters[0]) / scale * x + parameters[1]
+        return float(np.mean(np.logaddexp(0, odds) - targets * odds))
+
+    found = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-10})
+    return Calibration(float(np.exp(found.x[0]) / scale), float(found.x[1]))
+
+
+def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> TunedReader:
+    """Fit a reader on questions that it was not trained on.
+
+    First the probability that the best span of a passage is right, then the ranker's weight by EM, then the
+    probability of an answer.
+
+    :param run: the ranking that is read, one of those retrieved or fused
+    """
+    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    readings = Readings(retrieved, {"": run}, Answering(reader, (depth,)))
+    spans = [
+        (span.score, exact_match(text[span.start : span.end], expected[q], match=match))
+        for q in expected
+        for text, span in readings.best_spans(q, run[q][:depth])
+    ]
+    passage = fit([score for score, _ in spans], [right for _, right in spans])
+    readings.config = replace(reader.config, passage=passage, answer=None)
+    by_weight: dict[float, float] = {}
+    scored: dict[float, dict[str, tuple[float, bool]]] = {}
+    for weight in WEIGHTS:
+        given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+        scored[weight] = {
+            q: (one.score, exact_match(one.answer, expected[q], match=match))
+            for q, one in given.items()
+            if one
+        }
+        by_weight[weight] = sum(right for _, right in scored[weight].values()) / max(1, len(expected))
+    best = max(WEIGHTS, key=lambda weight: by_weight[weight])
+    answer = fit(*zip(*scored[best].values(), strict=True))
+    config = replace(readings.config, answer=answer, weight=best)
+    return TunedReader(config, by_weight, _held_out_error(scored[best]), len(expected))
+
+
+def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float:
+    shown: list[tuple[float, bool]] = []
+    for fold in (0, 1):
+        fitted = fit(*zip(*(one for q, one in scored.items() if fold_of(q) % 2 != fold), strict=True))
+        own = [one for q, one in scored.items() if fold_of(q) % 2 == fold]
+        shown += [(probability(fitted, score), right) for score, right in own]
+    return calibration_error([p for p, _ in shown], [right for _, right in shown])
+
+
+def tune_and_save(
+    reader_folder: Path,
+    questions: QuestionSet,
+    retriever: Retriever,
+    output: Path,
+    *,
+    depth: int = 10,
+    threads: int = 1,
+    int8: bool = False,
+) -> TunedReader:
+    """Tune a reader on what a retriever finds for held-out questions, and write it into a folder.
+
+    :param int8: store its weights in 8 bits with row scales
+    """
+    reader = Reader.open(reader_folder)
+    asked = [q for q in questions.queries if q.answers]
+    found = retriever.batch_search([q.text for q in asked], [q.query_id for q in asked], depth, threads)
+    records = {
+        hit.passage_id: {**hit.metadata, "title": hit.title, "contents": hit.text}
+        for hits in found.values()
+        for hit in hits
+    }
+    run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
+    known = replace(questions, queries=tuple(asked))
+    retrieved = Retrieved(known, {"": run}, Holds({}, str), records.__getitem__)
+    tuned = tune_reader(retrieved, run, reader, depth)
+    reader.model.config = tuned.config
+    reader.model.save_pretrained(output, int8=int8)
+    return tuned

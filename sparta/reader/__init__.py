@@ -1,0 +1,1 @@
+"""Readers: models that find an answer in passages, and know no retriever."""

@@ -1,0 +1,43 @@
+"""From start and end scores to answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from sparta.reader.windows import Window
+
+
+class Span(NamedTuple):
+    """An answer in a passage: its number, from where to before where (characters), and its score.
+
+    The score is half the sum of start and end score: what the reader gives it above "no answer", which has 0.
+    """
+
+    passage: int
+    start: int
+    end: int
+    score: float
+
+
+def best_spans(scores: torch.Tensor, batch: Sequence[Window], n: int, longest: int) -> list[Span]:
+    """The `n` best spans of each window, best first; none has more than `longest` wordpieces.
+
+    :param scores: `(2, windows, length)`, start and end, -inf where no answer can be
+    """
+    start, end = scores
+    size = min(longest, start.shape[1])
+    ends = torch.nn.functional.pad(end, (0, size - 1), value=-torch.inf).unfold(1, size, 1)
+    sums = (start[:, :, None] + ends).flatten(1)
+    best, places = sums.topk(min(n, sums.shape[1]), dim=1)
+    found = []
+    for window, row, at in zip(batch, (best / 2).tolist(), places.tolist(), strict=True):
+        for score, place in zip(row, at, strict=True):
+            if score > -torch.inf:
+                first = place // size - window.text_start
+                last = first + place % size
+                span = (window.offsets[first][0], window.offsets[last][1])
+                found.append(Span(window.passage, *span, score))
+    return found

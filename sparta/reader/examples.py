@@ -1,0 +1,123 @@
+"""What a reader is trained on: a question, passages, and where in them its answer stands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.files import numbered_lines
+from sparta.data.answers import answer_spans
+from sparta.data.jsonlist import json_list
+from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored_form
+from sparta.reader.windows import Text
+from sparta.training.formats import DPR_FORM, form_of
+
+READ_FORM = '{"question", "answers", "passages": [{"title", "text"}]}'
+PASSAGES = 20
+"""How many passages of a question are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingExample:
+    """A question, its answers, passages, and for each passage the spans `(start, end)` of its answers.
+
+    Passages without a span are negatives. `source` names the file.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    passages: tuple[Text, ...]
+    spans: tuple[tuple[tuple[int, int], ...], ...]
+    source: str = ""
+
+    @property
+    def positives(self) -> list[int]:
+        """Which passages hold an answer."""
+        return [i for i, own in enumerate(self.spans) if own]
+
+
+def read_examples(path: Path, most: int | None = None) -> list[ReadingExample]:
+    """Read SQuAD JSON, MRQA JSONL, DPR JSON, pairs with `answers`, or what `sparta mine-answers` wrote.
+
+    Questions whose answer stands nowhere in their passages are left out.
+
+    :param most: draw so many questions, the same ones each time
+    :raises InputError: another form, or no question with an answer.
+    """
+    form = form_of(path)
+    if form in ("squad", "mrqa"):
+        texts = read_squad(path) if form == "squad" else read_mrqa(path)
+        found = [one for text in texts for one in _of_text(text, path.name)]
+    elif form == "dpr":
+        found = list(_dpr(path))
+    elif form == "pairs":
+        found = list(_records(path))
+    else:
+        found = []
+    kept = [one for one in found if one.positives]
+    if not kept:
+        raise InputError(
+            "expected questions with an answer that stands in their text, found none",
+            where=str(path),
+            remedy=f"give SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM}",
+        )
+    if most is None or most >= len(kept):
+        return kept
+    return [kept[i] for i in sorted(random.Random(most).sample(range(len(kept)), most))]
+
+
+def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:
+    text = (Text(one.text, one.title),)
+    for asked, spans in zip(one.questions, one.answers, strict=True):
+        answers = tuple(dict.fromkeys(one.text[a:b] for a, b in spans))
+        yield ReadingExample(asked[1], answers, text, (tuple(dict.fromkeys(spans)),), source)
+
+
+def _dpr(path: Path) -> Iterator[ReadingExample]:
+    for number, record in enumerate(json_list(path, DPR_FORM)):
+        with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+            contexts = [
+                *record["positive_ctxs"],
+                *record.get("hard_negative_ctxs", ()),
+                *record.get("negative_ctxs", ()),
+            ]
+            texts = [Text(str(c["text"]), str(c.get("title") or "")) for c in contexts]
+            yield matched(str(record["question"]), record["answers"], texts, path.name)
+
+
+def matched(question: str, answers: Sequence[str], texts: Sequence[Text], source: str) -> ReadingExample:
+    """An example whose spans are every mention of an answer (distant supervision)."""
+    kept = tuple(texts[:PASSAGES])
+    spans = tuple(tuple(answer_spans(one.text, answers)) for one in kept)
+    return ReadingExample(question, tuple(answers), kept, spans, source)
+
+
+def _records(path: Path) -> Iterator[ReadingExample]:
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
+        with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
+            record = parse_object(decoded(line))
+            answers = tuple(map(str, record.get("answers") or ()))
+            if not answers:
+                continue
+            if "passages" in record:
+                texts = [Text(str(p["text"]), str(p.get("title") or "")) for p in record["passages"]]
+                example = matched(str(record["question"]), answers, texts, path.name)
+            else:
+                example = _pair(record, answers, path.name)
+        yield example
+
+
+def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str) -> ReadingExample:
+    """Mentions within the positive sentence; without any, those elsewhere in its context."""
+    text = str(record.get("context") or record["positive"])
+    start, end = int(record.get("start") or 0), int(record.get("end") or len(text))
+    spans = answer_spans(text, answers)
+    near = [(a, b) for a, b in spans if start <= a and b <= end]
+    passage = Text(text, str(record.get("title") or ""))
+    return ReadingExample(str(record["question"]), answers, (passage,), (tuple(near or spans),), source)

@@ -1,0 +1,110 @@
+"""`Reader`: answers in passages, for a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sparta.base.errors import ModelError
+from sparta.models.resolve import folder_with
+from sparta.neural.encoding import length_sorted_batches, pick_device
+from sparta.reader.decode import Span, best_spans
+from sparta.reader.span_reader import ReaderConfig, SpanReader
+from sparta.reader.windows import Text, Window, padded, windows
+
+DEFAULT_READER = "reader-bge-small-en"
+TOKEN_BUDGET = 4096
+
+
+def reader_folder(name: str | Path | None = None) -> Path:
+    """Return the folder of a reader: the shipped one for None or its name, or a given one.
+
+    :raises ModelError: there is none.
+    """
+    if name is None or (str(name) == DEFAULT_READER and not Path(name).is_dir()):
+        name = Path(str(files("sparta.resources") / "models" / DEFAULT_READER))
+    if not Path(name).is_dir():
+        raise ModelError(
+            "expected the folder of a reader, found none",
+            where=str(name),
+            remedy="check the path, or make one with: sparta train-reader",
+        )
+    return folder_with("reader", Path(name)) or Path(name)
+
+
+class Reader:
+    """Reads passages and finds answers; it knows nothing of how the passages were found.
+
+        reader = Reader.open()
+        spans = reader.read("who founded google", [Text("Google was founded by Larry Page.", "Google")])
+
+    :param int8: compute in 8-bit integers, which on a CPU is faster and changes scores slightly
+    """
+
+    def __init__(self, model: SpanReader, *, int8: bool = False) -> None:
+        self.model = model.eval()
+        self.config: ReaderConfig = model.config
+        if int8 and model.device.type == "cpu":
+            self.model.encoder = torch.ao.quantization.quantize_dynamic(
+                model.encoder, {nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+            )
+
+    @classmethod
+    def open(cls, name: str | Path | None = None, *, device: str | None = None, int8: bool = False) -> Reader:
+        """Open a reader's folder; None is the reader that ships with sparta.
+
+        :raises ModelError: there is none, or a model of another layout.
+        """
+        model = SpanReader.load(reader_folder(name)).to(pick_device(device))
+        return cls(model, int8=int8)
+
+    def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
+        """Return the `n` best spans of each text, best first; an empty text has none.
+
+        A text that is there twice, such as the context of two sentences, is read once.
+        """
+        once = list(dict.fromkeys(texts))
+        found = dict(zip(once, self.read_all([question], [once], n)[0], strict=True))
+        return [found[text] for text in texts]
+
+    @torch.inference_mode()
+    def read_all(
+        self, questions: Sequence[str], texts: Sequence[Sequence[Text]], n: int = 5
+    ) -> list[list[list[Span]]]:
+        """The same for the texts of many questions: by question, by text."""
+        layout = self.config.layout
+        found: list[list[list[Span]]] = [[[] for _ in own] for own in texts]
+        made = [
+            (q, window)
+            for q, (question, own) in enumerate(zip(questions, texts, strict=True))
+            for window in windows(question, own, self.model.tokenizer, layout)
+        ]
+        for batch in self._batches(made):
+            tensors = (t.to(self.model.device) for t in padded([w for _, w in batch]))
+            scores = self.model(*tensors).cpu()
+            for q, row in {q: None for q, _ in batch}.items():  # noqa: B007
+                rows = [i for i, (owner, _) in enumerate(batch) if owner == q]
+                own = [batch[i][1] for i in rows]
+                for span in best_spans(scores[:, rows], own, n, layout.longest_answer):
+                    found[q][span.passage].append(span)
+        return [[_distinct(spans)[:n] for spans in own] for own in found]
+
+    def _batches(self, made: Sequence[tuple[int, Window]]) -> list[list[tuple[int, Window]]]:
+        """Windows of similar length together; with global tokens, those of one question together."""
+        if self.config.global_tokens:
+            owners = dict.fromkeys(q for q, _ in made)
+            return [[one for one in made if one[0] == q] for q in owners]
+        lengths = [len(window.ids) for _, window in made]
+        return [[made[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)]
+
+
+def _distinct(spans: Sequence[Span]) -> list[Span]:
+    """Best first, each place once: two windows may have seen it."""
+    best: dict[tuple[int, int], Span] = {}
+    for span in sorted(spans, key=lambda s: (-s.score, s.start, s.end)):
+        best.setdefault((span.start, span.end), span)
+    return list(best.values())

@@ -1,0 +1,159 @@
+"""The model: an encoder, and for each wordpiece how likely an answer starts and ends there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from sparta.base.errors import InputError, ModelError
+from sparta.base.files import atomic_write
+from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import folder_with, sparta_folder
+from sparta.models.sparta import SpartaModel
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
+from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.reader.fusion import FusedEncoder
+from sparta.reader.windows import ReaderLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Turns the score of an answer into the probability that it is right: `1 / (1 + exp(-(a·score + b)))`.
+
+    Fitted on held-out questions (Platt scaling).
+    """
+
+    a: float = 1.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderConfig:
+    """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
+
+    `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
+    adds with this `weight`; without it, an answer's score is shown as it is.
+    """
+
+    layout: ReaderLayout = field(default_factory=ReaderLayout)
+    global_tokens: int = 0
+    passage: Calibration = field(default_factory=Calibration)
+    answer: Calibration | None = None
+    weight: float = 0.2
+
+    @staticmethod
+    def from_dict(given: Any, where: str) -> ReaderConfig:
+        """Read what `asdict` made.
+
+        :raises ModelError: something else.
+        """
+        try:
+            return ReaderConfig(
+                ReaderLayout(**given["layout"]),
+                int(given["global_tokens"]),
+                Calibration(**given["passage"]),
+                Calibration(**given["answer"]) if given["answer"] else None,
+                float(given.get("weight", 0.2)),
+            )
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise ModelError(
+                f"expected the configuration of a reader ({error})",
+                where=where,
+                remedy="give a reader that `sparta train-reader` made",
+            ) from error
+
+
+class SpanReader(nn.Module):
+    """An encoder with a linear layer that gives each wordpiece a start and an end score (BERT, §4.2)."""
+
+    def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: ReaderConfig) -> None:
+        super().__init__()
+        self.tokenizer, self.config = tokenizer, config
+        self._encoder_config = encoder_config(encoder)
+        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
+        self.spans = nn.Linear(width, 2)
+
+    @property
+    def encoder_depth(self) -> int:
+        """How many layers the encoder has."""
+        return int(self._encoder_config["num_hidden_layers"])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.spans.weight.device
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, readable: torch.Tensor
+    ) -> torch.Tensor:
+        """Start and end scores `(2, n, length) float32`; -inf where no answer can be (`readable`)."""
+        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        scores = self.spans(states).float().permute(2, 0, 1)
+        return scores.masked_fill(~readable, -torch.inf)
+
+    def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
+        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            **self._encoder_config,
+            "architectures": ["SpanReader"],
+            "reader": asdict(self.config),
+        }
+        save_state(folder / "model.safetensors", self.state_dict(), int8=int8)
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
+        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @staticmethod
+    def load(folder: Path) -> SpanReader:
+        """Return a reader that `save_pretrained` wrote.
+
+        :raises ModelError: another layout.
+        """
+        raw = read_json(folder / "config.json")
+        if "reader" not in raw:
+            raise ModelError(
+                "expected a reader (config.json with a `reader` object), found another model",
+                where=str(folder),
+                remedy="give one that `sparta train-reader` made, or leave --reader out for the shipped one",
+            )
+        config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
+        reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        _fill(reader, load_state(folder / "model.safetensors"), folder)
+        return reader.eval()
+
+    @staticmethod
+    def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
+        """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
+        if found := folder_with("reader", Path(name)):
+            other = SpanReader.load(found)
+            reader = SpanReader(_plain(other), other.tokenizer, config)
+            reader.spans.load_state_dict(other.spans.state_dict())
+            return reader
+        if found := sparta_folder(name):
+            model = SpartaModel.load(found)
+            return SpanReader(model.encoder, model.tokenizer, config)
+        return SpanReader(load_encoder(name), load_tokenizer(name), config)
+
+
+def _plain(reader: SpanReader) -> nn.Module:
+    return reader.encoder.encoder if isinstance(reader.encoder, FusedEncoder) else reader.encoder
+
+
+def _fill(reader: SpanReader, state: Mapping[str, torch.Tensor], folder: Path) -> None:
+    try:
+        reader.load_state_dict(state)
+    except RuntimeError as error:
+        raise ModelError(
+            f"expected weights that fit config.json: {error}",
+            where=str(folder),
+            remedy="copy the model folder again, whole",
+        ) from error

@@ -1,0 +1,332 @@
+"""Training a reader: the most likely answer over all passages of a question (Clark and Gardner, 2018)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, sha256_file
+from sparta.data.answers import exact_match, token_f1
+from sparta.models.resolve import DEFAULT_MODEL
+from sparta.neural.trainer import (
+    Trainer,
+    TrainerConfig,
+    leave_gloo,
+    process_group,
+    set_dropout,
+    training_device,
+    use_fast_attention,
+    wait_for_all,
+)
+from sparta.reader.examples import ReadingExample, read_examples
+from sparta.reader.reader import Reader
+from sparta.reader.span_reader import ReaderConfig, SpanReader
+from sparta.reader.windows import ReaderLayout, Text, Window, padded, windows
+from sparta.training.options import TrainResult
+from sparta.training.ranking import check_output
+
+logger = logging.getLogger(__name__)
+_SORTED_TOGETHER = 24
+HEAD_RATE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderRecipe:
+    """How a reader is trained.
+
+    A step reads `questions` questions: a passage that holds the answer, and for a share `negatives` of them
+    one that does not, from the question's own passages or near in the file. Of those, `unanswered` have no
+    other passage: there the right answer is none. With `globally`, one softmax runs over all passages of a
+    question (Clark and Gardner); otherwise over each passage.
+    """
+
+    encoder: str = DEFAULT_MODEL
+    steps: int = 1500
+    questions: int = 12
+    learning_rate: float = 6e-5
+    negatives: float = 0.4
+    unanswered: float = 0.15
+    globally: bool = True
+    global_tokens: int = 0
+    layer_decay: float = 1.0
+    train_length: int = 256
+    held_out: int = 300
+    validate_every: int = 300
+    accumulate: int = 1
+    dropout: float = 0.0
+    seed: int = 13
+    device: str | None = None
+    layout: ReaderLayout = field(default_factory=ReaderLayout)
+
+
+class ReaderTraining:
+    """One training run: its examples, batches, loss and validation."""
+
+    def __init__(self, recipe: ReaderRecipe, examples: Sequence[ReadingExample], folder: Path) -> None:
+        self.recipe, self.folder = recipe, folder
+        torch.manual_seed(recipe.seed)
+        config = ReaderConfig(recipe.layout, recipe.global_tokens)
+        self.model = SpanReader.from_encoder(recipe.encoder, config).to(training_device(recipe.device))
+        use_fast_attention(self.model.encoder)
+        set_dropout(self.model, recipe.dropout)
+        self.layout = replace(recipe.layout, max_length=recipe.train_length)
+        self.examples, self.held_out = split(examples, recipe.held_out)
+        self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
+        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+
+    def run(self, *, resume: bool = False) -> TrainResult:
+        """Train; the best by F1 on held-out questions ends in `best`."""
+        recipe = self.recipe
+        config = TrainerConfig(
+            steps=recipe.steps,
+            learning_rate=recipe.learning_rate,
+            accumulate=recipe.accumulate,
+            bf16=self.model.device.type == "cuda",  # on CPUs without AMX, bf16 takes twice as long
+            seed=recipe.seed,
+            validate_every=recipe.validate_every,
+            checkpoint_every=recipe.validate_every,
+        )
+        facts = {"recipe": asdict(recipe), "examples": fingerprint(self.examples)}
+        trainer = Trainer(
+            self.model,
+            self.parameter_groups(),
+            self.loss,
+            self.validate,
+            self.save_best,
+            config,
+            self.folder,
+            facts,
+        )
+        state = trainer.run(resume=resume)
+        return TrainResult(self.folder / "best", state.best, state.best_step, reached=f"F1 {state.best:.1f}")
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The span layer and global tokens learn faster; layers below the highest slower by `layer_decay`."""
+        depth = int(self.model.encoder_depth)
+        groups: dict[float, list[torch.nn.Parameter]] = {}
+        for name, parameter in self.model.named_parameters():
+            groups.setdefault(self._factor(name, depth), []).append(parameter)
+        return [{"params": own, "factor": factor} for factor, own in groups.items()]
+
+    def _factor(self, name: str, depth: int) -> float:
+        if name.startswith("spans.") or "global_states" in name:
+            return HEAD_RATE
+        parts = name.split(".")
+        layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
+        return self.recipe.layer_decay ** (depth - 1 - layer)
+
+    def save_best(self) -> None:
+        """Write the model in full precision."""
+        self.model.save_pretrained(self.folder / "best")
+
+    # ------------------------------------------------------------------ batches
+
+    def batch(self, step: int) -> list[tuple[int, list[Window]]]:
+        """The questions of a step (their examples' numbers) with their windows: a function of the step."""
+        epoch, at = divmod(step, len(self.examples) // self.recipe.questions)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._batches(epoch))
+        draw = random.Random(f"{self.recipe.seed} {step}")
+        return [(i, self._windows(i, draw)) for i in self._epoch[1][at]]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """Cut the examples, shuffled, into batches of texts of similar length."""
+        draw, size = random.Random(f"{self.recipe.seed} epoch {epoch}"), self.recipe.questions
+        order = draw.sample(range(len(self.examples)), len(self.examples))
+        block = size * _SORTED_TOGETHER
+        blocks = [
+            sorted(order[i : i + block], key=lambda e: self.lengths[e]) for i in range(0, len(order), block)
+        ]
+        cut = [b[i : i + size] for b in blocks for i in range(0, len(b) - size + 1, size)]
+        rest = [e for b in blocks for e in b[len(b) - len(b) % size :]]
+        cut += [rest[i : i + size] for i in range(0, len(rest) - size + 1, size)]
+        draw.shuffle(cut)
+        return cut
+
+    def _windows(self, number: int, draw: random.Random) -> list[Window]:
+        """A window with the answer, marked by its passage 0, and perhaps one without, passage 1."""
+        example = self.examples[number]
+        negative = self._negative(number, draw) if draw.random() < self.recipe.negatives else None
+        chosen: list[Window] = []
+        if negative is None or draw.random() >= self.recipe.unanswered:
+            chosen.append(self._positive(example, draw))
+        if negative is not None:
+            made = windows(example.question, [negative], self.model.tokenizer, self.layout)
+            if made:
+                chosen.append(draw.choice(made)._replace(passage=-1))
+        return chosen or [self._positive(example, draw)]
+
+    def _positive(self, example: ReadingExample, draw: random.Random) -> Window:
+        passage = draw.choice(example.positives)
+        made = windows(example.question, [example.passages[passage]], self.model.tokenizer, self.layout)
+        holding = [w for w in made if targets(w, example.spans[passage])]
+        return draw.choice(holding or made)._replace(passage=passage)
+
+    def _negative(self, number: int, draw: random.Random) -> Text | None:
+        """A passage of the question without an answer, or a text that stands near in the file without one."""
+        example = self.examples[number]
+        own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
+        if own:
+            return draw.choice(own)
+        near = number + draw.randint(1, 12)
+        if near >= len(self.examples) or self.examples[near].source != example.source:
+            return None
+        other = self.examples[near].passages[0]
+        held = any(other.text == p.text for p in example.passages)
+        return None if held or any(a.lower() in other.text.lower() for a in example.answers) else other
+
+    # ------------------------------------------------------------------ loss and validation
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Minus the log-likelihood of all right starts, and of all right ends; "no answer" scores 0."""
+        questions = self.batch(step)
+        losses, at = [], 0
+        scores = self._scores([own for _, own in questions])
+        for number, own in questions:
+            spans = [self._targets(number, window) for window in own]
+            read, at = scores[:, at : at + len(own)], at + len(own)
+            if self.recipe.globally:
+                losses.append(_span_loss(read, spans))
+            else:
+                losses += [_span_loss(read[:, [i]], [one]) for i, one in enumerate(spans)]
+        return torch.stack(losses).mean(), {}
+
+    def _scores(self, questions: Sequence[Sequence[Window]]) -> torch.Tensor:
+        """Scores `(2, windows, length)`; with global tokens, the windows of a question are a call each."""
+        device, flat = self.model.device, [window for own in questions for window in own]
+        if not self.recipe.global_tokens:
+            return self.model(*(t.to(device) for t in padded(flat)))
+        longest, parts = max(len(window.ids) for window in flat), []
+        for own in questions:
+            one = self.model(*(t.to(device) for t in padded(own)))
+            parts.append(functional.pad(one, (0, longest - one.shape[2]), value=-torch.inf))
+        return torch.cat(parts, dim=1)
+
+    def _targets(self, number: int, window: Window) -> list[tuple[int, int]]:
+        return targets(window, self.examples[number].spans[window.passage]) if window.passage >= 0 else []
+
+    def validate(self) -> float:
+        """F1 in percent on held-out questions, each with one passage that holds its answer."""
+        reader = Reader(self.model)
+        texts = [[e.passages[e.positives[0]]] for e in self.held_out]
+        found = reader.read_all([e.question for e in self.held_out], texts, 1)
+        f1, em = 0.0, 0
+        for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):
+            answer = text.text[spans[0].start : spans[0].end] if spans else ""
+            f1 += token_f1(answer, example.answers)
+            em += exact_match(answer, example.answers)
+        n = max(1, len(self.held_out))
+        logger.info("held-out questions: F1 %.1f, EM %.1f", 100 * f1 / n, 100 * em / n)
+        return 100 * f1 / n
+
+
+def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First and last position in the window of each answer that it holds as a whole."""
+    found = []
+    for start, end in spans:
+        inside = [i for i, (a, b) in enumerate(window.offsets) if a < end and b > start]
+        if inside and window.offsets[inside[0]][0] <= start and window.offsets[inside[-1]][1] >= end:
+            found.append((window.text_start + inside[0], window.text_start + inside[-1]))
+    return found
+
+
+def _span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
+    """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right."""
+    total = functional.pad(scores.flatten(1), (0, 1)).logsumexp(1)
+    if not any(spans):
+        return total.mean()
+    right = [
+        torch.stack([scores[side, row, pair[side]] for row, own in enumerate(spans) for pair in own])
+        for side in (0, 1)
+    ]
+    return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
+
+
+def split(
+    examples: Sequence[ReadingExample], held_out: int
+) -> tuple[list[ReadingExample], list[ReadingExample]]:
+    """Hold out questions by the hash of their first passage, so that no text is in both parts."""
+    texts = {p.text for e in examples for p in e.passages[:1]}
+    order = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+    by_text: dict[str, list[ReadingExample]] = {}
+    for example in examples:
+        by_text.setdefault(example.passages[0].text, []).append(example)
+    kept: list[ReadingExample] = []
+    taken: set[str] = set()
+    for text in order:
+        if len(kept) >= held_out:
+            break
+        kept += by_text[text]
+        taken.add(text)
+    rest = [e for e in examples if e.passages[0].text not in taken]
+    if not rest:
+        raise InputError(
+            f"expected more texts than those of {held_out} held-out questions, found {len(texts)}",
+            remedy="give more data, or a smaller --held-out",
+        )
+    return rest, kept[:held_out]
+
+
+def fingerprint(examples: Sequence[ReadingExample]) -> str:
+    """A short hash of what a training sees."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr((example.question, example.passages, example.spans)).encode())
+    return digest.hexdigest()[:16]
+
+
+def train_reader(
+    data: Sequence[tuple[Path, int | None]],
+    recipe: ReaderRecipe,
+    output: Path,
+    *,
+    resume: bool = False,
+    command: str = "",
+) -> TrainResult:
+    """Train a reader; the best on held-out questions ends in `output/best`, with its model card.
+
+    :param data: files as `read_examples` takes them, each with how many questions are drawn (None: all)
+    :param command: what the card names as the command; otherwise the recipe
+    """
+    check_output(output, resume=resume)
+    sets = {path: read_examples(path, most) for path, most in data}
+    training = ReaderTraining(recipe, [one for own in sets.values() for one in own], output)
+    result = training.run(resume=resume)
+    rank, _ = process_group()
+    if not rank:
+        _write_card(result, recipe, sets, command)
+    wait_for_all()
+    leave_gloo()
+    return result
+
+
+def _write_card(
+    result: TrainResult,
+    recipe: ReaderRecipe,
+    sets: dict[Path, list[ReadingExample]],
+    command: str,
+) -> None:
+    rows = [f"| {path.name} | {len(own):,} | `{fingerprint(own)}` |" for path, own in sets.items()]
+    lines = [
+        *("---", "library_name: sparta", "tags: [question-answering, extractive, sparta]", "---", ""),
+        f"# {result.folder.absolute().parent.name}",
+        "",
+        f"A reader: it finds the answer to a question in passages. It began as `{recipe.encoder}`.",
+        "",
+        *("| data | questions | fingerprint |", "|---|---|---|", *rows, ""),
+        f"    {command or recipe}",
+        "",
+        f"Validation: {result.reached} at step {result.step:,}, on held-out questions.",
+        "",
+        f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
+    ]
+    atomic_write(result.folder / "README.md", ("\n".join(lines) + "\n").encode())

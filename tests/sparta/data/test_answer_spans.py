@@ -1,0 +1,65 @@
+"""Where answers stand in texts, and when two answers agree."""
+
+import pytest
+
+from sparta.data.answers import answer_spans, exact_match, has_answer, normalized, token_f1
+
+SPANS = {
+    "every mention": ("Ada met Ada.", ["ada"], ["Ada", "Ada"]),
+    "whole tokens only": ("Norway is not Nor.", ["nor"], ["Nor"]),
+    "punctuation between": ("born in Washington, D.C., in 1900", ["washington d.c"], ["Washington, D.C"]),
+    "punctuation as written": (
+        "born in Washington, D.C., in 1900",
+        ["Washington, D.C."],
+        ["Washington, D.C."],
+    ),
+    "punctuation that does not count": (
+        "the U.S.S. Enterprise",
+        ["the (U S S) Enterprise"],
+        ["U.S.S. Enterprise"],
+    ),
+    "an article too many": ("He joined United Nations in 1945.", ["the United Nations"], ["United Nations"]),
+    "accents": ("Café Müller opened", ["cafe muller"], []),
+    "composed and decomposed": ("Cafe\u0301 opened", ["café"], ["Cafe\u0301"]),
+    "several answers": ("in 1998 by Larry Page", ["Larry Page", "1998"], ["1998", "Larry Page"]),
+    "none": ("nothing here", ["elsewhere"], []),
+    "an empty answer": ("some text", ["", " "], []),
+    "only an article": ("the end", ["the"], ["the"]),
+}
+
+
+@pytest.mark.parametrize(("text", "answers", "expected"), SPANS.values(), ids=SPANS.keys())
+def test_spans(text, answers, expected):
+    assert [text[a:b] for a, b in answer_spans(text, answers)] == expected
+
+
+def test_spans_agree_with_has_answer():
+    for text, answers, _ in SPANS.values():
+        if has_answer(text, answers):
+            assert answer_spans(text, answers)
+
+
+def test_regular_expressions():
+    text = "Signed in July 1998, again in August 1999."
+    assert [text[a:b] for a, b in answer_spans(text, [r"(July|August) \d{4}"], match="regex")] == [
+        "July 1998",
+        "August 1999",
+    ]
+    assert answer_spans(text, ["(broken"], match="regex") == []
+
+
+def test_squad_normalization():
+    assert normalized("The  Quick, brown-fox!") == "quick brownfox"
+    assert exact_match("the Beatles.", ["Beatles"])
+    assert not exact_match("Beatle", ["Beatles"])
+    assert exact_match("July 4", [r"july\s?4"], match="regex")
+    assert not exact_match("on July 4", [r"july\s?4"], match="regex")
+
+
+def test_f1_worked_by_hand():
+    # 2 words in common of 3 found and 4 wanted: 2·2 / (3 + 4)
+    assert token_f1("New York City", ["City of New Orleans"]) == pytest.approx(2 * 2 / (3 + 4))
+    assert token_f1("a b b", ["b b c"]) == pytest.approx(2 * 2 / (2 + 3))  # "a" is an article
+    assert token_f1("", ["x"]) == 0.0
+    assert token_f1("the", ["a"]) == 1.0
+    assert token_f1("x", ["y", "x"]) == 1.0

@@ -1,0 +1,76 @@
+"""What a reader sees of a passage."""
+
+import itertools
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.reader.windows import ReaderLayout, Text, padded, windows
+
+LAYOUT = ReaderLayout(max_length=24, overlap=5, longest_question=6)
+
+
+def shown(tokenizer, window):
+    return [tokenizer.id_to_token(i) for i in window.ids]
+
+
+def test_one_window(tiny_tokenizer, words):
+    text = f"{words[0]} {words[1]}, {words[2]}"
+    [window] = windows(words[3], [Text(text, words[4])], tiny_tokenizer, LAYOUT)
+    assert shown(tiny_tokenizer, window) == [
+        *("[CLS]", words[3], "[SEP]", words[4], "[SEP]"),
+        *(words[0], words[1], ",", words[2], "[SEP]"),
+    ]
+    assert [text[a:b] for a, b in window.offsets] == [words[0], words[1], ",", words[2]]
+    assert window.text_start == 5
+
+
+def test_a_long_text_is_read_whole(tiny_tokenizer, words):
+    many = [words[i % len(words)] for i in range(60)]
+    text = " ".join(many)
+    made = windows(words[0], [Text(text)], tiny_tokenizer, LAYOUT)
+    assert all(len(w.ids) <= LAYOUT.max_length for w in made)
+    seen = [offset for w in made for offset in w.offsets]
+    assert sorted(set(seen)) == sorted(set(tiny_tokenizer.encode(text, add_special_tokens=False).offsets))
+    for before, after in itertools.pairwise(made):
+        assert before.offsets[-LAYOUT.overlap :] == after.offsets[: LAYOUT.overlap]
+    assert made[-1].offsets[-1][1] == len(text)
+    assert len(made) == -(-(60 - LAYOUT.overlap) // (20 - LAYOUT.overlap))  # 24 less [CLS], a word, two [SEP]
+
+
+def test_the_beginning_of_a_long_question(tiny_tokenizer, words):
+    [window] = windows(" ".join(words[:30]), [Text(words[0])], tiny_tokenizer, LAYOUT)
+    assert shown(tiny_tokenizer, window)[1:7] == words[:6]
+    assert len(window.ids) == 6 + 1 + 3
+
+
+def test_an_empty_text_has_no_window(tiny_tokenizer, words):
+    made = windows(words[0], [Text(""), Text(" "), Text(words[1])], tiny_tokenizer, LAYOUT)
+    assert [w.passage for w in made] == [2]
+
+
+def test_special_tokens_in_a_text_are_text(tiny_tokenizer):
+    from sparta.models.query_encoder import load_tokenizer  # noqa: F401 (as a reader's own is opened)
+
+    tiny_tokenizer.encode_special_tokens = True
+    try:
+        [window] = windows("who", [Text("a [SEP] b")], tiny_tokenizer, LAYOUT)
+    finally:
+        tiny_tokenizer.encode_special_tokens = False
+    assert shown(tiny_tokenizer, window).count("[SEP]") == 2
+
+
+def test_padding(tiny_tokenizer, words):
+    made = windows(words[0], [Text(words[1]), Text(" ".join(words[:4]), words[5])], tiny_tokenizer, LAYOUT)
+    ids, mask, segments, readable = padded(made)
+    assert ids.shape == (2, 10)
+    assert mask.sum(1).tolist() == [5, 10]
+    assert segments[1].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert readable[0].nonzero().flatten().tolist() == [3]
+    assert readable[1].nonzero().flatten().tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("given", [{"max_length": 20}, {"overlap": 160}])
+def test_lengths_that_do_not_go_together(given):
+    with pytest.raises(InputError, match="expected windows of at least 128"):
+        ReaderLayout(**given)
