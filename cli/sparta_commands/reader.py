@@ -72,8 +72,8 @@ def mine_answers(output: Path, **given: Any) -> None:
     multiple=True,
     required=True,
     metavar="FILE[=N]",
-    help="SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with =N a sample"
-    " of N questions; several may be given.",
+    help="SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with =N, N of its"
+    " questions in an epoch (a sample, or some again); several may be given.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder; the best reader is left in best.")
 @click.option("--encoder", metavar="FOLDER|ID", help="Encoder to begin from [default: the shipped model's].")

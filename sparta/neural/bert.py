@@ -36,7 +36,7 @@ class Bert(nn.Module):
         return self.embeddings.word_embeddings
 
     def set_attn_implementation(self, name: str) -> None:
-        """Choose attention: `sdpa`, torch's fused kernel, or `eager`, plain matrix products."""
+        """Choose attention in training: `sdpa`, torch's fused kernel, or `eager`, plain matrix products."""
         for layer in self.encoder.layer:  # type: ignore[union-attr]
             layer.attention.self.eager = name == "eager"
 
@@ -121,7 +121,7 @@ class _Heads(nn.Module):
             part(states).view(n, length, self.heads, -1).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        if self.eager:
+        if self.eager and self.training:
             scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
             if mask is not None:
                 lowest = torch.finfo(scores.dtype).min

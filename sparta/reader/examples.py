@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +40,11 @@ class ReadingExample:
         return [i for i, own in enumerate(self.spans) if own]
 
 
-def read_examples(path: Path, most: int | None = None) -> list[ReadingExample]:
+def read_examples(path: Path) -> list[ReadingExample]:
     """Read SQuAD JSON, MRQA JSONL, DPR JSON, pairs with `answers`, or what `sparta mine-answers` wrote.
 
     Questions whose answer stands nowhere in their passages are left out.
 
-    :param most: draw so many questions, the same ones each time
     :raises InputError: another form, or no question with an answer.
     """
     form = form_of(path)
@@ -66,9 +64,7 @@ def read_examples(path: Path, most: int | None = None) -> list[ReadingExample]:
             where=str(path),
             remedy=f"give SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM}",
         )
-    if most is None or most >= len(kept):
-        return kept
-    return [kept[i] for i in sorted(random.Random(most).sample(range(len(kept)), most))]
+    return kept
 
 
 def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:

@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, sha256_file
 from sparta.data.answers import exact_match, token_f1
 from sparta.models.resolve import DEFAULT_MODEL
+from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
     Trainer,
     TrainerConfig,
@@ -71,7 +72,7 @@ class ReaderRecipe:
 class ReaderTraining:
     """One training run: its examples, batches, loss and validation."""
 
-    def __init__(self, recipe: ReaderRecipe, examples: Sequence[ReadingExample], folder: Path) -> None:
+    def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
@@ -79,7 +80,7 @@ class ReaderTraining:
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
         self.layout = replace(recipe.layout, max_length=recipe.train_length)
-        self.examples, self.held_out = split(examples, recipe.held_out)
+        self.examples, self.held_out = split(sets, recipe.held_out)
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -90,7 +91,7 @@ class ReaderTraining:
             steps=recipe.steps,
             learning_rate=recipe.learning_rate,
             accumulate=recipe.accumulate,
-            bf16=self.model.device.type == "cuda",  # on CPUs without AMX, bf16 takes twice as long
+            bf16=pick_dtype("auto", self.model.device) == torch.bfloat16,
             seed=recipe.seed,
             validate_every=recipe.validate_every,
             checkpoint_every=recipe.validate_every,
@@ -218,7 +219,10 @@ class ReaderTraining:
         """F1 in percent on held-out questions, each with one passage that holds its answer."""
         reader = Reader(self.model)
         texts = [[e.passages[e.positives[0]]] for e in self.held_out]
-        found = reader.read_all([e.question for e in self.held_out], texts, 1)
+        device = self.model.device
+        dtype = pick_dtype("auto", device)
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            found = reader.read_all([e.question for e in self.held_out], texts, 1)
         f1, em = 0.0, 0
         for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):
             answer = text.text[spans[0].start : spans[0].end] if spans else ""
@@ -251,29 +255,45 @@ def _span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]])
     return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
 
 
-def split(
-    examples: Sequence[ReadingExample], held_out: int
-) -> tuple[list[ReadingExample], list[ReadingExample]]:
-    """Hold out questions by the hash of their first passage, so that no text is in both parts."""
-    texts = {p.text for e in examples for p in e.passages[:1]}
-    order = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+@dataclass(frozen=True, slots=True)
+class ReadingSet:
+    """Examples of one file; `size` is how many of them are used: a sample, or all and some again."""
+
+    name: str
+    examples: Sequence[ReadingExample]
+    size: int | None = None
+
+    def drawn(self, examples: Sequence[ReadingExample]) -> list[ReadingExample]:
+        """Return `size` of these examples, the same ones each time; all where no size is given."""
+        if self.size is None or not examples:
+            return list(examples)
+        whole, rest = divmod(self.size, len(examples))
+        sample = random.Random(self.size).sample(range(len(examples)), rest)
+        return [*examples] * whole + [examples[i] for i in sorted(sample)]
+
+
+def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExample], list[ReadingExample]]:
+    """Return what is trained on, and `held_out` questions, taken by the hash of their first passage.
+
+    No first passage is in both parts. The sizes of the sets are those of the first part.
+    """
     by_text: dict[str, list[ReadingExample]] = {}
-    for example in examples:
+    for example in (e for one in sets for e in one.examples):
         by_text.setdefault(example.passages[0].text, []).append(example)
     kept: list[ReadingExample] = []
     taken: set[str] = set()
-    for text in order:
+    for text in sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest()):
         if len(kept) >= held_out:
             break
         kept += by_text[text]
         taken.add(text)
-    rest = [e for e in examples if e.passages[0].text not in taken]
-    if not rest:
+    rest = [one.drawn([e for e in one.examples if e.passages[0].text not in taken]) for one in sets]
+    if not any(rest):
         raise InputError(
-            f"expected more texts than those of {held_out} held-out questions, found {len(texts)}",
+            f"expected more texts than those of {held_out} held-out questions, found {len(by_text)}",
             remedy="give more data, or a smaller --held-out",
         )
-    return rest, kept[:held_out]
+    return [e for own in rest for e in own], kept[:held_out]
 
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:
@@ -294,12 +314,15 @@ def train_reader(
 ) -> TrainResult:
     """Train a reader; the best on held-out questions ends in `output/best`, with its model card.
 
-    :param data: files as `read_examples` takes them, each with how many questions are drawn (None: all)
+    :param data: files as `read_examples` takes them, each with how many of its questions are used (None:
+        all; more than there are: some again)
     :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)
-    sets = {path: read_examples(path, most) for path, most in data}
-    training = ReaderTraining(recipe, [one for own in sets.values() for one in own], output)
+    if len({path.resolve() for path, _ in data}) < len(data):
+        raise InputError("expected different files, found one twice", remedy="name it once, as in FILE=5000")
+    sets = [ReadingSet(path.name, read_examples(path), size) for path, size in data]
+    training = ReaderTraining(recipe, sets, output)
     result = training.run(resume=resume)
     rank, _ = process_group()
     if not rank:
@@ -312,17 +335,21 @@ def train_reader(
 def _write_card(
     result: TrainResult,
     recipe: ReaderRecipe,
-    sets: dict[Path, list[ReadingExample]],
+    sets: Sequence[ReadingSet],
     command: str,
 ) -> None:
-    rows = [f"| {path.name} | {len(own):,} | `{fingerprint(own)}` |" for path, own in sets.items()]
+    rows = [
+        f"| {one.name} | {len(one.examples):,} | {one.size or len(one.examples):,} |"
+        f" `{fingerprint(one.examples)}` |"
+        for one in sets
+    ]
     lines = [
         *("---", "library_name: sparta", "tags: [question-answering, extractive, sparta]", "---", ""),
         f"# {result.folder.absolute().parent.name}",
         "",
         f"A reader: it finds the answer to a question in passages. It began as `{recipe.encoder}`.",
         "",
-        *("| data | questions | fingerprint |", "|---|---|---|", *rows, ""),
+        *("| data | questions | used in an epoch | fingerprint |", "|---|---|---|---|", *rows, ""),
         f"    {command or recipe}",
         "",
         f"Validation: {result.reached} at step {result.step:,}, on held-out questions.",
