@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli._answering import answering_of, answering_options
 from cli._fusion_options import (
     alpha_option,
     base_option,
@@ -35,7 +36,6 @@ from cli._options import (
 from sparta.base.errors import IndexStateError, InputError
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.answering import Answering
     from hybrid.retrieval.fusion import Fusion
 
 
@@ -78,28 +78,7 @@ _OF_CHANNELS = (
 @threads_option
 @form_option
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
-@click.option(
-    "--answers", is_flag=True, help="Also read the best passages, and measure the answers: EM and F1."
-)
-@click.option(
-    "--reader", metavar="FOLDER", help="With --answers: reader's folder [default: the one that ships]."
-)
-@click.option(
-    "--depth",
-    "depths",
-    metavar="N,…",
-    default="10",
-    show_default=True,
-    help="With --answers: how many passages are read; several depths are compared.",
-)
-@click.option(
-    "--weight",
-    type=click.FloatRange(0, 1),
-    help="With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
-)
-@click.option(
-    "--output-answers", type=file_type, help="With --answers: also write every answer here, as JSONL."
-)
+@answering_options
 @click.option("--plot", type=file_type, help="With --answers: draw EM against depth here (PNG, SVG, PDF).")
 def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
     """Measure every channel of an index and their fusions, on queries with known answers.
@@ -117,7 +96,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.compare import compare, timed, with_macro
-    from hybrid.evaluation.results import results_table, write_answers
+    from hybrid.evaluation.results import plot_answers, results_table, write_answers
     from hybrid.retrieval.channels import Channels
 
     runs = (*given["runs"], *more_runs)
@@ -126,7 +105,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         return
     index = folder_of(given)
     query_sets = query_sets_of(given, index)
-    answering = _answering(given)
+    answering = answering_of(given, "plot")
     names, fusions = _planned(index, given)
     results = []
     with Channels(index, names, bm25_of(given)) as channels:
@@ -142,23 +121,8 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
             results += with_macro(timed(compared, channels, one, fusions), one)
     print_table(results_table(results), given["form"], notes(query_sets, fusions))
     if answering:
-        write_answers(results, answering, given["output_answers"], given["plot"])
-
-
-def _answering(given: Mapping[str, Any]) -> Answering | None:
-    """How answers are read, if they are."""
-    if not given["answers"]:
-        if others := typed("reader", "depths", "weight", "output_answers", "plot"):
-            raise InputError(f"expected --answers with {others[0]}, found none", remedy="add --answers")
-        return None
-    from hybrid.evaluation.answering import Answering
-    from hybrid.evaluation.plots import check_plot
-    from hybrid.evaluation.tune import parse_candidates
-    from sparta.reader.reader import Reader
-
-    check_plot(given["plot"])
-    depths = sorted(set(parse_candidates(given["depths"], "depth")))
-    return Answering(Reader.open(given["reader"]), depths, given["weight"])
+        write_answers(results, given["output_answers"])
+        plot_answers(results, answering, given["plot"])
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:

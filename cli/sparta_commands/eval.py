@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cli._answering import answering_of, answering_options
 from cli._options import (
     corpus_bar,
     counted,
@@ -26,7 +27,7 @@ from sparta.base.files import check_place
 
 _OF_SETS = (
     *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid"),
-    *("channels", "dense", "depth", "threads", "output_runs"),
+    *("channels", "dense", "depth", "threads", "output_runs", "answers"),
 )
 """Options that say how a test set is indexed and searched."""
 
@@ -73,6 +74,7 @@ _OF_SETS = (
 @form_option
 @click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
+@answering_options
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def eval_command(
@@ -86,12 +88,14 @@ def eval_command(
 
     A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, or a folder with candidates.json of MultiReQA and its MRQA
     JSONL; it is indexed in a temporary folder. Of all but BEIR's, each sentence becomes a candidate answer
-    (ReQA). Or measure runs: --run A.trec --run B.trec --qrels Q. p is that of a paired t-test of the first
-    measure against the best ranking of the set (Holm).
+    (ReQA). With --answers a reader reads the best passages of each ranking, and the judged passages: EM and
+    F1. Or measure runs: --run A.trec --run B.trec --qrels Q. p is that of a paired t-test of the first
+    measure, or of EM, against the best ranking of the set (Holm).
 
     \b
     sparta eval beir/nfcorpus
     sparta eval dev-v1.1.json --dense taser-det-en --top-k 500
+    sparta eval dev-v1.1.json --answers
     sparta eval MultiReQA/SQuAD MultiReQA/HotpotQA MultiReQA/BioASQ MultiReQA/DuoRC
     """  # noqa: D301 (click looks for the backspace)
     if bool(sets or out_of_domain) == bool(runs) or bool(runs) != bool(qrels):
@@ -108,11 +112,12 @@ def eval_command(
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
-    from hybrid.evaluation.results import draw, per_query_lines, results_table
+    from hybrid.evaluation.results import draw, per_query_lines, results_table, write_answers
     from hybrid.evaluation.testsets import check_test_set, domains_of
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
+    answering = answering_of(given)
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:
@@ -141,6 +146,7 @@ def eval_command(
                     skip_invalid=given["skip_invalid"],
                     advance=bar.update,
                     domain=domain,
+                    answering=answering,
                 )
             found.append(one)
             if one.left_out:
@@ -151,6 +157,8 @@ def eval_command(
 
         lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
         atomic_write(given["per_query"], lines.encode())
-    click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
+    write_answers(found, given["output_answers"])
+    columns = [] if answering else measures
+    click.echo(results_table(found, columns, label="ranking", digits=1).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])

@@ -16,10 +16,12 @@ from sparta.base.records import Hit, Retriever
 from sparta.lucene.bridge import Bm25
 from sparta.reader.decode import Span
 from sparta.reader.reader import Reader
+from sparta.reader.windows import Text
 
 DEPTH = 10
 _AT_ONCE = 3
-SPANS = 5
+SPANS = 10
+"""How many spans of a passage are kept, as FiE keeps them."""
 _QUERIES_AT_ONCE = 500
 
 
@@ -83,14 +85,17 @@ class Answerer(Closing):
         self.retriever.close()
 
     def _answer(self, query: str, hits: Sequence[Hit], n: int) -> list[Answer]:
-        hits = list(hits)
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
-        config, spans = self.reader.config, list[Sequence[Span]]()
+        config, read = self.reader.config, dict[Text, list[Span]]()
+        spans: list[list[Span]] = []
         found: list[Answer] = []
         self.counts.retrieved += len(hits)
         at_once = len(hits) if config.global_tokens else _AT_ONCE
         while len(spans) < len(hits) and not self._settled(found, rankers[len(spans)], n):
-            spans += self.reader.read(query, texts[len(spans) : len(spans) + at_once], SPANS)
+            some = texts[len(spans) : len(spans) + at_once]
+            new = [text for text in dict.fromkeys(some) if text not in read]
+            read.update(zip(new, self.reader.read(query, new, SPANS), strict=True))
+            spans += [read[text] for text in some]
             found = combine(config, hits, texts, rankers, spans, self.weight, n)
         self.counts.read += len(spans)
         return [one for one in found if one.score >= self.threshold]

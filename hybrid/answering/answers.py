@@ -78,6 +78,36 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
     return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
 
 
+def reader_probabilities(
+    config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]]
+) -> list[list[float]]:
+    """How probable each span is as the answer, by passage.
+
+    Of a reader without global tokens: that the span is right in its passage (Platt scaling). With global
+    tokens, as FiE has it: one softmax over the spans of all passages and "no answer"; spans that
+    say the same add up.
+    """
+    if not config.global_tokens:
+        return [[probability(config.passage, span.score) for span in own] for own in spans]
+    highest = max((0.0, *(2 * span.score for own in spans for span in own)))
+    shares = [[math.exp(2 * span.score - highest) for span in own] for own in spans]
+    total = math.exp(-highest) + math.fsum(share for own in shares for share in own)
+    sums: dict[str, float] = {}
+    named = [
+        [_key(text.text[span.start : span.end]) for span in own]
+        for text, own in zip(texts, spans, strict=False)
+    ]
+    for names, own_shares in zip(named, shares, strict=True):
+        for name, share in zip(names, own_shares, strict=True):
+            sums[name] = sums.get(name, 0.0) + share / total
+    return [[sums[name] for name in names] for names in named]
+
+
+def _key(answer: str) -> str:
+    """What answers have in common that SQuAD's measure counts as the same."""
+    return normalized(answer) or answer
+
+
 def combine(
     config: ReaderConfig,
     hits: Sequence[Hit],
@@ -91,11 +121,14 @@ def combine(
 
     Answers that SQuAD's measure counts as the same are one, with the best score of its mentions (the
     maximum, as in SPARTA's own code). Equal scores: the passage that was ranked higher, then the place in it.
+
+    :param spans: those of the first passages; the others are not read yet
     """
     found: list[tuple[float, int, int, Answer]] = []
-    for at, (hit, text, ranker, own) in enumerate(zip(hits, texts, rankers, spans, strict=False)):
-        for span in own:
-            reader = probability(config.passage, span.score)
+    readers = reader_probabilities(config, texts, spans)
+    for at, (own, probabilities) in enumerate(zip(spans, readers, strict=True)):
+        hit, text, ranker = hits[at], texts[at], rankers[at]
+        for span, reader in zip(own, probabilities, strict=True):
             score = (1 - weight) * reader + weight * ranker
             answer = Answer(
                 text.text[span.start : span.end],
@@ -111,5 +144,5 @@ def combine(
             found.append((-score, at, span.start, answer))
     best: dict[str, Answer] = {}
     for *_, answer in sorted(found, key=lambda one: one[:3]):
-        best.setdefault(normalized(answer.answer) or answer.answer, answer)
+        best.setdefault(_key(answer.answer), answer)
     return list(best.values())[:n]

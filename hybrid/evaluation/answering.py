@@ -21,6 +21,8 @@ from sparta.search.searcher import hit_of
 
 _AT_ONCE = 16
 RESAMPLES = 1000
+JUDGED = "judged passages"
+"""The ranking that measures the reader alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +89,48 @@ class Readings:
         return found[0] if found else None
 
 
-def answered(
-    retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering
-) -> Iterator[tuple[str, dict[str, dict[str, float]], dict[str, Answer | None]]]:
-    """Yield each ranking's name, its EM and F1 by question, and its answers at the greatest depth."""
-    if not retrieved.query_set.answers:
-        return
+def measure_answers(
+    retrieved: Retrieved,
+    runs: Mapping[str, Run],
+    evaluations: Sequence[Evaluation],
+    answering: Answering,
+    *,
+    judged: bool = False,
+) -> tuple[list[Evaluation], dict[str, dict[str, Answer | None]]]:
+    """Add EM and F1 to the evaluations of rankings; return them with the answers at the greatest depth.
+
+    :param judged: read the judged passages too, as a ranking `JUDGED` that comes last: the reader alone
+    """
+    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    if not expected:
+        return list(evaluations), {}
+    if judged:
+        runs = {**runs, JUDGED: _judged(retrieved)}
     readings = Readings(retrieved, runs, answering)
     weight = answering.reader.config.weight if answering.weight is None else answering.weight
-    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    known = {one.name: one.per_query for one in evaluations}
+    measured: list[Evaluation] = []
+    answers: dict[str, dict[str, Answer | None]] = {}
     for name, run in runs.items():
-        measures: dict[str, dict[str, float]] = {}
-        given: dict[str, Answer | None] = {}
+        measures: dict[str, Mapping[str, float]] = dict(known.get(name, {}))
         for depth, suffix in answering.names():
-            given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-            said = {q: one.answer if one else "" for q, one in given.items()}
+            answers[name] = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+            said = {q: one.answer if one else "" for q, one in answers[name].items()}
             measures[f"EM{suffix}"] = {
-                q: float(exact_match(said[q], known, match=match)) for q, known in expected.items()
+                q: float(exact_match(said[q], own, match=match)) for q, own in expected.items()
             }
             if match == "string":
-                measures[f"F1{suffix}"] = {q: token_f1(said[q], known) for q, known in expected.items()}
-        yield name, measures, given
+                measures[f"F1{suffix}"] = {q: token_f1(said[q], own) for q, own in expected.items()}
+        measured.append(Evaluation(name, measures))
+    return measured, answers
+
+
+def _judged(retrieved: Retrieved) -> Run:
+    qrels = retrieved.query_set.qrels
+    return {
+        query.query_id: [ScoredPassage(p, 1.0) for p, relevance in qrels[query.query_id].items() if relevance]
+        for query in retrieved.query_set.queries
+    }
 
 
 def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:

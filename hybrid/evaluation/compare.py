@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from hybrid.answering.answers import Answer
-from hybrid.evaluation.answering import Answering, answered
+from hybrid.evaluation.answering import Answering, measure_answers
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_if_none_judged
@@ -56,13 +56,9 @@ def compare(
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
     found = [retrieved.measured(name, run, measures) for name, run in runs.items()]
-    answers: dict[str, Mapping[str, Answer | None]] = {}
+    answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
-        read = {name: (own, given) for name, own, given in answered(retrieved, runs, answering)}
-        answers = {name: given for name, (_, given) in read.items()}
-        found = [
-            Evaluation(one.name, {**one.per_query, **read[one.name][0]}) if read else one for one in found
-        ]
+        found, answers = measure_answers(retrieved, runs, found, answering)
     return SetResults(query_set.name, found, fused=list(fused), answers=answers)
 
 

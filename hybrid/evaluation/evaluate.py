@@ -6,11 +6,15 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid.evaluation.answering import JUDGED, Answering, measure_answers
 from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, without_own_passages
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
@@ -18,7 +22,7 @@ from sparta.base.files import make_folder
 from sparta.base.records import Passage, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.trec import is_beir, read_qrels, read_run
-from sparta.search.searcher import CHANNELS
+from sparta.search.searcher import BM25, CHANNELS
 
 if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
@@ -88,6 +92,7 @@ def evaluate_set(
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
     domain: str = "",
+    answering: Answering | None = None,
 ) -> SetResults:
     """Encode and index a test set in a temporary folder, search it, measure.
 
@@ -96,6 +101,7 @@ def evaluate_set(
     :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
     :param depth: hits per query
     :param output_runs: a folder in which to leave the TREC runs
+    :param answering: also read the best passages of each ranking, and the judged ones; measure the answers
     """
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
@@ -111,7 +117,7 @@ def evaluate_set(
         index = IndexFolder(work / "index")
         source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
         write_index(index, source, WriteOptions())
-        evaluations, ms = [], {}
+        evaluations, ms, runs = [], {}, dict[str, Run]()
         searches: dict[str, Callable[[], tuple[Run, float]]] = {
             channel: partial(search_index, index.path, channel, tested, depth, threads)
             for channel in channels
@@ -121,11 +127,31 @@ def evaluate_set(
             searches[str(model_name)] = partial(search_exactly, model_name, corpus, tested, depth)
         for name, search in searches.items():
             run, seconds = search()
+            runs[name] = run
             evaluations.append(evaluate(name, run, tested.qrels, measures))
             ms[name] = 1000 * seconds / len(tested.queries)
             if output_runs:
                 save_run(output_runs, tested.name, name, run)
-        return SetResults(tested.name, evaluations, ms=ms, domain=domain, left_out=tested.left_out)
+        results = SetResults(tested.name, evaluations, ms=ms, domain=domain, left_out=tested.left_out)
+        return _with_answers(results, index.path, tested, runs, answering) if answering else results
+
+
+def _with_answers(
+    results: SetResults, index: Path, tested: TestSet, runs: Mapping[str, Run], answering: Answering
+) -> SetResults:
+    from sparta.search.searcher import Searcher
+
+    known = QuestionSet(tested.name, tested.queries, tested.qrels, beir=tested.beir)
+    if not known.answers:
+        raise InputError(
+            "expected questions with answers, found none",
+            where=str(tested.corpus),
+            remedy="leave --answers out, or give the queries `answers`",
+        )
+    with Searcher(index, channel=BM25) as searcher:
+        retrieved = Retrieved(known, runs, Holds({}, str), searcher.passage)
+        found, answers = measure_answers(retrieved, runs, results.evaluations, answering, judged=True)
+    return replace(results, evaluations=found, fused=[JUDGED], answers=answers)
 
 
 def check_unit(tested: TestSet, unit: str) -> None:

@@ -24,8 +24,8 @@ from sparta.index.folder import IndexFolder
 
 FORMS = (
     "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
-    " of P*.json), or a file: DPR's question<TAB>['answer', …], JSON lines or a JSON list of"
-    ' {"question", "answers"}'
+    " of P*.json), or a file: DPR's question<TAB>['answer', …], KILT's JSON lines, JSON lines or a JSON list"
+    ' of {"question", "answers"}'
 )
 SAMPLE_SEED = 1
 _LIST_FORM = 'a JSON list of {"question", "answers"}'
@@ -225,7 +225,10 @@ def _items(path: Path) -> Iterator[Query]:
 
 
 def _question(record: Mapping[str, Any], number: str) -> Query:
-    own = identifier(record) if record.keys() & {"id", "_id"} else number
+    has_id = any(record.get(name) is not None for name in ("id", "_id"))
+    own = identifier(record) if has_id else number
+    if "input" in record and "output" in record:
+        return Query(own, _as_dpr(string_field(record, "input", of="input")), _of_kilt(record["output"]))
     text = string_field(record, "question", "text", of="question")
     answers = next((record[name] for name in ("answers", "answer") if name in record), None)
     if answers is None:
@@ -237,6 +240,13 @@ def _question(record: Mapping[str, Any], number: str) -> Query:
     return Query(
         own, _as_dpr(text), _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
     )
+
+
+def _of_kilt(outputs: Any) -> tuple[str, ...]:
+    """The answers of KILT's `output`, each once; an output of provenance alone has none."""
+    given = outputs if isinstance(outputs, list) else [outputs]
+    answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
+    return _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
 
 
 def _as_dpr(question: str) -> str:

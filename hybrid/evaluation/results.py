@@ -160,13 +160,15 @@ def _word(name: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
 
 
-def write_answers(
-    sets: Sequence[SetResults], answering: Answering, output: Path | None, plot: Path | None
-) -> None:
-    """Write all answers as JSONL, and draw EM against the number of passages read."""
+def write_answers(sets: Sequence[SetResults], output: Path | None) -> None:
+    """Write all answers as JSONL; without an output, nothing."""
     if output:
         lines = (json.dumps(line, ensure_ascii=False) + "\n" for one in sets for line in one.answer_lines())
         atomic_write(output, "".join(lines).encode())
+
+
+def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | None) -> None:
+    """Draw EM against the number of passages read; without a file for it, nothing."""
     if plot:
         with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
             for one, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):

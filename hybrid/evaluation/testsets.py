@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -168,7 +169,8 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSe
                     "end": end,
                 }
                 out.write(json.dumps(record, ensure_ascii=False) + "\n")
-            for query_id, question, begins in paragraph.questions:
+            known_answers = paragraph.answers or itertools.repeat(())
+            for (query_id, question, begins), spans in zip(paragraph.questions, known_answers, strict=False):
                 right = {
                     f"{number}-{i}": 1
                     for i, (start, end) in enumerate(sentences)
@@ -181,7 +183,8 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSe
                         remedy="give every question another id",
                     )
                 if right:
-                    queries.append(Query(query_id, question))
+                    answers = dict.fromkeys(paragraph.text[begin:before] for begin, before in spans)
+                    queries.append(Query(query_id, question, tuple(answers)))
                     qrels[query_id] = right
                 else:
                     left_out += 1

@@ -17,7 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Retriever, Run, ScoredPassage
 from sparta.data.answers import exact_match
 from sparta.reader.reader import Reader
-from sparta.reader.span_reader import Calibration, ReaderConfig
+from sparta.reader.span_reader import Calibration, ReaderConfig, SpanReader
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -128,6 +128,7 @@ def tune_and_save(
     known = replace(questions, queries=tuple(asked))
     retrieved = Retrieved(known, {"": run}, Holds({}, str), records.__getitem__)
     tuned = tune_reader(retrieved, run, reader, depth)
-    reader.model.config = tuned.config
-    reader.model.save_pretrained(output, int8=int8)
+    model = SpanReader.load(reader_folder)  # in full precision
+    model.config = tuned.config
+    model.save_pretrained(output, int8=int8)
     return tuned

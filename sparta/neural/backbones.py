@@ -59,6 +59,16 @@ def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     return encoder
 
 
+def as_plain_bert(encoder: nn.Module) -> nn.Module:
+    """Return a BERT of transformers as our `Bert`, with the same weights; another encoder as it is."""
+    config = encoder_config(encoder)
+    if isinstance(encoder, Bert) or not is_plain_bert(config):
+        return encoder
+    plain = Bert(config)
+    plain.load_state_dict(encoder.state_dict())
+    return plain
+
+
 def encoder_config(encoder: nn.Module) -> dict[str, Any]:
     """Return what a config.json says of an encoder."""
     config: Any = encoder.config

@@ -7,11 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.models.resolve import folder_with
-from sparta.neural.encoding import length_sorted_batches, pick_device
+from sparta.neural.encoding import length_sorted_batches, pick_device, pick_dtype
 from sparta.reader.decode import Span, best_spans
 from sparta.reader.span_reader import ReaderConfig, SpanReader
 from sparta.reader.windows import Text, Window, padded, windows
@@ -42,34 +41,30 @@ class Reader:
         reader = Reader.open()
         spans = reader.read("who founded google", [Text("Google was founded by Larry Page.", "Google")])
 
-    :param int8: compute in 8-bit integers, which on a CPU is faster and changes scores slightly
+    :param dtype: what the encoder computes in; None leaves the model as it is
     """
 
-    def __init__(self, model: SpanReader, *, int8: bool = False) -> None:
+    def __init__(self, model: SpanReader, dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
         self.config: ReaderConfig = model.config
-        if int8 and model.device.type == "cpu":
-            self.model.encoder = torch.ao.quantization.quantize_dynamic(
-                model.encoder, {nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
-            )
+        if dtype is not None:
+            model.encoder.to(dtype)
 
     @classmethod
-    def open(cls, name: str | Path | None = None, *, device: str | None = None, int8: bool = False) -> Reader:
+    def open(
+        cls, name: str | Path | None = None, *, device: str | None = None, dtype: str = "auto"
+    ) -> Reader:
         """Open a reader's folder; None is the reader that ships with sparta.
 
+        :param dtype: fp32, bf16, fp16, or auto: bf16 where the device multiplies it fast
         :raises ModelError: there is none, or a model of another layout.
         """
-        model = SpanReader.load(reader_folder(name)).to(pick_device(device))
-        return cls(model, int8=int8)
+        place = pick_device(device)
+        return cls(SpanReader.load(reader_folder(name)).to(place), pick_dtype(dtype, place))
 
     def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
-        """Return the `n` best spans of each text, best first; an empty text has none.
-
-        A text that is there twice, such as the context of two sentences, is read once.
-        """
-        once = list(dict.fromkeys(texts))
-        found = dict(zip(once, self.read_all([question], [once], n)[0], strict=True))
-        return [found[text] for text in texts]
+        """Return the `n` best spans of each text, best first; an empty text has none."""
+        return self.read_all([question], [texts], n)[0]
 
     @torch.inference_mode()
     def read_all(

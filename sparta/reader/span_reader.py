@@ -17,7 +17,7 @@ from sparta.base.files import atomic_write
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
+from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.windows import ReaderLayout
@@ -96,7 +96,7 @@ class SpanReader(nn.Module):
     ) -> torch.Tensor:
         """Start and end scores `(2, n, length) float32`; -inf where no answer can be (`readable`)."""
         states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
-        scores = self.spans(states).float().permute(2, 0, 1)
+        scores = self.spans(states.to(self.spans.weight.dtype)).float().permute(2, 0, 1)
         return scores.masked_fill(~readable, -torch.inf)
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
@@ -141,7 +141,7 @@ class SpanReader(nn.Module):
         if found := sparta_folder(name):
             model = SpartaModel.load(found)
             return SpanReader(model.encoder, model.tokenizer, config)
-        return SpanReader(load_encoder(name), load_tokenizer(name), config)
+        return SpanReader(as_plain_bert(load_encoder(name)), load_tokenizer(name), config)
 
 
 def _plain(reader: SpanReader) -> nn.Module:

@@ -225,3 +225,26 @@ def test_judgments_of_questions_that_are_not_asked_do_not_count(tmp_path: Path) 
     asked = questions_of(tmp_path)
     assert [q.query_id for q in asked.queries] == ["1"]
     assert asked.qrels == {"1": {"a": 1}}
+
+
+def test_kilts_lines(tmp_path: Path) -> None:
+    """Each answer once; outputs that name passages alone have none; an id may be missing or null."""
+    provenance = [{"wikipedia_title": "Moon", "passage_ids": ["k1"]}]
+    outputs = [
+        {"answer": "French"},
+        {"answer": "French", "provenance": provenance},
+        {"provenance": provenance},
+    ]
+    lines = [
+        {"id": "trex-1", "input": "Trochu [SEP] native language", "output": outputs},
+        {"id": None, "input": "what\u2019s it", "output": [{"answer": "that"}, {"answer": "this"}]},
+    ]
+    path = tmp_path / "trex.dev.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert questions_of(path).queries == (
+        Query("trex-1", "Trochu [SEP] native language", ("French",)),
+        Query("2", "what's it", ("that", "this")),
+    )
+    path.write_text(json.dumps({"id": "1", "input": "q", "output": [{"provenance": provenance}]}))
+    with pytest.raises(InputError, match="expected a list of answers"):
+        questions_of(path)

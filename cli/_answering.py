@@ -1,0 +1,57 @@
+"""Options of the commands that measure answers beside rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._options import file_type, options, typed
+from sparta.base.errors import InputError
+
+if TYPE_CHECKING:
+    from hybrid.evaluation.answering import Answering
+
+answering_options = options(
+    click.option(
+        "--answers", is_flag=True, help="Also read the best passages, and measure the answers: EM and F1."
+    ),
+    click.option(
+        "--reader", metavar="FOLDER", help="With --answers: reader's folder [default: the one that ships]."
+    ),
+    click.option(
+        "--depths",
+        metavar="N,…",
+        default="10",
+        show_default=True,
+        help="With --answers: how many passages are read; several numbers are compared.",
+    ),
+    click.option(
+        "--weight",
+        type=click.FloatRange(0, 1),
+        help="With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
+    ),
+    click.option(
+        "--output-answers", type=file_type, help="With --answers: also write every answer here, as JSONL."
+    ),
+)
+
+
+def answering_of(given: Mapping[str, Any], *others: str) -> Answering | None:
+    """How answers are read, if they are.
+
+    :param others: options of the command that mean something with --answers only
+    """
+    if not given["answers"]:
+        if wrong := typed("reader", "depths", "weight", "output_answers", *others):
+            raise InputError(f"expected --answers with {wrong[0]}, found none", remedy="add --answers")
+        return None
+    from hybrid.evaluation.answering import Answering
+    from hybrid.evaluation.plots import check_plot
+    from hybrid.evaluation.tune import parse_candidates
+    from sparta.reader.reader import Reader
+
+    check_plot(given["plot"])
+    depths = sorted(set(parse_candidates(given["depths"], "depths")))
+    return Answering(Reader.open(given["reader"]), depths, given["weight"])

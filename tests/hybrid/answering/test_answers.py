@@ -1,0 +1,184 @@
+"""From spans and rankings to answers, worked by hand; and that reading stops early only where it may."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hybrid.answering.answerer import Answerer
+from hybrid.answering.answers import (
+    Answer,
+    combine,
+    probability,
+    ranker_scores,
+    reader_probabilities,
+    text_of,
+)
+from sparta.base.errors import InputError
+from sparta.base.records import Hit
+from sparta.reader.decode import Span
+from sparta.reader.span_reader import Calibration, ReaderConfig
+from sparta.reader.windows import Text
+
+CONFIG = ReaderConfig(passage=Calibration(1.0, 0.0))
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def hit(passage_id: str, text: str, score: float = 1.0, **metadata: Any) -> Hit:
+    return Hit(passage_id, score, "Title", text, metadata)
+
+
+def test_reader_and_ranker_by_hand() -> None:
+    hits = [hit("a", "Larry Page did", 30), hit("b", "the larry page.", 20), hit("c", "Sergey", 10)]
+    texts = [text_of(one) for one in hits]
+    spans = [[Span(0, 0, 10, 0.0)], [Span(1, 0, 14, 2.0)], [Span(2, 0, 6, 2.5)]]
+    rankers = ranker_scores([one.score for one in hits])
+    assert rankers == [1.0, 0.5, 0.0]
+    first, second = combine(CONFIG, hits, texts, rankers, spans, 0.2, 5)
+    # mentions of one answer: the best of 0.8·σ(0) + 0.2 = 0.6 and 0.8·σ(2) + 0.1 = 0.80
+    assert (first.answer, first.passage_id) == ("the larry page", "b")
+    assert first.score == pytest.approx(0.8 * sigmoid(2) + 0.1)
+    assert (first.reader, first.ranker) == (pytest.approx(sigmoid(2)), 0.5)
+    assert (second.answer, second.score) == ("Sergey", pytest.approx(0.8 * sigmoid(2.5)))
+    assert first.text[first.start : first.end] == first.answer
+    [only] = combine(CONFIG, hits, texts, rankers, spans, 0.0, 1)
+    assert only.answer == "Sergey"  # the reader's own order
+
+
+def test_equal_scores_keep_the_rankers_order() -> None:
+    hits = [hit("a", "one two"), hit("b", "three")]
+    spans = [[Span(0, 4, 7, 1.0), Span(0, 0, 3, 1.0)], [Span(1, 0, 5, 1.0)]]
+    found = combine(CONFIG, hits, [text_of(h) for h in hits], [1.0, 1.0], spans, 0.5, 3)
+    assert [one.answer for one in found] == ["one", "two", "three"]
+
+
+def test_calibrated_answers_are_probabilities() -> None:
+    config = ReaderConfig(answer=Calibration(4.0, -1.0))
+    [one] = combine(config, [hit("a", "x")], [Text("x")], [1.0], [[Span(0, 0, 1, 0.0)]], 0.2, 1)
+    assert one.score == pytest.approx(sigmoid(4 * 0.6 - 1))
+    assert probability(Calibration(1.0, 0.0), -800.0) == 0.0
+    assert probability(Calibration(1.0, 0.0), 800.0) == 1.0
+
+
+def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
+    config = ReaderConfig(global_tokens=2)
+    texts = [Text("the Moon"), Text("moon or Mars")]
+    spans = [[Span(0, 0, 8, 0.5)], [Span(1, 0, 4, 1.0), Span(1, 8, 12, 0.7)]]
+    total = 1 + math.exp(1.0) + math.exp(2.0) + math.exp(1.4)
+    moon = (math.exp(1.0) + math.exp(2.0)) / total
+    found = reader_probabilities(config, texts, spans)
+    assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
+
+
+def test_a_sentence_is_read_in_its_context() -> None:
+    assert text_of(hit("a", "It did.", context="Ada was born. It did.")).text == "Ada was born. It did."
+    assert text_of(hit("a", "It did.", context="")).text == "It did."
+    assert text_of(hit("a", "It did.", context=7)).text == "It did."
+
+
+def test_ranker_scores() -> None:
+    assert ranker_scores([]) == []
+    assert ranker_scores([3.0, 3.0]) == [1.0, 1.0]
+
+
+def test_the_text_around_an_answer() -> None:
+    text = "one two three four five six seven"
+    answer = Answer("four", 1.0, "a", "", text, text.index("four"), text.index("four") + 4, 1.0, 1.0)
+    assert answer.around(9) == ("… three ", "four", " five …")
+    assert answer.around() == ("one two three ", "four", " five six seven")
+
+
+@dataclass
+class FixedReader:
+    """Gives the spans it is told, by text."""
+
+    spans: dict[str, list[Span]]
+    config: ReaderConfig = CONFIG
+    texts: list[str] = field(default_factory=list)
+
+    def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
+        self.texts += [text.text for text in texts]
+        return [self.spans[text.text][:n] for text in texts]
+
+
+@dataclass
+class FixedRetriever:
+    """Gives the hits it is told."""
+
+    hits: list[Hit]
+    channel: str = "fixed"
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        return self.hits[:k]
+
+    def batch_search(
+        self, queries: Any, query_ids: Any, k: int = 10, threads: int = 1
+    ) -> dict[str, list[Hit]]:
+        return dict.fromkeys(query_ids, self.hits[:k])
+
+    def close(self) -> None:
+        self.hits = []
+
+
+def made(seed: int) -> tuple[list[Hit], dict[str, list[Span]]]:
+    draw = random.Random(seed)
+    texts = [f"w{draw.randint(0, 6)} x{i // 2}" for i in range(20)]  # some texts are there twice
+    scores = sorted((draw.uniform(0, 100) for _ in texts), reverse=True)
+    hits = [hit(f"p{i}", text, score) for i, (text, score) in enumerate(zip(texts, scores, strict=True))]
+    spans = {
+        text: [Span(0, 0, 2, draw.gauss(0, 3)), Span(0, 3, len(text), draw.gauss(-1, 3))] for text in texts
+    }
+    return hits, {text: sorted(own, key=lambda s: -s.score) for text, own in spans.items()}
+
+
+@pytest.mark.parametrize("answer", [None, Calibration(5.0, -2.0)])
+@pytest.mark.parametrize("weight", [0.0, 0.2, 0.5, 1.0])
+def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | None) -> None:
+    early = 0
+    for seed in range(60):
+        hits, spans = made(seed)
+        config = ReaderConfig(answer=answer)
+        reader = FixedReader(spans, config)
+        for n in (1, 3):
+            answerer = Answerer(FixedRetriever(hits), reader, depth=20, weight=weight)  # type: ignore[arg-type]
+            found = answerer.answer("?", n)
+            texts = [text_of(one) for one in hits]
+            rankers = ranker_scores([one.score for one in hits])
+            everything = combine(config, hits, texts, rankers, [spans[t.text] for t in texts], weight, n)
+            assert found == everything
+            assert answerer.counts.retrieved == 20
+            early += answerer.counts.read < 20
+    assert early > 30 or (weight == 0.0 and early == 0)  # a reader alone is never sure
+
+
+def test_a_text_is_read_once() -> None:
+    hits, spans = made(2)
+    reader = FixedReader(spans)
+    Answerer(FixedRetriever(hits), reader, depth=20, weight=0.0).answer("?")  # type: ignore[arg-type]
+    assert sorted(reader.texts) == sorted({one.text for one in hits})
+
+
+def test_many_questions_are_as_one_by_one() -> None:
+    hits, spans = made(3)
+    answerer = Answerer(FixedRetriever(hits), FixedReader(spans))  # type: ignore[arg-type]
+    found = dict(answerer.batch_answer(["a", "b"], ["1", "2"], n=2))
+    assert found == {"1": answerer.answer("a", 2), "2": answerer.answer("b", 2)}
+
+
+def test_thresholds_and_nothing_found() -> None:
+    hits, spans = made(5)
+    reader = FixedReader(spans)
+    assert Answerer(FixedRetriever([]), reader).answer("?") == []  # type: ignore[arg-type]
+    sure = Answerer(FixedRetriever(hits), reader, threshold=1.0)  # type: ignore[arg-type]
+    assert sure.answer("?") == []
+    for wrong in ({"depth": 0}, {"weight": 1.5}, {"threshold": -0.1}):
+        with pytest.raises(InputError, match="expected a depth of at least 1"):
+            Answerer(FixedRetriever(hits), reader, **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""What a reader is trained on, from each form of file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.reader.examples import PASSAGES, ReadingExample, read_examples
+from sparta.reader.train import ReadingSet, fingerprint, split
+from sparta.reader.windows import Text
+
+TEXT = "Google was founded by Larry Page and Sergey Brin. Larry Page left."
+
+
+def spans_of(example: ReadingExample) -> list[list[str]]:
+    return [
+        [passage.text[a:b] for a, b in spans]
+        for passage, spans in zip(example.passages, example.spans, strict=True)
+    ]
+
+
+def read(path: Path, content: Any) -> list[ReadingExample]:
+    lines = content if isinstance(content, list) and path.suffix == ".jsonl" else [content]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return read_examples(path)
+
+
+def test_squad(tmp_path: Path) -> None:
+    place = TEXT.index("Sergey")
+    answers = [{"text": "Sergey Brin", "answer_start": place}] * 2
+    asked = [{"id": "1", "question": "who?", "answers": answers}, {"id": "2", "question": "?", "answers": []}]
+    paragraph = {"context": TEXT, "qas": asked}
+    [one] = read(tmp_path / "a.json", {"data": [{"title": "Google", "paragraphs": [paragraph]}]})
+    assert one.passages == (Text(TEXT, "Google"),)
+    assert spans_of(one) == [["Sergey Brin"]]
+
+
+def test_mrqa(tmp_path: Path) -> None:
+    start = TEXT.index("Larry")
+    item = {
+        "qid": "1",
+        "question": "who?",
+        "detected_answers": [{"text": "Larry Page", "char_spans": [[start, start + 9]]}],
+    }
+    [one] = read(tmp_path / "a.jsonl", [{"header": {}}, {"context": TEXT, "qas": [item]}])
+    assert spans_of(one) == [["Larry Page"]]
+
+
+def test_dpr_keeps_negatives_and_marks_every_mention(tmp_path: Path) -> None:
+    record = {
+        "question": "who?",
+        "answers": ["Larry Page"],
+        "positive_ctxs": [{"title": "Google", "text": TEXT}],
+        "hard_negative_ctxs": [{"title": "Moon", "text": "The Moon."}] * (PASSAGES + 5),
+    }
+    [one] = read(tmp_path / "a.json", [record])
+    assert spans_of(one)[:2] == [["Larry Page", "Larry Page"], []]
+    assert len(one.passages) == PASSAGES
+
+
+def test_a_pair_looks_near_its_sentence_first(tmp_path: Path) -> None:
+    start = TEXT.index("Larry Page left")
+    pair = {"question": "who left?", "positive": TEXT[start:], "answers": ["Larry Page"]}
+    inside, bare = read(
+        tmp_path / "a.jsonl", [{**pair, "context": TEXT, "start": start, "end": len(TEXT)}, pair]
+    )
+    assert inside.spans == (((start, start + 10),),)
+    assert bare.passages[0].text == TEXT[start:]
+
+
+def test_what_has_no_answer_in_its_text_is_left_out(tmp_path: Path) -> None:
+    pair = {"question": "who?", "positive": TEXT, "answers": ["Larry Page"]}
+    assert len(read(tmp_path / "a.jsonl", [pair, {**pair, "answers": ["nobody"]}])) == 1
+    with pytest.raises(InputError, match="answer that stands in their text, found none"):
+        read(tmp_path / "b.jsonl", [{**pair, "answers": ["nobody"]}])
+
+
+def test_mined_passages(tmp_path: Path) -> None:
+    passages = [{"title": "Moon", "text": "The Moon."}, {"title": "Google", "text": TEXT}]
+    [one] = read(tmp_path / "a.jsonl", [{"question": "who?", "answers": ["brin"], "passages": passages}])
+    assert one.positives == [1]
+    assert spans_of(one) == [[], ["Brin"]]
+
+
+def examples(prefix: str, n: int) -> list[ReadingExample]:
+    return [
+        ReadingExample(f"{prefix}{i}", ("a",), (Text(f"{prefix}{i // 2}"),), (((0, 1),),)) for i in range(n)
+    ]
+
+
+def test_held_out_texts_are_not_trained_on_and_sizes_are_kept() -> None:
+    sets = [ReadingSet("a", examples("a", 20), 50), ReadingSet("b", examples("b", 20), 6)]
+    trained, held_out = split(sets, 8)
+    assert len(held_out) == 8
+    assert not {e.passages[0] for e in trained} & {e.passages[0] for e in held_out}
+    of_a = [e for e in trained if e.question.startswith("a")]
+    assert (len(of_a), len(trained)) == (50, 56)
+    assert {of_a.count(e) for e in of_a} == {50 // len(set(of_a)), 50 // len(set(of_a)) + 1}
+    assert fingerprint(trained) == fingerprint(split(sets, 8)[0])
+    with pytest.raises(InputError, match="smaller --held-out"):
+        split(sets, 1000)

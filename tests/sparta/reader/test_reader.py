@@ -1,0 +1,108 @@
+"""Readers on disk, and what they make of unusual texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparta.base.errors import InputError, ModelError
+from sparta.reader.reader import Reader, reader_folder
+from sparta.reader.span_reader import Calibration, ReaderConfig, SpanReader
+from sparta.reader.windows import ReaderLayout, Text, padded, windows
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUESTION = "who founded google"
+TEXTS = [
+    Text("larry page and sergey brin founded google in a house", "google"),
+    Text("the moon of the earth"),
+    Text(""),
+    Text(" ".join(["the king of germany was west of the sun"] * 12), "king"),
+]
+
+
+def test_saved_and_opened(tiny_reader: SpanReader, tmp_path: Path) -> None:
+    config = replace(tiny_reader.config, answer=Calibration(2.0, -1.0), weight=0.3)
+    tiny_reader.config = config
+    tiny_reader.save_pretrained(tmp_path / "reader")
+    opened = Reader.open(tmp_path / "reader", device="cpu", dtype="fp32")
+    assert opened.config == config
+    assert opened.read(QUESTION, TEXTS) == Reader(tiny_reader).read(QUESTION, TEXTS)
+
+
+def test_eight_bits_change_little(tiny_reader: SpanReader, tmp_path: Path) -> None:
+    tiny_reader.save_pretrained(tmp_path / "reader", int8=True)
+    opened = SpanReader.load(tmp_path / "reader")
+    made = windows(QUESTION, TEXTS, tiny_reader.tokenizer, tiny_reader.config.layout)
+    with torch.no_grad():
+        before, after = (model(*padded(made)) for model in (tiny_reader, opened))
+    readable = before > -torch.inf
+    assert (before - after)[readable].abs().max() < 0.05 * before[readable].abs().max()
+
+
+def test_spans_lie_in_their_texts_best_first(tiny_reader: SpanReader) -> None:
+    found = Reader(tiny_reader).read(QUESTION, TEXTS, n=4)
+    assert [len(own) for own in found] == [4, 4, 0, 4]
+    for number, (text, own) in enumerate(zip(TEXTS, found, strict=True)):
+        assert all(span.passage == number and 0 <= span.start < span.end <= len(text.text) for span in own)
+        assert [s.score for s in own] == sorted((s.score for s in own), reverse=True)
+        assert len({(s.start, s.end) for s in own}) == len(own)
+
+
+def test_a_passage_is_read_as_if_it_were_the_only_one(tiny_reader: SpanReader) -> None:
+    reader = Reader(tiny_reader)
+    together = reader.read_all([QUESTION, "the sun"], [TEXTS, TEXTS[::-1]])
+    for text, own in zip(TEXTS, together[0], strict=True):
+        [one] = reader.read(QUESTION, [text])
+        assert [s[1:3] for s in one] == [s[1:3] for s in own]
+        assert [s.score for s in one] == pytest.approx([s.score for s in own], abs=1e-5)
+
+
+def test_a_question_longer_than_its_room_is_read_in_part(tiny_reader: SpanReader) -> None:
+    long = " ".join(["founded"] * 400)
+    layout = tiny_reader.config.layout
+    made = windows(long, TEXTS, tiny_reader.tokenizer, layout)
+    assert max(len(w.ids) for w in made) <= layout.max_length
+    assert Reader(tiny_reader).read(long, TEXTS)[0]
+
+
+def test_no_texts(tiny_reader: SpanReader) -> None:
+    assert Reader(tiny_reader).read(QUESTION, []) == []
+    assert Reader(tiny_reader).read("", [Text("moon")])[0]
+
+
+def test_models_of_another_layout_are_refused(
+    tiny_reader: SpanReader, tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="found another model"):
+        Reader.open(tiny_model_folder)
+    with pytest.raises(ModelError, match="expected the folder of a reader"):
+        reader_folder(tmp_path / "nowhere")
+    tiny_reader.save_pretrained(tmp_path / "reader")
+    config = json.loads((tmp_path / "reader" / "config.json").read_text())
+    for broken, said in (
+        ({**config, "reader": {"layout": {}}}, "expected the configuration of a reader"),
+        ({**config, "hidden_size": 16}, "expected weights that fit config.json"),
+        ({**config, "reader": {**config["reader"], "layout": {"max_length": 10}}}, "windows of at least"),
+    ):
+        (tmp_path / "reader" / "config.json").write_text(json.dumps(broken))
+        with pytest.raises(ModelError, match=said):
+            Reader.open(tmp_path / "reader")
+
+
+def test_fusion_in_encoder_is_saved_with_its_tokens(encoder_folder: Path, tmp_path: Path) -> None:
+    layout = ReaderLayout(max_length=48, overlap=16, longest_question=12)
+    fused = SpanReader.from_encoder(encoder_folder, ReaderConfig(layout, global_tokens=3)).eval()
+    fused.save_pretrained(tmp_path / "fused")
+    opened = Reader.open(tmp_path / "fused", device="cpu", dtype="fp32")
+    assert opened.read(QUESTION, TEXTS) == Reader(fused).read(QUESTION, TEXTS)
+    alone = opened.read(QUESTION, TEXTS[:1])[0]
+    assert alone[0].score != opened.read(QUESTION, TEXTS)[0][0].score  # passages tell each other
+
+
+def test_layouts_that_leave_no_room_are_refused() -> None:
+    with pytest.raises(InputError, match="windows of at least 128"):
+        ReaderLayout(max_length=100)

@@ -1,0 +1,144 @@
+"""Training a reader: the loss worked by hand, learning, the same twice, and resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparta.base.errors import InputError
+from sparta.reader.examples import read_examples
+from sparta.reader.reader import Reader
+from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, _span_loss, targets, train_reader
+from sparta.reader.windows import ReaderLayout, Text, windows
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
+COLORS = ["red", "white", "small", "large", "old", "new", "young", "high"]
+THINGS = ["house", "street", "river", "star", "city", "school", "island", "park"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """`the COLOR THING …`: asked for the word before the thing."""
+    draw = random.Random(1)
+    lines = []
+    for _ in range(200):
+        things = draw.sample(THINGS, 3)
+        colors = draw.sample(COLORS, 3)
+        text = " and ".join(f"the {c} {t}" for c, t in zip(colors, things, strict=True))
+        lines.append({"question": f"which {things[1]}", "positive": text, "answers": [colors[1]]})
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def recipe(encoder: Path, **changes: object) -> ReaderRecipe:
+    usual: dict[str, object] = {
+        "encoder": str(encoder),
+        "steps": 8,
+        "questions": 8,
+        "learning_rate": 2e-3,
+        "train_length": 48,
+        "held_out": 20,
+        "validate_every": 4,
+        "device": "cpu",
+        "layout": LAYOUT,
+    }
+    return ReaderRecipe(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+def test_the_loss_by_hand() -> None:
+    inf = math.inf
+    start = torch.tensor([[1.0, 2.0, -inf], [0.5, -inf, -inf]])
+    end = torch.tensor([[0.0, 1.0, -inf], [3.0, -inf, -inf]])
+    scores = torch.stack([start, end])
+    # over all windows, and "no answer" with score 0; two spans of the first window are right
+    all_starts = math.log(math.exp(1) + math.exp(2) + math.exp(0.5) + 1)
+    all_ends = math.log(math.exp(0) + math.exp(1) + math.exp(3) + 1)
+    right_start, right_end = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(1) + math.exp(1))
+    expected = (all_starts - right_start + all_ends - right_end) / 2
+    assert float(_span_loss(scores, [[(0, 1), (1, 1)], []])) == pytest.approx(expected)
+    # none is right: "no answer" is
+    assert float(_span_loss(scores, [[], []])) == pytest.approx((all_starts + all_ends) / 2)
+
+
+def test_targets_are_whole_answers(tiny_reader) -> None:
+    text = "larry page and sergey brin founded google"
+    [window] = windows("who", [Text(text)], tiny_reader.tokenizer, LAYOUT)
+    place = text.index("sergey")
+    [(first, last)] = targets(window, [(place, place + len("sergey brin"))])
+    offsets = window.offsets[first - window.text_start], window.offsets[last - window.text_start]
+    assert text[offsets[0][0] : offsets[1][1]] == "sergey brin"
+    assert targets(window, [(len(text) + 1, len(text) + 4)]) == []
+
+
+def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    result = train_reader([(data, None)], recipe(encoder_folder, steps=150), tmp_path / "out")
+    reader = Reader.open(result.folder, device="cpu", dtype="fp32")
+    text = Text("the red star and the old river and the young city")
+    [[best, *_]] = reader.read("which river", [text], 1)
+    assert text.text[best.start : best.end] == "old"
+    card = (result.folder / "README.md").read_text()
+    assert "| data.jsonl | 200 | 200 |" in card
+    assert "F1" in card
+
+
+def test_the_same_twice_and_resumed(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    sets = [ReadingSet("data", read_examples(data))]
+    figures = []
+    for folder in ("a", "b"):
+        training = ReaderTraining(recipe(encoder_folder), sets, tmp_path / folder)
+        training.run()
+        figures.append((training.validate(), _weights(training)))
+    assert figures[0][0] == figures[1][0]
+    assert torch.equal(figures[0][1], figures[1][1])
+
+    class StoppedError(Exception):
+        pass
+
+    part = ReaderTraining(recipe(encoder_folder), sets, tmp_path / "c")
+    usual = part.loss
+
+    def stopping(step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        if step == 6:
+            raise StoppedError
+        return usual(step)
+
+    part.loss = stopping  # type: ignore[method-assign]
+    with pytest.raises(StoppedError):
+        part.run()
+    again = ReaderTraining(recipe(encoder_folder), sets, tmp_path / "c")
+    again.run(resume=True)
+    assert torch.equal(_weights(again), figures[0][1])
+    other = ReaderTraining(recipe(encoder_folder, negatives=0.1), sets, tmp_path / "c")
+    with pytest.raises(InputError, match="expected the same training settings"):
+        other.run(resume=True)
+
+
+def _weights(training: ReaderTraining) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in training.model.parameters()])
+
+
+@pytest.mark.parametrize("changes", [{"globally": False}, {"global_tokens": 2, "layer_decay": 0.9}])
+def test_the_other_forms_train_too(data: Path, encoder_folder: Path, tmp_path: Path, changes: dict) -> None:
+    result = train_reader([(data, 40)], recipe(encoder_folder, steps=2, **changes), tmp_path / "out")
+    assert result.step == 2
+
+
+def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    sets = [ReadingSet("data", read_examples(data))]
+    training = ReaderTraining(recipe(encoder_folder, layer_decay=0.5, global_tokens=2), sets, tmp_path)
+    factors = {group["factor"] for group in training.parameter_groups()}
+    assert factors == {10.0, 1.0, 0.5, 0.25}  # spans and global tokens; two layers; embeddings
+    sizes = sum(p.numel() for group in training.parameter_groups() for p in group["params"])
+    assert sizes == sum(p.numel() for p in training.model.parameters())
+
+
+def test_a_file_is_named_once(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="different files, found one twice"):
+        train_reader([(data, 5), (data, None)], recipe(encoder_folder), tmp_path / "out")
