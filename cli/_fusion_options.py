@@ -175,7 +175,8 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
     for one in query_sets:
         if one.of:
             yield f"{one.name}: a sample of {len(one.queries):,} of {one.of:,} questions (seed {SAMPLE_SEED})"
-    yield formula(*fusions)
+    if fusions:
+        yield formula(*fusions)
 
 
 def print_table(table: Table, form: str, below: Iterator[str]) -> None:

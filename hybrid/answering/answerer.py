@@ -6,17 +6,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answers import Answer, combine, probability, ranker_scores, text_of
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Retriever
 from sparta.lucene.bridge import Bm25
-from sparta.reader.decode import Span
-from sparta.reader.reader import Reader
-from sparta.reader.windows import Text
+from sparta.reader.config import reader_folder
+from sparta.reader.records import Span, Text
+
+if TYPE_CHECKING:
+    from sparta.reader.reader import Reader
 
 DEPTH = 10
 _AT_ONCE = 3
@@ -86,6 +88,11 @@ class Answerer(Closing):
 
     def _answer(self, query: str, hits: Sequence[Hit], n: int) -> list[Answer]:
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
+        if texts and not any(text.text for text in texts):
+            raise IndexStateError(
+                "expected passages with texts to read, found an index without them",
+                remedy="index the corpus itself, or vectors whose records have `contents`",
+            )
         config, read = self.reader.config, dict[Text, list[Span]]()
         spans: list[list[Span]] = []
         found: list[Answer] = []
@@ -124,5 +131,12 @@ def open_answerer(
     :param channels: as in `open_retriever`; `reader` and `device` as in `Reader.open`
     :param settings: depth, weight and threshold of `Answerer`
     """
-    opened = Reader.open(reader, device=device)
-    return Answerer(open_retriever(index, channels, bm25=bm25), opened, **settings)
+    folder = reader_folder(reader)
+    retriever = open_retriever(index, channels, bm25=bm25)
+    try:
+        from sparta.reader.reader import Reader
+
+        return Answerer(retriever, Reader.open(folder, device=device), **settings)
+    except BaseException:
+        retriever.close()
+        raise

@@ -9,9 +9,8 @@ from typing import Any
 
 from sparta.base.records import Hit
 from sparta.data.answers import normalized
-from sparta.reader.decode import Span
-from sparta.reader.span_reader import Calibration, ReaderConfig
-from sparta.reader.windows import Text
+from sparta.reader.config import Calibration, ReaderConfig
+from sparta.reader.records import Span, Text
 
 
 @dataclass(frozen=True, slots=True)

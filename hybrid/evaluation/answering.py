@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
-from sparta.reader.decode import Span
-from sparta.reader.reader import Reader
+from sparta.reader.records import Span
 from sparta.search.searcher import hit_of
+
+if TYPE_CHECKING:
+    from sparta.reader.reader import Reader
 
 _AT_ONCE = 16
 RESAMPLES = 1000

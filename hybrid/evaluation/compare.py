@@ -14,10 +14,10 @@ from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, measure_answers
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import depth_of, measures_of, search_all, warn_if_none_judged
+from hybrid.evaluation.rankings import RECALL_AT, depth_of, measures_of, search_all, warn_if_none_judged
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import Fusion
+from hybrid.retrieval.fusion import CANDIDATES, Fusion
 from hybrid.retrieval.searcher import fused_hits
 from sparta.base.files import make_folder
 
@@ -40,7 +40,7 @@ def compare(
     :param output_runs: a folder in which to leave all rankings as TREC runs
     :param answering: also read the best passages of each ranking, and measure the answers
     """
-    depth = max(map(depth_of, fusions))
+    depth = max(map(depth_of, fusions), default=max(CANDIDATES, *RECALL_AT))
     if output_runs:
         make_folder(output_runs)  # before hours of searching
     retrieved = search_all(channels, query_set, depth, threads)
@@ -83,7 +83,7 @@ def latencies(
     the threads of its encoder keep a processor for a while. Java is warm before: it compiles what is
     called often.
     """
-    candidates = max(fusion.candidates for fusion in fusions)
+    candidates = max((fusion.candidates for fusion in fusions), default=CANDIDATES)
     asking: dict[str, Callable[[str], object]] = {
         name: partial(searcher.search, k=candidates) for name, searcher in channels.searchers.items()
     }

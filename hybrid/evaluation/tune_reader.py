@@ -16,8 +16,9 @@ from hybrid.evaluation.tune import fold_of
 from sparta.base.errors import InputError
 from sparta.base.records import Retriever, Run, ScoredPassage
 from sparta.data.answers import exact_match
+from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.reader import Reader
-from sparta.reader.span_reader import Calibration, ReaderConfig, SpanReader
+from sparta.reader.span_reader import SpanReader
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
+from sparta.reader.records import Span
 from sparta.reader.windows import Window
-
-
-class Span(NamedTuple):
-    """An answer in a passage: its number, from where to before where (characters), and its score.
-
-    The score is half the sum of start and end score: what the reader gives it above "no answer", which has 0.
-    """
-
-    passage: int
-    start: int
-    end: int
-    score: float
 
 
 def best_spans(scores: torch.Tensor, batch: Sequence[Window], n: int, longest: int) -> list[Span]:

@@ -13,7 +13,7 @@ from sparta.data.answers import answer_spans
 from sparta.data.jsonlist import json_list
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored_form
-from sparta.reader.windows import Text
+from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of
 
 READ_FORM = '{"question", "answers", "passages": [{"title", "text"}]}'

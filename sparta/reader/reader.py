@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 
-from sparta.base.errors import ModelError
-from sparta.models.resolve import folder_with
 from sparta.neural.encoding import length_sorted_batches, pick_device, pick_dtype
-from sparta.reader.decode import Span, best_spans
-from sparta.reader.span_reader import ReaderConfig, SpanReader
-from sparta.reader.windows import Text, Window, padded, windows
+from sparta.reader.config import ReaderConfig, reader_folder
+from sparta.reader.decode import best_spans
+from sparta.reader.records import Span, Text
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.windows import Window, padded, windows
 
-DEFAULT_READER = "reader-bge-small-en"
 TOKEN_BUDGET = 4096
-
-
-def reader_folder(name: str | Path | None = None) -> Path:
-    """Return the folder of a reader: the shipped one for None or its name, or a given one.
-
-    :raises ModelError: there is none.
-    """
-    if name is None or (str(name) == DEFAULT_READER and not Path(name).is_dir()):
-        name = Path(str(files("sparta.resources") / "models" / DEFAULT_READER))
-    if not Path(name).is_dir():
-        raise ModelError(
-            "expected the folder of a reader, found none",
-            where=str(name),
-            remedy="check the path, or make one with: sparta train-reader",
-        )
-    return folder_with("reader", Path(name)) or Path(name)
 
 
 class Reader:

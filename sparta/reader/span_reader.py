@@ -4,70 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.reader.config import ReaderConfig
 from sparta.reader.fusion import FusedEncoder
-from sparta.reader.windows import ReaderLayout
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Turns the score of an answer into the probability that it is right: `1 / (1 + exp(-(a·score + b)))`.
-
-    Fitted on held-out questions (Platt scaling).
-    """
-
-    a: float = 1.0
-    b: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderConfig:
-    """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
-
-    `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
-    adds with this `weight`; without it, an answer's score is shown as it is.
-    """
-
-    layout: ReaderLayout = field(default_factory=ReaderLayout)
-    global_tokens: int = 0
-    passage: Calibration = field(default_factory=Calibration)
-    answer: Calibration | None = None
-    weight: float = 0.2
-
-    @staticmethod
-    def from_dict(given: Any, where: str) -> ReaderConfig:
-        """Read what `asdict` made.
-
-        :raises ModelError: something else.
-        """
-        try:
-            return ReaderConfig(
-                ReaderLayout(**given["layout"]),
-                int(given["global_tokens"]),
-                Calibration(**given["passage"]),
-                Calibration(**given["answer"]) if given["answer"] else None,
-                float(given.get("weight", 0.2)),
-            )
-        except (KeyError, TypeError, ValueError, InputError) as error:
-            raise ModelError(
-                f"expected the configuration of a reader ({error})",
-                where=where,
-                remedy="give a reader that `sparta train-reader` made",
-            ) from error
 
 
 class SpanReader(nn.Module):

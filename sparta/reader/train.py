@@ -28,10 +28,12 @@ from sparta.neural.trainer import (
     use_fast_attention,
     wait_for_all,
 )
+from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
-from sparta.reader.span_reader import ReaderConfig, SpanReader
-from sparta.reader.windows import ReaderLayout, Text, Window, padded, windows
+from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.windows import Window, padded, windows
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_output
 

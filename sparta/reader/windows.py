@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
 
-from sparta.base.errors import InputError
 from sparta.neural.inputs import special_frame
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderLayout:
-    """Lengths in wordpieces: of a window, of what two windows share, of a question and of an answer."""
-
-    max_length: int = 320
-    overlap: int = 96
-    longest_question: int = 64
-    longest_answer: int = 30
-
-    def __post_init__(self) -> None:
-        if self.max_length < 2 * self.longest_question or self.overlap >= self.max_length // 2:
-            raise InputError(
-                f"expected windows of at least {2 * self.longest_question} wordpieces that overlap by less"
-                f" than half, found {self.max_length} and {self.overlap}",
-                remedy="give the reader longer windows, or a smaller overlap",
-            )
-
-
-class Text(NamedTuple):
-    """A passage to be read; an answer lies in its `text`."""
-
-    text: str
-    title: str = ""
+from sparta.reader.config import ReaderLayout
+from sparta.reader.records import Text
 
 
 class Window(NamedTuple):

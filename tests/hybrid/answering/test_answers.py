@@ -21,9 +21,8 @@ from hybrid.answering.answers import (
 )
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.reader.decode import Span
-from sparta.reader.span_reader import Calibration, ReaderConfig
-from sparta.reader.windows import Text
+from sparta.reader.config import Calibration, ReaderConfig
+from sparta.reader.records import Span, Text
 
 CONFIG = ReaderConfig(passage=Calibration(1.0, 0.0))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparta.reader.span_reader import ReaderConfig, SpanReader
-from sparta.reader.windows import ReaderLayout
+from sparta.reader.config import ReaderConfig, ReaderLayout
+from sparta.reader.span_reader import SpanReader
 
 LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.reader.examples import PASSAGES, ReadingExample, read_examples
+from sparta.reader.records import Text
 from sparta.reader.train import ReadingSet, fingerprint, split
-from sparta.reader.windows import Text
 
 TEXT = "Google was founded by Larry Page and Sergey Brin. Larry Page left."
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from sparta.base.errors import InputError, ModelError
-from sparta.reader.reader import Reader, reader_folder
-from sparta.reader.span_reader import Calibration, ReaderConfig, SpanReader
-from sparta.reader.windows import ReaderLayout, Text, padded, windows
+from sparta.reader.config import Calibration, ReaderConfig, ReaderLayout, reader_folder
+from sparta.reader.reader import Reader
+from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.windows import padded, windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUESTION = "who founded google"

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from sparta.base.errors import InputError
+from sparta.reader.config import ReaderLayout
 from sparta.reader.examples import read_examples
 from sparta.reader.reader import Reader
+from sparta.reader.records import Text
 from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, _span_loss, targets, train_reader
-from sparta.reader.windows import ReaderLayout, Text, windows
+from sparta.reader.windows import windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)

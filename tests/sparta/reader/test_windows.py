@@ -5,7 +5,9 @@ import itertools
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.reader.windows import ReaderLayout, Text, padded, windows
+from sparta.reader.config import ReaderLayout
+from sparta.reader.records import Text
+from sparta.reader.windows import padded, windows
 
 LAYOUT = ReaderLayout(max_length=24, overlap=5, longest_question=6)
 

@@ -1,0 +1,94 @@
+"""How a reader reads, and where its folder is; needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError, ModelError
+from sparta.models.resolve import folder_with
+
+DEFAULT_READER = "reader-bge-small-en"
+
+
+def reader_folder(name: str | Path | None = None) -> Path:
+    """Return the folder of a reader: the shipped one for None or its name, or a given one.
+
+    :raises ModelError: there is none.
+    """
+    if name is None or (str(name) == DEFAULT_READER and not Path(name).is_dir()):
+        name = Path(str(files("sparta.resources") / "models" / DEFAULT_READER))
+    if not Path(name).is_dir():
+        raise ModelError(
+            "expected the folder of a reader, found none",
+            where=str(name),
+            remedy="check the path, or make one with: sparta train-reader",
+        )
+    return folder_with("reader", Path(name)) or Path(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLayout:
+    """Lengths in wordpieces: of a window, of what two windows share, of a question and of an answer."""
+
+    max_length: int = 320
+    overlap: int = 96
+    longest_question: int = 64
+    longest_answer: int = 30
+
+    def __post_init__(self) -> None:
+        if self.max_length < 2 * self.longest_question or self.overlap >= self.max_length // 2:
+            raise InputError(
+                f"expected windows of at least {2 * self.longest_question} wordpieces that overlap by less"
+                f" than half, found {self.max_length} and {self.overlap}",
+                remedy="give the reader longer windows, or a smaller overlap",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Turns the score of an answer into the probability that it is right: `1 / (1 + exp(-(a·score + b)))`.
+
+    Fitted on held-out questions (Platt scaling).
+    """
+
+    a: float = 1.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderConfig:
+    """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
+
+    `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
+    adds with this `weight`; without it, an answer's score is shown as it is.
+    """
+
+    layout: ReaderLayout = field(default_factory=ReaderLayout)
+    global_tokens: int = 0
+    passage: Calibration = field(default_factory=Calibration)
+    answer: Calibration | None = None
+    weight: float = 0.2
+
+    @staticmethod
+    def from_dict(given: Any, where: str) -> ReaderConfig:
+        """Read what `asdict` made.
+
+        :raises ModelError: something else.
+        """
+        try:
+            return ReaderConfig(
+                ReaderLayout(**given["layout"]),
+                int(given["global_tokens"]),
+                Calibration(**given["passage"]),
+                Calibration(**given["answer"]) if given["answer"] else None,
+                float(given.get("weight", 0.2)),
+            )
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise ModelError(
+                f"expected the configuration of a reader ({error})",
+                where=where,
+                remedy="give a reader that `sparta train-reader` made",
+            ) from error

@@ -1,0 +1,167 @@
+"""`sparta answer`, `mine-answers`, `train-reader`, `tune-reader` and `eval --answers`, with a tiny reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli._hybrid import main as hybrid_main
+from cli._sparta import main
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
+PASSAGES = {
+    "google": "larry page and sergey brin founded google in a small house",
+    "moon": "the moon of the earth",
+    "king": "the king of germany was west of the sun",
+    "house": "a small house in the city of the king",
+}
+QUESTIONS = [
+    {"_id": "1", "text": "who founded google", "answers": ["Larry Page"]},
+    {"_id": "2", "text": "the earth and the moon", "answers": ["the moon"]},
+    {"_id": "3", "text": "king of the city", "answers": ["nowhere"]},
+    {"_id": "4", "text": "west of the sun", "answers": ["king of germany"]},
+]
+QRELS = "query-id\tcorpus-id\tscore\n1\tgoogle\t1\n2\tmoon\t1\n3\thouse\t1\n4\tking\t1\n"
+
+
+def run(command: Any, *arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_jsonl: Callable[..., Path], encoder_folder: Path) -> Path:
+    """A corpus with questions beside it, its index for BM25, and an untrained reader."""
+    import torch
+
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.span_reader import SpanReader
+
+    write_jsonl(tmp_path / "wiki.jsonl", [{"id": i, "text": t, "title": i} for i, t in PASSAGES.items()])
+    write_jsonl(tmp_path / "questions.jsonl", QUESTIONS)
+    (tmp_path / "qrels.tsv").write_text(QRELS)
+    done = run(
+        *(main, "index", "--corpus", tmp_path / "wiki.jsonl", "--index", tmp_path / "index"),
+        *("--channels", "bm25", "--quiet"),
+    )
+    assert done.exit_code == 0, done.output
+    torch.manual_seed(3)
+    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(tmp_path / "reader")
+    return tmp_path
+
+
+def test_an_answer_names_its_passage(folder: Path) -> None:
+    where = ("--index", folder / "index", "--reader", folder / "reader")
+    shown = run(main, "answer", "who founded google", *where)
+    assert shown.exit_code == 0, shown.output
+    line, around = shown.output.splitlines()
+    assert "[google]" in line
+    assert "founded google" in around
+    found = run(main, "answer", "who founded google", "-n", 3, "--json", *where)
+    answers = [json.loads(line) for line in found.output.splitlines()]
+    assert len(answers) == 3
+    for one in answers:
+        assert set(one) >= {"answer", "score", "passage_id", "start", "end", "text", "reader", "ranker"}
+        assert one["text"][one["start"] : one["end"]] == one["answer"]
+        assert one["text"] == PASSAGES[one["passage_id"]]
+    none = run(main, "answer", "xyzzy", *where)
+    assert none.output.startswith("no answer")
+    assert run(main, "answer", "moon", "--threshold", "1", *where).output.startswith("no answer")
+
+
+def test_many_questions(folder: Path) -> None:
+    where = ("--index", folder / "index", "--reader", folder / "reader", "--depth", 2)
+    output = folder / "answers.jsonl"
+    done = run(main, "answer", "--queries", folder / "questions.jsonl", "--output", output, *where)
+    assert done.exit_code == 0, done.output
+    assert "passages were read" in done.output
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["1", "2", "3", "4"]
+    one = json.loads(run(main, "answer", "who founded google", "--json", *where).output)
+    assert {name: lines[0][name] for name in one} == one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["who", "--reader", "nowhere"], "expected the folder of a reader"),
+        (["who", "--channel", "dens"], "dens"),
+        (["who", "--queries", "q.jsonl"], "--queries"),
+        ([], "expected a query or --queries FILE"),
+        (["who", "--depth", "0"], "depth"),
+        (["who", "--weight", "2"], "weight"),
+    ],
+)
+def test_what_is_refused(folder: Path, arguments: list[str], said: str) -> None:
+    result = run(main, "answer", *arguments, "--index", folder / "index")
+    assert result.exit_code != 0
+    assert said in result.output
+
+
+def test_an_index_without_texts(
+    folder: Path, write_jsonl: Callable[..., Path], tiny_model_folder: Path
+) -> None:
+    vectors = write_jsonl(folder / "v.jsonl", [{"id": "a", "contents": "", "vector": {"moon": 3}}])
+    done = run(
+        *(main, "index", "--vectors", vectors, "--tokenizer", tiny_model_folder),
+        *("--index", folder / "bare", "--quiet"),
+    )
+    assert done.exit_code == 0, done.output
+    where = ("--index", folder / "bare", "--reader", folder / "reader")
+    assert "expected passages with texts to read" in run(main, "answer", "moon", *where).output
+
+
+def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
+    questions = ("--queries", folder, "--index", folder / "index", "--depth", 3)
+    done = run(main, "mine-answers", *questions, "--output", folder / "mined.jsonl")
+    assert "3 questions of 4 with an answer in a passage" in done.output, done.output
+    mined = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
+    first = mined[0]["passages"][0]
+    assert [first["text"][a:b] for a, b in first["spans"]] == ["larry page"]
+    trained = run(
+        *(main, "train-reader", "--data", folder / "mined.jsonl=6", "--encoder", encoder_folder),
+        *("--output", folder / "out", "--steps", 2, "--questions", 2, "--held-out", 1, "--train-length", 224),
+    )
+    assert trained.exit_code == 0, trained.output
+    assert "on held-out questions, at step 2" in trained.output
+    tuned = run(
+        *(
+            main,
+            "tune-reader",
+            "--reader",
+            folder / "reader",
+            "--output",
+            folder / "tuned",
+            "--int8",
+            *questions,
+        ),
+    )
+    # an untrained reader is never right, which no probability can be fitted to
+    assert tuned.exit_code != 0
+    assert "expected right and wrong answers" in tuned.output
+
+
+def test_eval_reads_each_ranking_and_the_judged_passages(folder: Path, tiny_model_folder: Path) -> None:
+    reading = ("--answers", "--reader", folder / "reader")
+    done = run(
+        *(main, "eval", folder, "--model", tiny_model_folder, *reading, "--format", "json", "--quiet"),
+        *("--output-answers", folder / "answers.jsonl"),
+    )
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [row["ranking"] for row in rows] == ["impact", "bm25", "judged passages"]
+    assert all({"EM", "F1"} <= set(row) for row in rows)
+    assert len((folder / "answers.jsonl").read_text().splitlines()) == 3 * len(QUESTIONS)
+    plot = folder / "depth.png"
+    done = run(
+        *(hybrid_main, "eval", "--index", folder / "index", *reading, "--depths", "1,3", "--plot", plot),
+    )
+    assert done.exit_code == 0, (done.output, done.exc_info)
+    assert "EM@3" in done.output
+    assert plot.stat().st_size > 1000
+    wrong = run(hybrid_main, "eval", "--index", folder / "index", "--depths", "1,3")
+    assert "expected --answers with --depths" in wrong.output

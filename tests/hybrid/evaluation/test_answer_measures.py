@@ -1,0 +1,149 @@
+"""How answers are measured: by hand, and fitted probabilities against those that made the data."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybrid.evaluation.answering import (
+    JUDGED,
+    Answering,
+    Readings,
+    calibration_error,
+    interval,
+    measure_answers,
+)
+from hybrid.evaluation.measures import Evaluation
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import Holds, Retrieved
+from hybrid.evaluation.results import SetResults, results_table
+from hybrid.evaluation.tune_reader import fit, tune_reader
+from sparta.base.errors import InputError
+from sparta.base.records import Query, ScoredPassage
+from sparta.reader.config import ReaderConfig
+from sparta.reader.records import Span, Text
+
+RECORDS = {
+    "a": {"contents": "Ada Lovelace wrote it", "title": "Ada"},
+    "b": {"contents": "in 1843", "title": ""},
+    "c": {"contents": "nobody", "title": ""},
+}
+QUERIES = (
+    Query("1", "who", ("Ada Lovelace",)),
+    Query("2", "when", ("1843", "1844")),
+    Query("3", "?", ("x",)),
+)
+
+
+class FixedReader:
+    """Of every text, all of it, with the score it is told; "Ada …" in its first two words."""
+
+    config = ReaderConfig()
+
+    def __init__(self, scores: dict[str, float]) -> None:
+        self.scores = scores
+        self.read_texts: list[str] = []
+
+    def read_all(
+        self, questions: Sequence[str], texts: Sequence[Sequence[Text]], n: int = 5
+    ) -> list[list[list[Span]]]:
+        self.read_texts += [text.text for own in texts for text in own]
+        ends = {text: 12 if text.startswith("Ada") else len(text) for text in self.scores}
+        return [[[Span(0, 0, ends[t.text], self.scores[t.text])] for t in own] for own in texts]
+
+
+def retrieved(**more: Any) -> Retrieved:
+    known = QuestionSet("set", QUERIES, {"1": {"a": 1}, "2": {"b": 1, "c": 0}, "3": {"c": 1}}, **more)
+    return Retrieved(known, {}, Holds({}, str), RECORDS.__getitem__)
+
+
+def runs() -> dict[str, dict[str, list[ScoredPassage]]]:
+    first = [ScoredPassage("c", 3.0), ScoredPassage("a", 2.0), ScoredPassage("b", 1.0)]
+    return {"x": {"1": first, "2": first, "3": first}, "y": {"1": first[1:], "2": first[2:], "3": []}}
+
+
+READER = FixedReader({"Ada Lovelace wrote it": 2.0, "in 1843": 1.0, "nobody": -2.0})
+
+
+def test_em_and_f1_by_hand() -> None:
+    answering = Answering(READER, (1, 3), 0.0)  # type: ignore[arg-type]
+    known = [Evaluation(name, {"RR": {"1": 0.5, "2": 0.5, "3": 0.5}}) for name in ("x", "y")]
+    found, answers = measure_answers(retrieved(), runs(), known, answering, judged=True)
+    x, y, judged = found
+    assert [one.name for one in found] == ["x", "y", JUDGED]
+    assert x.per_query["EM@1"] == {"1": 0.0, "2": 0.0, "3": 0.0}  # "nobody" is first
+    assert x.per_query["EM@3"] == {"1": 1.0, "2": 0.0, "3": 0.0}  # "Ada Lovelace" has the best score
+    assert y.per_query["EM@1"] == {"1": 1.0, "2": 0.0, "3": 0.0}
+    assert y.per_query["F1@1"]["2"] == pytest.approx(2 / 3)  # "in 1843" for "1843"
+    assert judged.per_query["EM@1"] == {"1": 1.0, "2": 0.0, "3": 0.0}
+    assert (x.per_query["RR"], "RR" in judged.per_query) == ({"1": 0.5, "2": 0.5, "3": 0.5}, False)
+    assert answers["y"]["3"] is None
+    assert answers["x"]["1"].passage_id == "a"  # type: ignore[union-attr]
+    results = SetResults("set", found, fused=[JUDGED], answers=answers)
+    assert results.main_measure == "EM@3"
+    lines = list(results.answer_lines())
+    assert lines[0]["answer"] == "Ada Lovelace"
+    assert {**lines[5], "answer": ""} == lines[5]
+    table = results_table([results]).write("csv")
+    assert table.splitlines()[0].startswith("set,channel,RR,EM@1,±,F1@1,EM@3,±,F1@3,p (EM@3)")
+
+
+def test_regular_expressions_have_no_f1() -> None:
+    one = retrieved(match="regex")
+    found, _ = measure_answers(one, runs(), [], Answering(READER))  # type: ignore[arg-type]
+    assert set(found[0].per_query) == {"EM"}
+
+
+def test_a_text_of_several_rankings_is_read_once_for_a_question() -> None:
+    reader = FixedReader(READER.scores)
+    Readings(retrieved(), runs(), Answering(reader, (2,)))  # type: ignore[arg-type]
+    # the first two of x are c and a; y adds b to questions 1 and 2
+    assert sorted(reader.read_texts) == sorted(["nobody", "Ada Lovelace wrote it"] * 3 + ["in 1843"] * 2)
+
+
+def test_expected_calibration_error_by_hand() -> None:
+    # below 0.5: 2 of 0.2 with 1 right; above: 3 of 0.9 with 2 right
+    shown, right = [0.2, 0.2, 0.9, 0.9, 0.9], [True, False, True, True, False]
+    expected = (abs(0.4 - 1) + abs(2.7 - 2)) / 5
+    assert calibration_error(shown, right, bins=2) == pytest.approx(expected)
+    assert calibration_error([1.0], [True]) == 0.0
+    assert calibration_error([], []) == 0.0
+
+
+def test_intervals_of_the_bootstrap() -> None:
+    draw = np.random.default_rng(2)
+    values = draw.normal(5, 2, 400)
+    low, high = interval(values.tolist())
+    expected = 1.96 * values.std() / math.sqrt(400)
+    assert high - low == pytest.approx(2 * expected, rel=0.15)
+    assert low < values.mean() < high
+
+
+def test_platt_scaling_finds_what_made_the_data() -> None:
+    draw = random.Random(4)
+    scores = [draw.uniform(-3, 3) for _ in range(20_000)]
+    right = [draw.random() < 1 / (1 + math.exp(-(1.5 * s - 0.5))) for s in scores]
+    found = fit(scores, right)
+    assert (found.a, found.b) == (pytest.approx(1.5, abs=0.08), pytest.approx(-0.5, abs=0.08))
+    with pytest.raises(InputError, match="found 3 and 0"):
+        fit([1.0, 2.0, 3.0], [True, True, True])
+
+
+def test_tuning_chooses_the_weight_that_answers_best() -> None:
+    """The reader prefers a wrong passage, which is the ranker's first only now and then."""
+    queries = tuple(Query(str(i), "?", ("right",)) for i in range(40))
+    records = {"r": {"contents": "right"}, "w": {"contents": "wrong"}}
+    run = {q.query_id: [ScoredPassage("r", 2.0), ScoredPassage("w", 1.0)] for q in queries}
+    run |= {str(i): [ScoredPassage("w", 2.0), ScoredPassage("r", 1.0)] for i in range(0, 40, 3)}
+    known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), records.__getitem__)
+    reader = FixedReader({"right": 0.0, "wrong": 0.2})
+    tuned = tune_reader(known, run, reader, 2)  # type: ignore[arg-type]
+    assert tuned.by_weight[0.0] == 0.0
+    assert tuned.by_weight[tuned.config.weight] == max(tuned.by_weight.values()) == 26 / 40
+    assert tuned.config.answer is not None
+    assert 0 <= tuned.calibration_error < 0.2
