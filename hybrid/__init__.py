@@ -1,4 +1,4 @@
-"""Fusion of channels and evaluation: rankings fused, measured, compared and tuned.
+"""Fusion of channels, answers, and evaluation: rankings fused, read, measured, compared and tuned.
 
 Each name is loaded when it is used.
 """
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from sparta.base.exports import lazy_names
 
 if TYPE_CHECKING:
+    from hybrid.answering.answerer import Answerer, open_answerer
+    from hybrid.answering.answers import Answer
     from hybrid.evaluation.compare import compare
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import Evaluation
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from hybrid.retrieval.searcher import HybridHit, HybridSearcher
 
 _HOMES = {
+    "Answer": "hybrid.answering.answers",
+    "Answerer": "hybrid.answering.answerer",
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
@@ -31,12 +35,15 @@ _HOMES = {
     "compare": "hybrid.evaluation.compare",
     "evaluate_runs": "hybrid.evaluation.evaluate",
     "evaluate_set": "hybrid.evaluation.evaluate",
+    "open_answerer": "hybrid.answering.answerer",
     "questions_of": "hybrid.evaluation.questions",
     "results_table": "hybrid.evaluation.results",
     "tune": "hybrid.evaluation.tune",
 }
 
 __all__ = [
+    "Answer",
+    "Answerer",
     "Channels",
     "Evaluation",
     "Fusion",
@@ -47,6 +54,7 @@ __all__ = [
     "compare",
     "evaluate_runs",
     "evaluate_set",
+    "open_answerer",
     "questions_of",
     "results_table",
     "tune",

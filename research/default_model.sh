@@ -100,4 +100,18 @@ at f78f36a python -m cli._sparta train --resume --encoder "$work/5" --output "$w
 #    (1bbcfb4d…), and today.
 at 519aa1d python -m cli._sparta train --resume --encoder "$work/6/best" --output "$work/7" \
   --query-weights 200 --steps 500 --validate-every 125 --seed 5 "${sets[@]}"
+# The reader. Passages for the questions of NQ and of the first 6,000 lines of TriviaQA come from BM25 over Wikipedia
+# (DATA/passages.jsonl.gz). Step 425 was reached by the code of d437d2a; that of 6b108e5 went on from there.
+[ -d "$work/wiki" ] || at 6b108e5 python -m cli._sparta index --corpus "$data/passages.jsonl.gz" --channels bm25 --index "$work/wiki"
+for name in nq.dev trivia.train; do
+  [ -f "$work/$name.jsonl" ] || at 6b108e5 python -m cli._sparta mine-answers --queries "$data/$name.tsv" \
+    --index "$work/wiki" --depth 10 --output "$work/$name.jsonl"
+done
+at 6b108e5 python -m cli._sparta train-reader --resume --encoder "$bge" --output "$work/reader" \
+  --data "$data/squad_train_paras.jsonl.gz=5000" --data "$data/squadshifts_new_wiki.jsonl.gz=6500" \
+  --data "$data/afriqa_en.jsonl.gz=3000" --data "$data/qamr.jsonl.gz=700" --data "$data/bioasq.jsonl.gz=700" \
+  --data "$data/fairytaleqa.jsonl.gz=400" --data "$work/nq.dev.jsonl=2200" --data "$work/trivia.train.jsonl=1900" \
+  --steps 1700 --questions 12 --learning-rate 1.2e-4 --negatives 0.35 --train-length 224 --validate-every 425 \
+  --held-out 300 --seed 13
+
 echo "$work/7/best: sparta-bge-small-en; $work/taser-det-en: taser-det-en"

@@ -23,12 +23,15 @@ echo
 echo "From here on no neural network is needed: a question is looked up and summed."
 run search "who founded google" -k 3
 echo
+echo "A reader finds the answer in the best passages:"
+run answer "who founded google"
+echo
 echo "Why is the first passage first? Each word's impact:"
 run explain "who founded google" google
 echo
 echo "The index is in examples/sparta-index. Type next:"
 echo "  source .venv/bin/activate && cd examples"
-echo "  sparta search \"which metal is liquid at room temperature\""
+echo "  sparta answer \"which metal is liquid at room temperature\""
 echo "  sparta terms google                          # the words this passage is found by"
 echo "  sparta search \"who founded google\" --channel bm25"
 echo "  sparta index --corpus YOUR.jsonl --index my-index && sparta search \"…\" --index my-index"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
     from sparta.models.sparta import SpartaModel
+    from sparta.reader.reader import Reader
+    from sparta.reader.train import ReaderRecipe, train_reader
     from sparta.search.explain import Explanation, TermShare, top_terms
     from sparta.search.searcher import Searcher
     from sparta.training.options import SpartaRecipe, TrainResult
@@ -50,6 +52,8 @@ _HOMES = {
     "Passage": "sparta.base.records",
     "Quantizer": "sparta.models.quantize",
     "Query": "sparta.base.records",
+    "Reader": "sparta.reader.reader",
+    "ReaderRecipe": "sparta.reader.train",
     "Retriever": "sparta.base.records",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
@@ -62,6 +66,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
+    "train_reader": "sparta.reader.train",
 }
 
 __all__ = [
@@ -80,6 +85,8 @@ __all__ = [
     "Passage",
     "Quantizer",
     "Query",
+    "Reader",
+    "ReaderRecipe",
     "Retriever",
     "ScoredPassage",
     "Searcher",
@@ -92,6 +99,7 @@ __all__ = [
     "load_model",
     "top_terms",
     "train_model",
+    "train_reader",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

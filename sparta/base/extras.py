@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from sparta.base.errors import MissingPackageError
 
 EXTRAS = {
-    "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard"),
+    "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
-    "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
+    "eval": ("ir_measures", "pytrec_eval", "matplotlib"),
     "pyserini": ("pyserini",),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""

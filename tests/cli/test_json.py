@@ -24,6 +24,7 @@ COMMANDS: list[tuple[Any, str, list[str]]] = [
     (sparta, "hit", ["search", "moon", "--channel", "bm25,impact"]),
     (sparta, "hit", ["search", "--queries", "{queries}", "--output", "-"]),
     (hybrid, "hit", ["search", "moon", "--alpha", "1"]),
+    (sparta, "answer", ["answer", "moon", "-n", "2", "--reader", "{reader}"]),
     (sparta, "explanation", ["explain", "moon", "a"]),
     (sparta, "terms", ["terms", "a"]),
     (sparta, "index", ["info"]),
@@ -33,20 +34,25 @@ COMMANDS: list[tuple[Any, str, list[str]]] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path, encoder_folder: Path) -> Path:
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.span_reader import SpanReader
+
     folder = tmp_path_factory.mktemp("json")
     texts = [
         {"id": "a", "title": "M", "text": "The moon.\x1b[2J", "year": 1969},
         {"id": "b", "text": "moon sun"},
     ]
     build_index(folder / "ix", texts, options=IndexOptions(model=str(tiny_model_folder)))
+    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(folder / "reader")
     (folder / "queries.tsv").write_text("q1\tmoon\nq2\tsun\n")
     return folder
 
 
 @pytest.mark.parametrize(("main", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
 def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: list[str]) -> None:
-    given = [part.format(queries=folder / "queries.tsv") for part in command]
+    places = {"queries": folder / "queries.tsv", "reader": folder / "reader"}
+    given = [part.format(**places) for part in command]
     result = CliRunner().invoke(main, [*given, "--index", str(folder / "ix"), "--json"])
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -1,0 +1,82 @@
+"""The reader that ships, on the example corpus: questions with their answers, of which most are exactly right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparta.data.answers import exact_match
+
+ROOT = Path(__file__).parents[3]
+FOUNDERS = ["Larry Page and Sergey Brin"]
+QUESTIONS = {
+    "when was google founded": ["September 1998", "1998"],
+    "who set up amazon": ["Jeff Bezos"],
+    "what does the name of lego mean": ["play well"],
+    "how much did google pay for youtube": [
+        *("1.65 billion dollars", "1.65 billion dollars in stock"),
+        *("about 1.65 billion dollars", "about 1.65 billion dollars in stock"),
+    ],
+    "who built facebook": ["Mark Zuckerberg"],
+    "who announced the linux kernel": ["Linus Torvalds"],
+    "which president signed the act that set yellowstone aside": [
+        "Ulysses S. Grant",
+        "President Ulysses S. Grant",
+    ],
+    "where was alan turing born": ["London"],
+    "who was the father of ada lovelace": ["Lord Byron", "the poet Lord Byron"],
+    "what is the python language named after": ["Monty Python", "the comedy group Monty Python"],
+    "who sent the first email": ["Ray Tomlinson"],
+    "where was the first transistor demonstrated": ["Bell Laboratories"],
+    "who launched wikipedia": ["Jimmy Wales and Larry Sanger"],
+    "how many bitcoins can ever exist": ["21 million", "no more than 21 million", "21 million coins"],
+    "in which city was marie curie born": ["Warsaw"],
+    "what ship did charles darwin sail on": ["HMS Beagle", "Beagle"],
+    "who obtained a patent for the telephone": ["Alexander Graham Bell"],
+    "how high is mount everest": ["8,849 metres"],
+    "where does the blue nile rise": ["Lake Tana", "Lake Tana in Ethiopia"],
+    "how far away is the moon": ["384,400 kilometres", "about 384,400 kilometres"],
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example corpus as the README indexes it."""
+    folder = tmp_path_factory.mktemp("examples") / "index"
+    command = [
+        sys.executable,
+        "-m",
+        "cli._sparta",
+        "index",
+        "--corpus",
+        str(ROOT / "examples" / "wiki.jsonl"),
+    ]
+    subprocess.run(
+        [*command, "--index", str(folder), "--quiet"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_sixteen_of_twenty_are_exactly_right(index: Path) -> None:
+    from hybrid import open_answerer
+
+    with open_answerer(index) as answerer:
+        [first] = answerer.answer("who founded google")
+        found = {question: answerer.answer(question) for question in QUESTIONS}
+    assert (first.passage_id, exact_match(first.answer, FOUNDERS)) == ("google", True)
+    wrong = {
+        question: (answers[0].answer if answers else None)
+        for question, answers in found.items()
+        if not answers or not exact_match(answers[0].answer, QUESTIONS[question])
+    }
+    assert len(QUESTIONS) == 20
+    assert len(wrong) <= 4, wrong
