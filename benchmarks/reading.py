@@ -3,8 +3,8 @@
     python benchmarks/reading.py --index INDEX --queries nq.test.tsv [--questions 40] [--depth 10]
 
 Three ways take turns at each question: all its passages are read; they are read as `sparta answer` does,
-which leaves out those that cannot win; transformers' BertForQuestionAnswering, with the same weights, reads one
-window at a time. Medians of ms/question.
+which leaves out those that cannot win; transformers' BertForQuestionAnswering, with the same weights, reads
+one window at a time. Medians of ms/question.
 """
 
 from __future__ import annotations
