@@ -18,6 +18,7 @@ COMMANDS = [
     ["index", "--corpus", "wiki.jsonl"],
     ["search", "who founded google", "-k", "2"],
     ["explain", "who founded google", "google"],
+    ["answer", "who founded google"],
 ]
 
 
@@ -38,7 +39,7 @@ def output_of(arguments: list[str], index: str) -> str:
 def shown(output: str) -> Text:
     """The output with marked words as a terminal shows them: bold and underlined instead of between stars."""
     text = Text()
-    for i, piece in enumerate(re.split(r"\*(\w+)\*", output)):
+    for i, piece in enumerate(re.split(r"\*(\w[\w ]*)\*", output)):
         text.append(piece, style="bold underline" if i % 2 else "")
     return text
 
