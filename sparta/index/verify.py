@@ -48,7 +48,8 @@ def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         generation = folder.state().searchable
     except SpartaError as error:
         return _broken("manifest", error), None
-    if generation is None:
+    begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
+    if not generation or not begun:
         return Part("manifest", "", "no passages yet", "repeat its command with --resume"), None
     if not generation.complete:
         found = "still being built"
