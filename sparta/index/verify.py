@@ -83,7 +83,8 @@ def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
             remedy=REBUILD_INDEX,
         )
     with ImpactSearcher(path, language=generation.language) as searcher:
-        return f"{searcher.num_docs:,} passages"
+        n = searcher.num_docs
+        return f"{n:,} passage{'s' * (n != 1)}"
 
 
 def _channel(folder: IndexFolder, name: str, quick: bool) -> str:
