@@ -44,8 +44,8 @@ def print_channel_reports(reports: Iterable[Any]) -> None:
             click.echo(f"{held}: up to date; nothing to do")
         else:
             click.echo(
-                f"{held}: encoded {report.encoded:,}, reused {report.taken:,}, removed {report.forgotten:,}"
-                f" in {report.seconds:.1f} s{only_beginnings(report.cut)}"
+                f"{held}: encoded {report.encoded:,}, reused {report.taken:,}, kept {report.kept:,}, removed"
+                f" {report.forgotten:,} in {report.seconds:.1f} s{only_beginnings(report)}"
             )
 
 
@@ -59,9 +59,12 @@ def read_counts(counts: dict[str, Any]) -> str:
     return f"; read {counted(counts['read'], 'record')} = {counts['used']:,} used + {skipped}{cut}"
 
 
-def only_beginnings(n: int) -> str:
-    """How many passages are in their vectors by their beginnings only."""
-    return f"; {counted(n, 'passage')} cut to what the model reads at once" if n else ""
+def only_beginnings(report: Any) -> str:
+    """How many passages are in their vectors by their beginnings only, and what share was read of all."""
+    if not report.cut:
+        return ""
+    cut = f"{counted(report.cut, 'passage')} cut to what the model reads at once"
+    return f"; {cut}, {report.share_read:.1%} of all wordpieces read"
 
 
 def windowed(n: int) -> str:

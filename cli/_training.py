@@ -44,6 +44,13 @@ data_options = options(
         metavar="FILE[=WEIGHT]",
         help="The same; the answer is the whole context.",
     ),
+    click.option(
+        "--dev",
+        multiple=True,
+        metavar="FILE[=WEIGHT]",
+        help="Validate on the questions of this file, with its texts and negatives as candidates"
+        " [default: on questions held out from the training files].",
+    ),
     click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model."),
 )
 
@@ -141,10 +148,12 @@ def named_sets(
     passages: tuple[str, ...],
     batch_size: int,
     train_length: int = 192,
+    dev: tuple[str, ...] = (),
 ) -> list[ParagraphSet]:
     """Open the sets that the command line names, and let the training speak.
 
-    Sets are told apart by their names, when they validate: files of one name get their paths as names.
+    Sets are told apart by their names, when they validate: files of one name get their paths as names. A dev
+    file is read as the first training file is.
     """
     named = {"pairs": pairs, "articles": articles, "passages": passages}
     if not any(named.values()):
@@ -158,6 +167,8 @@ def named_sets(
     given = [(name, layout) for layout, files in named.items() for name in files]
     words = LONGEST_WORDS * train_length // TRAIN_LENGTH
     sets = [open_set(name, layout, batch_size, words) for name, layout in given]
+    sets += [replace(open_set(name, given[0][1], 1, words), dev=True) for name in dev]
+    given += [(name, given[0][1]) for name in dev]
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in given]
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]

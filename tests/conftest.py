@@ -8,6 +8,7 @@ import random
 import string
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,30 @@ def _vocabulary() -> list[str]:
     pieces = [*letters, *(f"##{c}" for c in letters), *PUNCTUATION, *WORDS, *SUFFIXES, *CHINESE]
     head = ["[PAD]", *(f"[unused{i}]" for i in range(10)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     return [*head, *dict.fromkeys(pieces)]
+
+
+ROOT = Path(__file__).parents[1]
+OURS = ("sparta", "dense", "hybrid", "cli", "benchmarks", "scripts", "research", "tests")
+warned: list[str] = []
+
+
+def pytest_warning_recorded(warning_message: warnings.WarningMessage, nodeid: str) -> None:
+    """Note a warning that a line of ours gave."""
+    path = Path(warning_message.filename)
+    if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS:
+        warned.append(f"{nodeid}: {path}:{warning_message.lineno}: {warning_message.message}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Such a warning is a failure."""
+    if warned and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which."""
+    if warned:
+        terminalreporter.write_line("\n".join(["warnings of our own code fail the tests:", *warned]))
 
 
 @pytest.fixture(scope="session")

@@ -74,5 +74,5 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
         )
     click.echo(
         f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,}, left to other"
-        f" machines {report.elsewhere:,}{only_beginnings(report.cut)}{read_counts(counts)}"
+        f" machines {report.elsewhere:,}{only_beginnings(report)}{read_counts(counts)}"
     )

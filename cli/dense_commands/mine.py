@@ -57,6 +57,11 @@ if TYPE_CHECKING:
 @click.option(
     "--keep", is_flag=True, help="Keep the hard negatives that the file has, before the mined ones."
 )
+@click.option(
+    "--with-answers",
+    is_flag=True,
+    help="Passages that hold an answer may be negatives: only the positives are left out, as in TASER's P2.",
+)
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,31 @@ learning_options = options(
         help="Questions per paragraph in a batch, at most.",
     ),
     click.option(
+        "--question-length",
+        type=click.IntRange(3),
+        default=64,
+        show_default=True,
+        help="Wordpieces that are read of a question, in training and in search.",
+    ),
+    click.option(
+        "--dropout",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.0,
+        show_default=True,
+        help="Dropout of the encoder in training; 0.1 in DPR and TASER.",
+    ),
+    click.option(
+        "--by-size",
+        is_flag=True,
+        help="Draw batches from the sets in proportion to their questions, times their weights.",
+    ),
+    click.option(
+        "--gather",
+        is_flag=True,
+        help="Under torchrun: the processes share one batch of --batch-size paragraphs from each, in which"
+        " every question has the candidates of all (DPR).",
+    ),
+    click.option(
         "--validate-by",
         metavar="rr|average-rank|recall@K",
         default="rr",
@@ -102,6 +129,12 @@ learning_options = options(
         is_flag=True,
         help="Train, let that model find hard negatives, and train anew with them (TASER).",
     ),
+    click.option(
+        "--p2-alone",
+        is_flag=True,
+        help="With --two-stages: the second takes the negatives that the first found alone; several sets"
+        " always do.",
+    ),
     click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True),
 )
 
@@ -117,8 +150,11 @@ def train(
     pairs: tuple[str, ...],
     articles: tuple[str, ...],
     passages: tuple[str, ...],
+    dev: tuple[str, ...],
     batch_size: int,
+    by_size: bool,
     two_stages: bool,
+    p2_alone: bool,
     output: Path,
     resume: bool,
     **given: Any,
@@ -136,12 +172,18 @@ def train(
     from sparta.training.metrics import figure_named
 
     figure_named(given["validate_by"])
+    if p2_alone and not two_stages:
+        raise InputError("expected --two-stages with --p2-alone, found none", remedy="leave --p2-alone out")
+    if dev and (unused := typed("held_out", "candidates")):
+        raise InputError(f"expected --dev or {unused[0]}, found both", remedy=f"leave {unused[0]} out")
     chosen = _checked(given)
-    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"])
+    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"], dev)
+    if by_size:
+        sets = [replace(one, weight=one.weight * one.n_questions) for one in sets]
     from dense.training.stages import train_in_two_stages
     from dense.training.train import Recipe, train_dense
 
-    training = train_in_two_stages if two_stages else train_dense
+    training = partial(train_in_two_stages, p2_alone=p2_alone) if two_stages else train_dense
     report(training(sets, Recipe(**chosen), output, resume=resume, command=typed_command()))
 
 

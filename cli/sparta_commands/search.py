@@ -79,5 +79,5 @@ def _search_several(channels: str, given: dict[str, Any]) -> None:
     from hybrid.retrieval.fusion import Fusion, parse_weights
     from sparta.index.folder import default_index
 
-    fusion = Fusion(parse_weights(channels, CHANNELS), candidates=max(100, given["k"]))
+    fusion = Fusion(parse_weights(channels, CHANNELS, "--channel"), candidates=max(100, given["k"]))
     search_fused(given["index"] or default_index(), fusion, given)

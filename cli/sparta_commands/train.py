@@ -60,6 +60,7 @@ def train(
     pairs: tuple[str, ...],
     articles: tuple[str, ...],
     passages: tuple[str, ...],
+    dev: tuple[str, ...],
     batch_size: int,
     output: Path,
     resume: bool,
@@ -78,7 +79,7 @@ def train(
         raise InputError(
             "expected --no-context or --segments, found both", remedy="segments mark an answer in a context"
         )
-    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"])
+    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"], dev)
     from dense.training.teacher import open_bi_encoder
     from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model

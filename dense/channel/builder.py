@@ -136,9 +136,9 @@ class ChannelBuilder:
         return vectors
 
     @property
-    def cut(self) -> int:
-        """Passages that were encoded now and are longer than the model reads at once."""
-        return self._encoder.cut if self._encoder else 0
+    def cut(self) -> tuple[int, float]:
+        """How many passages encoded now are longer than is read at once; what share was read of all."""
+        return (self._encoder.cut, self._encoder.share_read) if self._encoder else (0, 1.0)
 
     def _encode(self, chosen: Rows, advance: Advance | None) -> Floats:
         from dense.channel.encode import PassageEncoder

@@ -60,13 +60,14 @@ class VectorOptions:
 @dataclass
 class VectorReport:
     """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units; of `cut` of the
-    encoded ones only the first window was read.
+    encoded ones only the first window was read, which left `share_read` of all their wordpieces.
     """
 
     encoded: int = 0
     kept: int = 0
     elsewhere: int = 0
     cut: int = 0
+    share_read: float = 1.0
 
 
 class PassageEncoder:
@@ -77,6 +78,7 @@ class PassageEncoder:
         self.name, self.dtype = name, dtype
         self.device = pick_device(device)
         self.cut = 0  # passages of which only the first window was read
+        self._read = self._of = 0  # wordpieces
         self._model: DenseModel | None = None
 
     @property
@@ -93,14 +95,19 @@ class PassageEncoder:
 
     def __call__(self, passages: Sequence[Passage], advance: Advance | None = None) -> Floats:
         """`(n, width) float32`; a vector that is not finite is an InputError that names its passage."""
-        vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_cut=self._count)[:, 0]
+        vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_read=self._count)[:, 0]
         finite = np.isfinite(vectors).all(axis=1)
         bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
         check_finite(vectors, f"passage {bad!r}", "try --dtype fp32; if that does not help, train again")
         return vectors
 
-    def _count(self, cut: int) -> None:
-        self.cut += cut
+    def _count(self, cut: int, read: int, of: int) -> None:
+        self.cut, self._read, self._of = self.cut + cut, self._read + read, self._of + of
+
+    @property
+    def share_read(self) -> float:
+        """What share of the wordpieces of all passages was read."""
+        return self._read / max(1, self._of) if self.cut else 1.0
 
 
 def encode_vectors(
@@ -148,7 +155,7 @@ def encode_vectors(
     except KeyboardInterrupt:
         there = sum(len(open_shard(path)) for path in shard_files(output).values())
         raise Interrupted(there, "passage") from None
-    report.cut = encoder.cut
+    report.cut, report.share_read = encoder.cut, encoder.share_read
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts

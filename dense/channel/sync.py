@@ -23,9 +23,9 @@ from sparta.index.folder import Generation, IndexFolder
 
 @dataclass(frozen=True, slots=True)
 class DenseReport:
-    """What happened: of `passages`, so many vectors were `encoded` now, `taken` from folders or kept ones,
-    and `forgotten` since their passages are gone; of `cut` of the encoded ones only the
-    beginning was read; `unchanged` when there was nothing to do.
+    """What happened: of `passages`, so many vectors were `encoded` now, `taken` from folders, `kept`, and
+    `forgotten` since their passages are gone; of `cut` of the encoded ones only the beginning was read, so
+    `share_read` of all their wordpieces; `unchanged` when there was nothing to do.
     """
 
     path: Path
@@ -36,8 +36,14 @@ class DenseReport:
     taken: int = 0
     forgotten: int = 0
     cut: int = 0
+    share_read: float = 1.0
     unchanged: bool = False
     seconds: float = 0.0
+
+    @property
+    def kept(self) -> int:
+        """How many vectors the channel had."""
+        return max(0, self.passages - self.encoded - self.taken)
 
 
 def has_dense(index: Path) -> bool:
@@ -106,7 +112,7 @@ def build_dense(
             work.encoded,
             work.taken,
             work.forgotten,
-            work.cut,
+            *work.cut,
             seconds=time.monotonic() - started,
         )
 

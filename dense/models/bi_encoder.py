@@ -124,19 +124,23 @@ class DenseModel(nn.Module):
         dtype: str = "auto",
         *,
         advance: Callable[[int], object] | None = None,
-        on_cut: Callable[[int], object] | None = None,
+        on_read: Callable[[int, int, int], object] | None = None,
     ) -> Vectors:
         """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
 
         :param dtype: arithmetic of the encoder, as `pick_dtype` knows it
         :param advance: called with the number of passages of each batch
-        :param on_cut: called with how many passages were longer than the model reads at once
+        :param on_read: called with how many passages were longer than the model reads at once, and how many
+            wordpieces of all passages are read, of how many
         """
         self.eval()
         windows = [self.config.layout.windows(p, self.tokenizer) for p in passages]
         inputs = [own[0] for own in windows]
-        if on_cut:
-            on_cut(sum(len(own) > 1 for own in windows))
+        if on_read:
+            shared = self.config.layout.overlap
+            whole = sum(w.end - w.start for own in windows for w in own)
+            whole -= sum(shared * (len(own) - 1) for own in windows)
+            on_read(sum(len(own) > 1 for own in windows), sum(i.end - i.start for i in inputs), whole)
         rows = np.array(shared_inputs(inputs))
         groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1)
         found: list[Vectors | None] = [None] * len(inputs)

@@ -94,6 +94,7 @@ def mine_index(
     negatives: int = 100,
     match: str = "string",
     keep: bool = False,
+    with_answers: bool = False,
     threads: int = 2,
     advance: Callable[[int], object] | None = None,
 ) -> MiningReport:
@@ -102,12 +103,12 @@ def mine_index(
     The positives are the given or judged passages; of a question with answers only, the best passage of BM25
     that holds one, among the first `depth`, as DPR supervises from a distance. Of the first `depth` passages
     of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
-    with channel bm25, P2 with dense; the paper's P2 leaves out the gold passages alone, but in a collection
-    other passages hold the answer too, and these would be taught as wrong). Questions without a positive are
-    left out.
+    with channel bm25, P2 with dense). Questions without a positive are left out.
 
     :param negatives: how many are kept.
     :param match: how answers are looked for, as in `has_answer`.
+    :param with_answers: passages that hold an answer may be negatives: the positives alone are left out, as
+        in the paper's P2. In a collection, other passages hold the answer too, and are then taught as wrong.
     :param keep: put the negatives that the file gave before the mined ones: P1 ∪ P2.
     :raises InputError: no question has a positive; the output is not named .json or .json.gz.
     """
@@ -121,7 +122,7 @@ def mine_index(
     with ExitStack() as stack:
         lexical = stack.enter_context(Searcher(index, channel=BM25))
         ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
-        miner = _Miner(lexical, ranked, depth, match, threads)
+        miner = _Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
         out = stack.enter_context(_json_list(output))
         for block in batched(questions, _AT_ONCE):
             for question, positives, hits in miner.ranked(block):
@@ -147,8 +148,17 @@ def mine_index(
 class _Miner:
     """The searchers, and the records of the passages that they found."""
 
-    def __init__(self, lexical: Searcher, ranked: Any, depth: int, match: str, threads: int) -> None:
-        self.lexical, self.searcher = lexical, ranked
+    def __init__(
+        self,
+        lexical: Searcher,
+        ranked: Any,
+        depth: int,
+        match: str,
+        threads: int,
+        *,
+        with_answers: bool = False,
+    ) -> None:
+        self.lexical, self.searcher, self.with_answers = lexical, ranked, with_answers
         self.depth, self.match, self.threads = depth, match, threads
 
     def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
@@ -183,7 +193,9 @@ class _Miner:
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
     ) -> list[Context]:
-        """The best passages of these that are no positive, hold no answer, and have a text of their own."""
+        """The best passages of these that are no positive and have a text of their own; without an answer
+        unless those are wanted.
+        """
         gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(question.judged)
         seen = {p["text"] for p in positives}
         found: list[Context] = []
@@ -193,7 +205,7 @@ class _Miner:
             passage = _of_hit(hit)
             if passage["passage_id"] in gold or passage["text"] in seen:
                 continue
-            if not has_answer(passage["text"], question.answers, match=self.match):
+            if self.with_answers or not has_answer(passage["text"], question.answers, match=self.match):
                 seen.add(passage["text"])
                 found.append(passage)
         return found

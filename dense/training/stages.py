@@ -26,7 +26,13 @@ Near = tuple[tuple[int, ...], ...]
 
 
 def train_in_two_stages(
-    sets: Sequence[ParagraphSet], recipe: Recipe, output: Path, *, resume: bool = False, command: str = ""
+    sets: Sequence[ParagraphSet],
+    recipe: Recipe,
+    output: Path,
+    *,
+    p2_alone: bool = False,
+    resume: bool = False,
+    command: str = "",
 ) -> TrainResult:
     """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
 
@@ -42,6 +48,7 @@ def train_in_two_stages(
     A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
 
     :param recipe: its `steps` are those of each stage
+    :param p2_alone: P2 alone with one set, too
     :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)
@@ -57,7 +64,8 @@ def train_in_two_stages(
     second = recipe.training(sets, output / "stage-2")
     found = _mined(second, output, recipe)
     second.sets = [
-        _harder(one, near, single=len(sets) == 1) for one, near in zip(second.sets, found, strict=True)
+        _harder(one, near, p1=len(second.sets) == 1 and not p2_alone)
+        for one, near in zip(second.sets, found, strict=True)
     ]
     state = second.run(resume=True)
     if not process_group()[0]:
@@ -100,9 +108,9 @@ def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[Near]:
     return [tuple(tuple(own) for own in one) for one in stored]
 
 
-def _harder(one: ParagraphSet, found: Near, *, single: bool) -> ParagraphSet:
+def _harder(one: ParagraphSet, found: Near, *, p1: bool) -> ParagraphSet:
     """The set of stage two: P1 ∪ P2, or P2 alone."""
-    if not single:
+    if not p1:
         return replace(one, near=found, near_share=1.0)
     first = one.near or ((),) * len(found)
     both = (tuple(dict.fromkeys([*p1, *p2])) for p1, p2 in zip(first, found, strict=True))

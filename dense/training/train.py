@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import begin_from
 from dense.models.config import DenseConfig
+from dense.training.gather import read_in_shares
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
@@ -57,7 +58,9 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
     vectors = torch.from_numpy(model.encode_passages(candidates))
 
     def scores(queries: Sequence[str]) -> npt.NDArray[np.float32]:
-        return model.score(torch.from_numpy(model.encode_questions(queries)), vectors).numpy()
+        encoded = torch.from_numpy(model.encode_questions(queries))
+        with torch.autocast("cpu", enabled=False):  # in the midst of a step
+            return model.score(encoded, vectors).numpy()
 
     return scores
 
@@ -84,7 +87,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
 
     def ask(self, questions: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
-        return self.model.questions(questions)
+        return self._shared(questions, self.model.questions)
 
     def score(self, queries: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 3: the dot product."""
@@ -92,10 +95,15 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         numbers: dict[tuple[int, ...], int] = {}
         rows = [numbers.setdefault(tuple(i.ids), len(numbers)) for i in inputs]
         order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side
-        vectors = self.model.passages([inputs[i] for i in order])
+        vectors = self._shared([inputs[i] for i in order], self.model.passages)
         back = torch.tensor(order, device=vectors.device).argsort()
         with torch.autocast(self.device.type, enabled=False):  # bf16 has too few digits to tell scores apart
             return self.model.score(queries.float(), vectors[back].float())
+
+    def _shared[T](self, items: Sequence[T], read: Callable[[Sequence[T]], torch.Tensor]) -> torch.Tensor:
+        """Read all, each process its share of a gathered batch; validation is the first one's alone."""
+        gather = self.ranking_config.gather and self.model.training
+        return read_in_shares(items, read) if gather else read(items)
 
     def facts(self) -> dict[str, Any]:
         """Layout and form of the model; of β and the decay, what is not usual."""
@@ -139,7 +147,9 @@ class Recipe(TrainOptions):
     Answers are read inside their context, as SPARTA reads them: the same tokens, pooled into vectors. Without
     `context`, and always with `pooling` cls, a sentence is read with its title and without the context;
     `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6 (TASER). `layer_decay`
-    multiplies the learning rate once for every layer below the highest.
+    multiplies the learning rate once for every layer below the highest. Of a question the first
+    `question_length` wordpieces are read, in training and in search. `gather` lets the processes of torchrun
+    share one batch, so that each question has the candidates of all.
     """
 
     codes: int = 0
@@ -153,6 +163,9 @@ class Recipe(TrainOptions):
     entropy: float = ENTROPY_WEIGHT
     layer_decay: float = 1.0
     questions: int = 6
+    question_length: int = 64
+    dropout: float = 0.0
+    gather: bool = False
     validate_by: str = RECIPROCAL
     held_out: int = 120
     candidates: int = 80
@@ -179,9 +192,10 @@ class Recipe(TrainOptions):
             self.period,
             self.pooling,
             self.cosine,
+            self.question_length,
         )
         model = begin_from(self.encoder, config).to(training_device(self.device))
-        check_length(model.passage_encoder, self.max_length)
+        check_length(model.passage_encoder, max(self.max_length, self.question_length))
         return model
 
     def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:
@@ -205,6 +219,8 @@ class Recipe(TrainOptions):
             mined=self.mined,
             mine_every=self.mine_every,
             held_out=self.held_out,
+            dropout=self.dropout,
+            gather=self.gather,
             candidates=self.candidates,
             validate_by=self.validate_by,
         )

@@ -203,9 +203,10 @@ def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, floa
     return [{name: weights[name] for name in names} for names in together if set(names) <= set(channels)]
 
 
-def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:
+def parse_weights(text: str, known: Sequence[str], option: str = "--weights") -> dict[str, float]:
     """Read `bm25=1.2,impact`: weights by channel, in the order given; one that is not given is 1.
 
+    :param option: how a person names what is read
     :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
     """
     weights: dict[str, float] = {}
@@ -213,22 +214,22 @@ def parse_weights(text: str, known: Sequence[str]) -> dict[str, float]:
         name, _, given = (piece.strip() for piece in (part if "=" in part else f"{part}=1").rpartition("="))
         name = "impact" if name == "sparta" and "impact" in known else name  # its former name
         if name not in known:
-            raise _not_weights(known, repr(name or given))
+            raise _not_weights(option, known, repr(name or given))
         if name in weights:
-            raise _not_weights(known, f"{name} twice")
+            raise _not_weights(option, known, f"{name} twice")
         try:
             weights[name] = float(given)
         except ValueError:
             weights[name] = math.nan
         if not math.isfinite(weights[name]):
-            raise _not_weights(known, f"{given!r} as the weight of {name}")
+            raise _not_weights(option, known, f"{given!r} as the weight of {name}")
     if not weights:
-        raise _not_weights(known, "none")
+        raise _not_weights(option, known, "none")
     return weights
 
 
-def _not_weights(known: Sequence[str], found: str) -> InputError:
+def _not_weights(option: str, known: Sequence[str], found: str) -> InputError:
     return InputError(
         f"expected weights of {', '.join(known)} as NAME=NUMBER, with commas, each once, found {found}",
-        remedy=f"--weights {','.join(f'{name}=1' for name in known)}",
+        remedy=f"{option} {','.join(f'{name}=1' for name in known)}",
     )

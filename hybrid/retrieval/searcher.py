@@ -119,7 +119,7 @@ def open_retriever(
     """
     folder = Path(index) if index is not None else default_index()
     if channels and ("," in channels or "=" in channels):
-        fusion = Fusion(parse_weights(channels, CHANNELS), candidates=candidates)
+        fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
         return HybridSearcher(folder, fusion, bm25=bm25)
     name = channel(channels) if channels else next(n for n in (IMPACT, BM25) if n in channels_of(folder))
     return open_channel(folder, name, bm25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from sparta.base.errors import IndexStateError
 from sparta.base.files import atomic_write
 
 MANIFEST_NAME = "manifest.json"
+_CHECKSUM = "checksum"
+"""Of all that a manifest says, so that a flipped byte is told; one that is edited loses this line."""
 
 
 def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
@@ -18,14 +21,18 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     missing = {"kind", "format_version"} - manifest.keys()
     if missing:
         raise ValueError(f"a manifest needs {' and '.join(sorted(missing))}")
-    text = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    read_back = json.loads(json.dumps(manifest, allow_nan=False))
+    read_back.pop(_CHECKSUM, None)
+    read_back[_CHECKSUM] = _checksum(read_back)
+    text = json.dumps(read_back, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     atomic_write(Path(folder) / MANIFEST_NAME, f"{text}\n".encode())
 
 
 def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[str, Any]:
     """Return the manifest of a folder of this kind, in a format that this version of sparta understands.
 
-    A missing or broken manifest, another kind, or a format newer than `newest_version` is an IndexStateError.
+    A missing or broken manifest, another kind, a format newer than `newest_version`, or another checksum than
+    its own is an IndexStateError.
     """
     path = Path(folder) / MANIFEST_NAME
     manifest = _parsed(path, kind)
@@ -44,7 +51,15 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
             where=str(path),
             remedy="upgrade sparta, or rebuild the folder with this version",
         )
+    stored = manifest.pop(_CHECKSUM, None)  # older manifests have none
+    if stored is not None and stored != _checksum(manifest):
+        raise _unusable(path, f"its checksum is not the one that was written, {stored}")
     return manifest
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    text = json.dumps(manifest, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _parsed(path: Path, kind: str) -> dict[str, Any]:

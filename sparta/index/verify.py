@@ -48,7 +48,8 @@ def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         generation = folder.state().searchable
     except SpartaError as error:
         return _broken("manifest", error), None
-    if generation is None:
+    begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
+    if not generation or not begun:
         return Part("manifest", "", "no passages yet", "repeat its command with --resume"), None
     if not generation.complete:
         found = "still being built"
@@ -82,7 +83,8 @@ def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
             remedy=REBUILD_INDEX,
         )
     with ImpactSearcher(path, language=generation.language) as searcher:
-        return f"{searcher.num_docs:,} passages"
+        n = searcher.num_docs
+        return f"{n:,} passage{'s' * (n != 1)}"
 
 
 def _channel(folder: IndexFolder, name: str, quick: bool) -> str:

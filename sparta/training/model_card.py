@@ -67,7 +67,7 @@ def write_card(
     if card.is_file() and checksum in card.read_text(encoding="utf-8"):
         return
     rows = [
-        f"| {one.name} | {one.weight:g} | {len(one.paragraphs):,} | {one.n_questions:,} |"
+        f"| {one.name}{' (dev)' * one.dev} | {one.weight:g} | {len(one.paragraphs):,} | {one.n_questions:,} |"
         f" `{one.fingerprint()}` |"
         for one in sets
     ]

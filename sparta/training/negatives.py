@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from sparta.training.paragraphs import Paragraph, ParagraphSet
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 """From questions to `(n_questions, n_paragraphs) float32`."""
 MINED_AT_ONCE = 512
+_SCORES_AT_ONCE = 1 << 22
 
 
 def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
@@ -29,8 +31,9 @@ def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0
     right = _right_for(one.paragraphs)
     best: list[dict[int, float]] = [{} for _ in one.paragraphs]
     keep = min(depth + 1, len(one.paragraphs))
-    for first in range(0, len(pairs), MINED_AT_ONCE):
-        part = pairs[first : first + MINED_AT_ONCE]
+    at_once = max(1, min(MINED_AT_ONCE, _SCORES_AT_ONCE // len(one.paragraphs)))
+    for first in range(0, len(pairs), at_once):
+        part = pairs[first : first + at_once]
         scores = score([question for _, question in part])
         columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
@@ -66,8 +69,8 @@ class Bm25:
 
     @staticmethod
     def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
-        """Return BM25 with the frequencies and the mean length of all different texts of some sets."""
-        texts = {f"{p.title} {p.text}" for one in sets for p in one.paragraphs}
+        """Return BM25 with the frequencies and the mean length of all texts of the training sets."""
+        texts = {f"{p.title} {p.text}" for one in sets if not one.dev for p in one.paragraphs}
         return Bm25(sorted(texts), tokenizer)
 
     def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
@@ -82,9 +85,12 @@ class Bm25:
 
 def bag_matrix(texts: Sequence[str], tokenizer: QueryTokenizer) -> scipy.sparse.csr_matrix:
     """Return how often each wordpiece occurs: `(n_texts, vocabulary) float32`."""
-    bags = [tokenizer.counts(text) for text in texts]
-    indptr: npt.NDArray[np.int64] = np.cumsum([0, *(len(bag) for bag in bags)])
-    indices = np.fromiter((term for bag in bags for term in bag), dtype=np.int32, count=int(indptr[-1]))
-    data = np.fromiter((n for bag in bags for n in bag.values()), dtype=np.float32, count=int(indptr[-1]))
+    ends, terms, counts = array("q", [0]), array("i"), array("f")
+    for text in texts:  # a bag at a time: as dictionaries, all of them take ten times as much
+        bag = tokenizer.counts(text)
+        terms.extend(bag)
+        counts.extend(bag.values())
+        ends.append(len(terms))
+    indptr, indices, data = np.array(ends), np.array(terms), np.array(counts)
     shape = (len(texts), tokenizer.tokenizer.get_vocab_size())
     return scipy.sparse.csr_matrix((data, indices, indptr), shape=shape)

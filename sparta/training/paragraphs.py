@@ -66,7 +66,8 @@ class ParagraphSet:
     """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
 
     `near` names, for each paragraph, others that its questions could be taken for (mined negatives), which
-    `near_share` of the groups take; `seeds` are the paragraphs that have questions.
+    `near_share` of the groups take; `seeds` are the paragraphs that have questions. A `dev` set is never
+    trained on: it validates.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ParagraphSet:
     batch_size: int = 12
     near: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     near_share: float = 0.5
+    dev: bool = False
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -386,8 +388,10 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
     """Split off the last paragraphs of each set for validation: whole stretches, as neighbours stay together.
 
     Of each set about a tenth of its questions at most, and about `questions` at most; none of a set whose
-    questions would be used up.
+    questions would be used up. Where there are dev sets, these validate and nothing is split off.
     """
+    if dev := [one for one in sets if one.dev]:
+        return [one for one in sets if not one.dev], dev
     training, validation = [], []
     for one in sets:
         wanted = min(questions, one.n_questions // 10)

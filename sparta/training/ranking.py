@@ -44,7 +44,8 @@ class RankingConfig:
     paragraphs into a batch that BM25 takes for each other's questions; every `mine_every` steps the model
     itself says which these are (0: never). `taught` is the share of the teacher's
     scores in the loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs
-    of each set validate, by the figure `validate_by`: `rr`, `average-rank` or `recall@K`.
+    of each set validate, by the figure `validate_by`: `rr`, `average-rank` or `recall@K`. With `gather`, the
+    batches of all processes of a step are one: all their candidates are ranked for all their questions.
     """
 
     trainer: TrainerConfig
@@ -54,6 +55,7 @@ class RankingConfig:
     mine_every: int = 0
     taught: float = 0.5
     dropout: float = 0.0
+    gather: bool = False
     held_out: int = 120
     candidates: int = 80
     validate_by: str = RECIPROCAL
@@ -93,6 +95,8 @@ class RankingTraining[M: nn.Module, A]:
         for encoder in encoders:
             use_fast_attention(encoder)
         sets, self.validation = hold_out([s.only_read(self._read_of) for s in sets], config.held_out)
+        self.together = process_group()[1] if config.gather else 1
+        sets = [replace(one, batch_size=one.batch_size * self.together) for one in sets]
         self.sets = [self._mined(one) for one in sets] if config.mined else sets
 
     def _read_of(self, paragraph: Paragraph) -> int:
@@ -147,6 +151,7 @@ class RankingTraining[M: nn.Module, A]:
         if not (resume and (self.folder / "state.pt").exists()):
             for left in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
                 left.unlink()
+        dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
         trainer = Trainer(
             self.model,
             [g for g in self.parameter_groups() if g["params"]],
@@ -160,6 +165,7 @@ class RankingTraining[M: nn.Module, A]:
                 **self.facts(),
                 "processes": process_group()[1],
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+                **({"dev": dev} if dev else {}),
                 "teacher": self.teacher.name if self.teacher else None,
                 "teacher_weights": weights_of(self.teacher),
             },
@@ -178,7 +184,7 @@ class RankingTraining[M: nn.Module, A]:
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: sentences, paragraphs and questions of one set."""
         self._mine_again(step)
-        paragraphs, rng = self._draw(step)
+        paragraphs, rng = self._draw(step // self.together)
         return make_batch(paragraphs, rng, self.ranking_config.questions)
 
     def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
@@ -264,7 +270,7 @@ class RankingTraining[M: nn.Module, A]:
     def validate(self) -> float:
         """The figure of the held-out questions: mean over sentences and paragraphs, weighted over the sets.
 
-        Candidates are all held-out paragraphs, and their sentences, and some of training.
+        Candidates are all held-out paragraphs, and their sentences, and some of training; a dev set's own.
         """
         return self._validation(self.figure)
 
@@ -280,8 +286,8 @@ class RankingTraining[M: nn.Module, A]:
         return float(np.average(figures, weights=[one.weight for one in self.validation]))
 
     def _of_set(self, held: ParagraphSet, figure: Figure) -> float:
-        training = next(s for s in self.sets if s.name == held.name)
-        paragraphs = [*held.paragraphs, *training.paragraphs[: self.ranking_config.candidates]]
+        training = [] if held.dev else next(s.paragraphs for s in self.sets if s.name == held.name)
+        paragraphs = [*held.paragraphs, *training[: self.ranking_config.candidates]]
         batch = make_batch(held.paragraphs, random.Random(0), 1_000)
         sentences, whole = self._all_scores(batch.questions, paragraphs)
         figures, n = [], batch.n_sentences

@@ -53,6 +53,10 @@ WRONG = {
         ["search", "x", "--queries", "q.tsv"],
         ["expected a query or --queries FILE, found both"],
     ),
+    "a channel twice": (
+        ["search", "x", "--channel", "impact,impact"],
+        ["found impact twice", "→ --channel bm25=1,impact=1,dense=1"],
+    ),
     "output without queries": (["search", "x", "--output", "run"], ["--output", "--queries"]),
     "no option": (["index", "c.jsonl"], ["found c.jsonl", "sparta index --corpus c.jsonl"]),
     "two corpora": (["index", "--corpus", "a", "b"], ["found b", "sparta index --corpus a"]),

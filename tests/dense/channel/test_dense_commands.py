@@ -73,13 +73,13 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
 @pytest.mark.jvm
 def test_twice_is_once(index: Path, model: Path) -> None:
     said = done(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
-    assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, removed 0 in" in said
+    assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, kept 0, removed 0 in" in said
     files = {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"}
     said = done(cli._dense.main, "index", "--index", index, "--quiet")
     assert said == f"{index}/dense-000001: flat, {N} vectors of model: up to date; nothing to do\n"
     assert {p: p.stat().st_mtime_ns for p in index.rglob("*") if p.is_file() and p.name != "lock"} == files
     said = done(cli._dense.main, "index", "--index", index, "--kind", "ivf", "--quiet")
-    assert f"ivf, {N} vectors of model: encoded 0, reused 0, removed 0" in said
+    assert f"ivf, {N} vectors of model: encoded 0, reused 0, kept {N}, removed 0" in said
     assert "ivf" in done(cli._dense.main, "index", "--index", index, "--quiet")
 
 

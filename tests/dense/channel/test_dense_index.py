@@ -73,14 +73,14 @@ def test_the_channel_follows_the_index(
     build_dense(index, str(model), kind=kind)
     sparta = ["--model", tiny_model_folder, "--index", index, "--quiet"]
     said = done(cli._sparta.main, "delete", "n3", "n4", "--index", index)
-    assert f"{N - 2} vectors of model: encoded 0, reused 0, removed 2" in said
+    assert f"{N - 2} vectors of model: encoded 0, reused 0, kept {N - 2}, removed 2" in said
     changed = [{"id": "n5", "text": "the new moon of jupiter"}, {"id": "z", "text": "water of the river"}]
     said = done(cli._sparta.main, "update", "--corpus", write_jsonl(tmp_path / "u.jsonl", changed), *sparta)
-    assert "encoded 2, reused 0, removed 1" in said
+    assert f"encoded 2, reused 0, kept {N - 3}, removed 1" in said
     more = [{"id": "n3", "text": "it is back"}, {"id": "y", "text": "google street"}]
     appended = write_jsonl(tmp_path / "a.jsonl", more)
     said = done(cli._sparta.main, "index", "--append", "--corpus", appended, *sparta)
-    assert "encoded 2, reused 0, removed 0" in said
+    assert f"encoded 2, reused 0, kept {N - 1}, removed 0" in said
     assert_same(rankings(index, N + 1), expected(index, model, QUESTIONS, N + 1))
     place = ChannelFolder(next(index.glob("dense-*")))
     assert len(place.vectors(place.read())) == N + 4
@@ -128,7 +128,7 @@ def test_a_search_while_the_channel_is_behind(
     assert found == {q: [hit for hit in hits if hit[0] not in gone] for q, hits in before.items()}
     assert f"2 of {N} passages have no vector yet, and are not found: run dense index" in caplog.text
     said = done(cli._dense.main, "index", "--index", index, "--quiet")
-    assert "encoded 2, reused 0, removed 2" in said
+    assert f"encoded 2, reused 0, kept {N - 2}, removed 2" in said
     assert {"z", "n5"} <= {i for i, _ in rankings(index, N)[QUESTIONS[0]]}
 
 
@@ -141,12 +141,12 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
     build_dense(index, str(model))
     before = rankings(index)
     said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
-    assert "encoded 0," in said
+    assert f"encoded 0, reused 0, kept {N}, removed 0" in said, "what was kept is said"
     assert [p.name for p in index.glob("dense-*")] == ["dense-000002"]
     assert rankings(index) == before
     records = make_records(5, seed=4)
     said = done(cli._sparta.main, *typed, "--corpus", write_jsonl(index.parent / "o.jsonl", records))
-    assert "encoded 5," in said
+    assert f"encoded 5, reused 0, kept 0, removed {N}" in said
     assert {docid for hits in rankings(index).values() for docid, _ in hits} == {r["id"] for r in records}
 
 
@@ -163,11 +163,11 @@ def test_vectors_of_two_machines(index: Path, model: Path, corpus: Path, tmp_pat
     assert [sorted(shard_files(tmp_path / f"v{part}")) for part in (0, 1)] == [[0, 2], [1, 3]]
     vectors = ["--vectors", tmp_path / "v0", "--vectors", tmp_path / "v1"]
     said = done(cli._dense.main, "index", "--index", index, *vectors, "--quiet")
-    assert f"{N} vectors of model: encoded 0, reused {N}, removed 0" in said
+    assert f"{N} vectors of model: encoded 0, reused {N}, kept 0, removed 0" in said
     one = rankings(index)
     shutil.rmtree(next(index.glob("dense-*")))
     said = done(cli._dense.main, "index", "--index", index, "--vectors", tmp_path / "v1", "--quiet")
-    assert "encoded 32, reused 18, removed 0" in said
+    assert "encoded 32, reused 18, kept 0, removed 0" in said
     assert_same(rankings(index), one)
 
 

@@ -26,6 +26,7 @@ from dense.search.store import (
     shard_files,
 )
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, refused
@@ -98,7 +99,7 @@ def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pyte
     (place.path / "search-000002.faiss").write_bytes(b"nothing")
     refused("expected an index of FAISS, could not read it", "search", "the moon", "--index", made)
     manifest = json.loads((place.path / "manifest.json").read_text())
-    (place.path / "manifest.json").write_text(json.dumps({**manifest, "search": {"kind": 1, "extra": 2}}))
+    write_manifest(place.path, {**manifest, "search": {"kind": 1, "extra": 2}})
     refused("the manifest is not as expected", "search", "the moon", "--index", made)
     (place.path / "manifest.json").write_text(json.dumps({**manifest, "format_version": 99}))
     refused("upgrade sparta", "search", "the moon", "--index", made)
@@ -191,7 +192,7 @@ def test_encode_into_a_folder_of_other_work(
     other.write_text(corpus.read_text().replace("the", "a"))
     changed = ["encode", "--corpus", other, "--output", tmp_path / "v", "--model", model, "--resume"]
     refused("the corpus no longer has the passages", *changed)
-    manifest = tmp_path / "v" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
+    manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
+    write_manifest(tmp_path / "v", {**manifest, "complete": False})
     with pytest.raises(InputError, match="expected a finished encoding"):
         dense.channel.sync.open_finished(tmp_path / "v")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dense.channel.builder
+from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.sync import build_dense
 from dense.search.store import VectorWriter
 
@@ -50,4 +51,9 @@ def test_what_is_not_read_of_long_passages_is_told(
     given = ["index", "--append", "--corpus", long, "--index", index, "--model", tiny_model_folder, "--quiet"]
     result = CliRunner().invoke(cli._sparta.main, list(map(str, given)))
     assert result.exit_code == 0, result.output
-    assert "1 passage cut to what the model reads at once" in result.output
+    assert "1 passage cut to what the model reads at once, 12.4% of all wordpieces read" in result.output
+    both = write_jsonl(
+        tmp_path / "both.jsonl", [{"id": "a", "text": "the moon " * 281}, {"id": "b", "text": "x"}]
+    )
+    report, _ = encode_vectors(both, tmp_path / "v", str(model), VectorOptions())
+    assert (report.cut, report.share_read) == (1, pytest.approx((62 + 1) / (562 + 1)))

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
-from dense.training.train import Recipe, layer_groups, train_dense
+from dense.training.train import Recipe, exact_scorer, layer_groups, train_dense
 from sparta.base.errors import InputError
 from sparta.training.batches import make_batch
 from sparta.training.metrics import figure_named, ranks, shown
+from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on
 
@@ -207,3 +208,15 @@ def test_a_beir_folder_is_training_data(tmp_path: Path, write_jsonl: Callable[..
         ("C", "the sun", (("what is hot", -1),)),
     ]
     assert open_set(f"{folder}=2", "pairs", 4).weight == 2
+
+
+def test_a_model_mines_in_the_midst_of_a_step_in_bf16(encoder: str, words: list[str], tmp_path: Path) -> None:
+    training = Recipe(encoder=encoder, **USUAL, mine_every=2).training([questions_on(words)], tmp_path)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        training.batch(2)
+    stored = json.loads((tmp_path / "mined-0001.json").read_text())
+    training.model.eval()
+    texts = [p.whole() for p in training.sets[0].paragraphs]
+    assert stored[0] == [
+        list(near) for near in mine(training.sets[0], exact_scorer(training.model, texts)).near
+    ]

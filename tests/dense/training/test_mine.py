@@ -128,6 +128,20 @@ def test_a_second_round_keeps_the_positives_and_maybe_the_negatives(
         assert ids(union["hard_negative_ctxs"]) == kept + rest
 
 
+def test_passages_with_an_answer_may_stay_negatives(index: Path, questions: Path, tmp_path: Path) -> None:
+    """TASER's P2 leaves out the gold passages alone."""
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(json.dumps({"question": "who founded google in a house", "answers": ["founded"]}) + "\n")
+    [without] = mined(index, asked, tmp_path / "p1.json")
+    [every] = mined(index, asked, tmp_path / "p2.json", "--with-answers")
+    order = [i for i, _ in ranking(index, "bm25", every["question"])]
+    (gold,) = ids(every["positive_ctxs"])
+    assert ids(every["hard_negative_ctxs"]) == [i for i in distinct(order) if PASSAGES[i] != PASSAGES[gold]]
+    left = [p["text"] for p in without["hard_negative_ctxs"]]
+    assert not any("founded" in text for text in left)
+    assert any("founded" in p["text"] for p in every["hard_negative_ctxs"])
+
+
 def test_judged_passages_and_expressions(
     index: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:

@@ -29,10 +29,11 @@ pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
 
 @pytest.fixture
 def staged(encoder: str, words: list[str], tmp_path: Path) -> Callable[..., Any]:
-    def run(name: str, *, sets: int = 1, resume: bool = False, **change: Any) -> Any:
+    def run(name: str, *, sets: int = 1, resume: bool = False, p2_alone: bool = False, **change: Any) -> Any:
         data = [questions_on(words, f"set{i}", 30 + 10 * i) for i in range(sets)]
         recipe = {**USUAL, "encoder": encoder, "routing": "tok", "period": 2, **change}
-        return train_in_two_stages(data, Recipe(**recipe), tmp_path / name, resume=resume)
+        where = tmp_path / name
+        return train_in_two_stages(data, Recipe(**recipe), where, p2_alone=p2_alone, resume=resume)
 
     return run
 
@@ -76,11 +77,11 @@ def test_two_stages_resume_as_if_never_stopped(
     assert weights(tmp_path / "part" / "best") == before
 
 
-@pytest.mark.parametrize("sets", [1, 2])
+@pytest.mark.parametrize(("sets", "alone"), [(1, False), (1, True), (2, False)])
 def test_stage_two_begins_anew_with_what_stage_one_mined(
-    staged: Callable[..., Any], encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+    staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int, *, alone: bool
 ) -> None:
-    """P1 and P2 for one set, P2 alone for several; weights as at the beginning of stage one."""
+    """P1 and P2 for one set, P2 alone for several or if asked for; weights as at the start of stage one."""
     from dense.training.train import DenseTraining
 
     starts: list[tuple[str, list[ParagraphSet], dict[str, bytes]]] = []
@@ -92,7 +93,7 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
         return original(self, resume=resume)
 
     monkeypatch.setattr(DenseTraining, "run", run)
-    result = staged("out", sets=sets)
+    result = staged("out", sets=sets, p2_alone=alone)
     assert [name for name, _, _ in starts] == ["stage-1", "stage-2"]
     assert starts[0][2] == starts[1][2]
     model = DenseModel.load(tmp_path / "out" / "stage-1" / "best")
@@ -103,8 +104,8 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
         assert (scores < 0).any(), "a negative score is a score"
         for i, (p1, near) in enumerate(zip(first.near, second.near, strict=True)):
             p2 = set(range(len(scores))) - {i}
-            assert set(near) == (p2 | set(p1) if sets == 1 else p2)
-        assert second.near_share == (0.5 if sets == 1 else 1.0)
+            assert set(near) == (p2 | set(p1) if sets == 1 and not alone else p2)
+        assert second.near_share == (0.5 if sets == 1 and not alone else 1.0)
     assert result.folder == tmp_path / "out" / "best"
     assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
 

@@ -1,5 +1,6 @@
 """A reader refuses what it does not understand, and says what to do."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,26 @@ def test_a_manifest_reads_as_it_was_written(tmp_path: Path) -> None:
 
 def test_it_is_text_for_people_and_diffs(tmp_path: Path) -> None:
     write_manifest(tmp_path, {"kind": "vectors", "format_version": 1, "a": "ä"})
-    expected = '{\n  "a": "ä",\n  "format_version": 1,\n  "kind": "vectors"\n}\n'
-    assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == expected
+    expected = '{\n  "a": "ä",\n  "checksum": "CRC",\n  "format_version": 1,\n  "kind": "vectors"\n}\n'
+    written = (tmp_path / "manifest.json").read_text(encoding="utf-8")
+    assert re.sub(r"[0-9a-f]{16}", "CRC", written) == expected
+
+
+def test_whatever_is_changed_is_told(tmp_path: Path) -> None:
+    """Also what is for people alone; a manifest without a checksum, older or edited, is read."""
+    write_manifest(tmp_path, {**GOOD, "numbers": {10: "x", 9: "y"}})
+    path = tmp_path / "manifest.json"
+    whole = path.read_text(encoding="utf-8")
+    read_manifest(tmp_path, "vectors", 2)
+    path.write_text(whole.replace("1.5", "1.7"), encoding="utf-8")
+    with pytest.raises(IndexStateError, match="its checksum is not the one that was written"):
+        read_manifest(tmp_path, "vectors", 2)
+    without = "".join(line for line in whole.splitlines(keepends=True) if '"checksum"' not in line)
+    path.write_text(without.replace("1.5", "1.7"), encoding="utf-8")
+    found = read_manifest(tmp_path, "vectors", 2)
+    assert found["a"] == {"c": [1.7, None], "d": 1}
+    write_manifest(tmp_path, {**found, "checksum": "of before"})
+    assert read_manifest(tmp_path, "vectors", 2) == found
 
 
 def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:

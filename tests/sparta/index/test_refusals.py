@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError
+from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
 from sparta.models.quantize import Quantizer
 from sparta.search.searcher import Searcher
@@ -69,7 +70,7 @@ def test_a_damaged_description_of_the_model_is_told(builder, docs, tiny_tokenize
         (builder.folder.path / "tokenizer-000001" / "query_weights.safetensors").write_bytes(b"no weights")
     else:
         del manifest["live"]["model"][lost]
-    path.write_text(json.dumps(manifest))
+    write_manifest(path.parent, manifest)
     with pytest.raises(IndexStateError, match="found it damaged") as caught:
         Searcher(builder.folder.path)
     assert caught.value.remedy

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError, SpartaError, StorageError
+from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import ImpactBatch
@@ -172,8 +173,8 @@ def test_shards_that_do_not_belong_together(encoded, tmp_path, make_tiny_model, 
 
 def test_unfinished_shards_are_refused(encoded):
     _, folders, _ = encoded
-    path = folders[0] / "manifest.json"
-    path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
+    manifest = json.loads((folders[0] / "manifest.json").read_text())
+    write_manifest(folders[0], {**manifest, "complete": False})
     with pytest.raises(InputError, match="still to be completed"):
         vectors_source(folders)
 

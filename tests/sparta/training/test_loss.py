@@ -72,6 +72,34 @@ def test_a_teacher_adds_the_divergence_from_its_scores(training):
     assert losses[1.0] > 0.01
 
 
+def test_the_divergence_worked_by_hand(training):
+    """Mean over questions of the sum over candidates; what answers too is left out of both sides."""
+    import torch
+
+    from sparta.training.batches import Batch
+
+    made = training(data=hand_made(), held_out=0, taught=1.0)
+    scores = np.array([[2.0, 1.0, 0.5], [0.3, 0.1, 0.9]])
+    taught = np.array([[1.0, 3.0, 0.0], [0.0, 2.0, 7.0]])
+    right = [frozenset({0}), frozenset({1, 2})]
+    batch = Batch([], 3, ["a", "b"], [0, 1], [-1, -1], right)
+    expected = []
+    for row, goal, columns in ((scores[0], taught[0], [0, 1, 2]), (scores[1], taught[1], [0, 1])):
+        p, q = (np.exp(values[columns]) / np.exp(values[columns]).sum() for values in (goal, row))
+        expected.append(float((p * np.log(p / q)).sum()))
+    found = made._ranking(torch.tensor(scores), torch.tensor(taught), batch, batch.gold_sentence, 0)
+    assert found.item() == pytest.approx(np.mean(expected))
+
+
+def test_a_penalty_that_is_still_being_raised_gets_no_heavier(training):
+    """There are too many terms at first anyway; lighter it gets at once."""
+    made = training(data=hand_made(), held_out=0, terms=10, pressure=0.001)
+    for terms, ramp, sign in ((100, 0.5, 0), (100, 1.0, 1), (1, 0.5, -1), (1, 1.0, -1)):
+        before = made.memory["log_pressure"]
+        made._move_pressure(terms, ramp)
+        assert np.sign(made.memory["log_pressure"] - before) == sign, (terms, ramp)
+
+
 def test_the_penalty_is_squared_mean_and_mean_weight(training):
     """Estimated on a sample; on many samples it comes near the sum over the vocabulary."""
     from sparta.training.ranking import make_batch

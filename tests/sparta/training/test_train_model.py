@@ -250,3 +250,20 @@ def test_a_new_model_gives_contexts_a_share_and_an_old_one_keeps_its_own(train):
     for how in ({"context": False}, {"segments": True}):
         with pytest.raises(InputError, match="only where answers share one"):
             train("refused", context_share=0.3, **how)
+
+
+def test_a_dev_file_validates(encoder_folder, pairs_file, write_jsonl, tmp_path):
+    from click.testing import CliRunner
+
+    from cli._sparta import main
+
+    dev = write_jsonl(
+        tmp_path / "dev.jsonl", [{"question": "moon", "positive": f"moon {i}"} for i in range(3)]
+    )
+    given = ["--encoder", encoder_folder, "--pairs", pairs_file, "--batch-size", 8, "--device", "cpu"]
+    given += ["--dev", dev, "--output", tmp_path / "out", "--steps", 2, "--validate-every", 2]
+    result = CliRunner().invoke(main, ["train", *map(str, given)])
+    assert result.exit_code == 0, result.output
+    card = (tmp_path / "out" / "best" / "README.md").read_text()
+    assert "on queries of dev.jsonl/pairs that no step was trained on" in card
+    assert "| dev.jsonl/pairs (dev) | 1 | 3 | 3 |" in card

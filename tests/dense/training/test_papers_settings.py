@@ -1,0 +1,190 @@
+"""What DPR and TASER were trained with can be set: each option does what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dense.models.bi_encoder import DenseModel
+from dense.training.train import Recipe, train_dense
+from sparta.base.errors import InputError
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.training.negatives import Bm25, mine
+from sparta.training.paragraphs import Paragraph, ParagraphSet
+from tests.dense.training.recipes import USUAL, dense, questions_on
+
+pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
+
+
+def test_a_dev_set_validates_and_is_never_trained_on(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """Its own texts, also those without questions, are the candidates; nothing else is held out."""
+    data = questions_on(words)
+    held = questions_on(words[5:], "dev", 9, 1)
+    dev = replace(held, paragraphs=(*held.paragraphs, Paragraph(" ".join(words[:4]))), dev=True)
+    recipe = Recipe(encoder=encoder, **{**USUAL, "validate_by": "average-rank"})
+    training = recipe.training([data, dev], tmp_path / "out")
+    assert [len(one.paragraphs) for one in training.sets] == [40]
+    drawn = {q for step in range(40) for q in training.batch(step).questions}
+    assert not drawn & (
+        {p.questions[0][0] for p in held.paragraphs} - {p.questions[0][0] for p in data.paragraphs}
+    )
+    training.run()
+    model = DenseModel.load(tmp_path / "out" / "best")
+    vectors = model.encode_passages([p.whole() for p in dev.paragraphs])[:, 0]
+    scores = model.encode_questions([p.questions[0][0] for p in held.paragraphs]) @ vectors.T
+    places = [int((row >= row[i]).sum()) for i, row in enumerate(scores)]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    best = max(line["validation"] for line in lines if "validation" in line)
+    assert -best == pytest.approx(np.mean(places), abs=1e-5)
+    with pytest.raises(
+        InputError, match="expected the same training settings as the checkpoint's, found another dev"
+    ):
+        train_dense([data, replace(dev, weight=2.0)], recipe, tmp_path / "out", resume=True)
+
+
+def made(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[list[ParagraphSet], Recipe]:
+    """What a command gives to the training."""
+    seen: list[Any] = []
+
+    def stop(sets: Any, recipe: Any, *_: Any, **__: Any) -> Any:
+        seen.extend((sets, recipe))
+        raise InputError("stopped")
+
+    monkeypatch.setattr("dense.training.train.train_dense", stop)
+    result = dense("train", *arguments)
+    assert "stopped" in result.output, result.output
+    return seen[0], seen[1]
+
+
+def test_the_command_says_all_of_it(
+    encoder: str,
+    pairs: Path,
+    tmp_path: Path,
+    write_jsonl: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = write_jsonl(
+        tmp_path / "small.jsonl", [json.loads(s) for s in pairs.read_text().splitlines()[:10]]
+    )
+    dev = write_jsonl(tmp_path / "dev.jsonl", [{"question": "q", "positive": "the moon"}])
+    given = ["--encoder", encoder, "--output", tmp_path / "out", "--batch-size", 8, "--device", "cpu"]
+    given += ["--pairs", pairs, "--passages", f"{small}=2"]
+    sets, recipe = made(monkeypatch, *given)
+    assert [one.weight for one in sets] == [1, 2]
+    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0, False, 64)
+    options = ["--dropout", 0.1, "--gather", "--question-length", 100, "--by-size", "--dev", dev]
+    sets, recipe = made(monkeypatch, *given, *options)
+    assert [(one.weight, one.dev) for one in sets] == [(40, False), (20, False), (1, True)]
+    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0.1, True, 100)
+    for wrong, message in (
+        (["--dev", dev, "--held-out", 3], "expected --dev or --held-out, found both"),
+        (["--p2-alone"], "expected --two-stages with --p2-alone"),
+        (["--dev", tmp_path / "none.jsonl"], "none.jsonl"),
+    ):
+        result = dense("train", *given, *wrong)
+        assert (result.exit_code, message in result.output) == (2, True), result.output
+        assert not (tmp_path / "out").exists()
+
+
+def test_dropout_changes_what_a_step_reads(encoder: str, words: list[str], tmp_path: Path) -> None:
+    def losses(dropout: float) -> set[float]:
+        training = Recipe(encoder=encoder, **USUAL, dropout=dropout).training([questions_on(words)], tmp_path)
+        training.model.train()
+        return {training.loss(0)[0].item() for _ in range(3)}
+
+    assert len(losses(0.0)) == 1
+    assert len(losses(0.1)) == 3
+
+
+def test_questions_are_read_to_their_length(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """The model keeps the length, so search reads as much as training."""
+    long, end = " ".join(words[:4] * 25), words[4]
+    for length, differ in ((64, False), (104, True)):
+        recipe = Recipe(encoder=encoder, **USUAL, question_length=length)
+        recipe.model().save_pretrained(tmp_path / str(length))
+        model = DenseModel.load(tmp_path / str(length))
+        one, other = model.encode_questions([f"{long} {end}", f"{long} {words[5]}"])
+        assert bool((one != other).any()) == differ
+
+
+def test_mining_with_bm25_takes_bounded_memory(tiny_tokenizer: Any, words: list[str]) -> None:
+    """Below 4 MB for 1,000 texts of 120 different wordpieces, and no more for the scores of any number."""
+    rng = np.random.default_rng(0)
+    vocabulary = sorted(tiny_tokenizer.get_vocab())
+    texts = [" ".join(rng.choice(vocabulary, 150)) for _ in range(300)]
+    tokenizer = QueryTokenizer(tiny_tokenizer)
+    tracemalloc.start()
+    Bm25(texts, tokenizer).weigh(texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * 4e6
+    asked: list[int] = []
+
+    def score(questions: Any) -> Any:
+        asked.append(len(questions))
+        return np.zeros((len(questions), 20_000), np.float32)
+
+    mine(
+        ParagraphSet(
+            "s", tuple(Paragraph(f"t{i}", "", (), ((f"q{i}", -1),) if i < 900 else ()) for i in range(20_000))
+        ),
+        score,
+    )
+    assert sum(asked) == 900
+    assert max(asked) * 20_000 * 4 < 2e7
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+import dense.training.train as module
+from sparta.training.paragraphs import open_set
+
+module.pick_dtype = lambda *_: torch.float32
+pairs, output, size, recipe = sys.argv[1:]
+sets = [open_set(pairs, "pairs", int(size))]
+module.train_dense(sets, module.Recipe(**json.loads(recipe)), Path(output))
+"""
+
+
+@pytest.mark.slow
+def test_gathered_batches_are_one_large_batch(encoder: str, pairs: Path, tmp_path: Path) -> None:
+    """Two processes that gather train the model that one trains with batches twice as large."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    recipe = {**USUAL, "encoder": encoder, "steps": 4, "learning_rate": 1e-3, "validate_every": 4}
+    recipe |= {"codes": 2, "mine_every": 2}
+    several = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    several += ["--nproc-per-node", "2"]
+    trained = {}
+    for name, processes, size, gather in (
+        ("one", [], 12, False),
+        ("gathered", several, 6, True),
+        ("apart", several, 6, False),
+    ):
+        given = [
+            tmp_path / "script.py",
+            pairs,
+            tmp_path / name,
+            size,
+            json.dumps({**recipe, "gather": gather}),
+        ]
+        command = [sys.executable, *processes, *map(str, given)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        trained[name] = DenseModel.load(tmp_path / name / "best").state_dict()
+    for name, tensor in trained["one"].items():
+        torch.testing.assert_close(
+            trained["gathered"][name], tensor, atol=2e-4, rtol=0, msg=lambda m, name=name: f"{name}: {m}"
+        )
+    assert max(float((trained["apart"][n] - t).abs().max()) for n, t in trained["one"].items()) > 1e-3
