@@ -81,9 +81,8 @@ learning_options = options(
     click.option(
         "--question-length",
         type=click.IntRange(3),
-        default=64,
-        show_default=True,
-        help="Wordpieces that are read of a question, in training and in search.",
+        help="Wordpieces that are read of a question, in training and in search"
+        " [default: 64, or as a model that is trained further has it].",
     ),
     click.option(
         "--dropout",

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
+from sparta.index.folder import lost_commit
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_title
 
@@ -27,11 +27,7 @@ def commit_of(path: Path) -> str:
     with storage_errors(path):
         commits = {int(p.name.partition("_")[2], 36): p for p in path.glob("segments_*")}
         if not commits:
-            raise IndexStateError(
-                "the index holds no passages yet",
-                where=str(path),
-                remedy="finish it with: sparta index … --resume",
-            )
+            raise lost_commit(path)
         newest = commits[max(commits)]
         try:
             data = newest.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,8 @@ class Recipe(TrainOptions):
     `context`, and always with `pooling` cls, a sentence is read with its title and without the context;
     `separate_title` puts [SEP] between them, as DPR does. `entropy` is the β of eq. 6 (TASER). `layer_decay`
     multiplies the learning rate once for every layer below the highest. Of a question the first
-    `question_length` wordpieces are read, in training and in search. `gather` lets the processes of torchrun
+    `question_length` wordpieces are read, in training and in search (None: as the model that is trained
+    further has it, 64 of a new one). `gather` lets the processes of torchrun
     share one batch, so that each question has the candidates of all.
     """
 
@@ -163,7 +164,7 @@ class Recipe(TrainOptions):
     entropy: float = ENTROPY_WEIGHT
     layer_decay: float = 1.0
     questions: int = 6
-    question_length: int = 64
+    question_length: int | None = None
     dropout: float = 0.0
     gather: bool = False
     validate_by: str = RECIPROCAL
@@ -192,10 +193,12 @@ class Recipe(TrainOptions):
             self.period,
             self.pooling,
             self.cosine,
-            self.question_length,
         )
         model = begin_from(self.encoder, config).to(training_device(self.device))
-        check_length(model.passage_encoder, max(self.max_length, self.question_length))
+        if self.question_length:
+            model.config = replace(model.config, question_length=self.question_length)
+        check_length(model.passage_encoder, self.max_length)
+        check_length(model.passage_encoder, model.config.question_length, "--question-length")
         return model
 
     def training(self, sets: Sequence[ParagraphSet], folder: Path) -> DenseTraining:

@@ -128,15 +128,16 @@ class CorpusReader:
         self.source = str(source)
         self.skip_invalid = skip_invalid
         self.counts = ReadCounts()
-        self._paths, left_out = _files_of(self.source)
-        if left_out:
-            read = ", ".join(Path(path).name for path in self._paths)
-            logger.warning("%s: reading %s; not reading %s", self.source, read, ", ".join(left_out))
+        self._paths, self._left_out = _files_of(self.source)
         self._tally = Tally()
         self._at_end = False
 
     def __iter__(self) -> Iterator[Passage]:
         self.counts, self._tally, self._at_end = ReadCounts(), Tally(), False
+        if self._left_out:
+            read, others = ", ".join(Path(path).name for path in self._paths), ", ".join(self._left_out)
+            logger.warning("%s: reading %s; not reading %s", self.source, read, others)
+            self._left_out = []  # told once
         with SeenIds() as seen:
             for batch in self._batches():
                 yield from self._release(batch, seen)

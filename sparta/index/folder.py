@@ -41,6 +41,12 @@ def codec_name(name: str | None) -> str:
     return {None: DEFAULT_CODEC, "sparta": "fast"}.get(name) or str(name)
 
 
+def lost_commit(lucene: Path) -> IndexStateError:
+    """The error of a finished Lucene index without `segments_*`."""
+    message = "the Lucene index has lost its commit (segments_*)"
+    return IndexStateError(message, where=str(lucene), remedy=REBUILD_INDEX)
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """One build of the index: its number, what made it, and what it holds.

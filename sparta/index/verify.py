@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.index.channels import channel_plugin, other_channels
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import Generation, IndexFolder, lost_commit
 from sparta.lucene.bridge import ImpactSearcher, check_index
 
 
@@ -76,6 +76,8 @@ def _tokenizer(folder: IndexFolder, generation: Generation) -> str:
 
 def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
     path = folder.lucene_path(generation)
+    if not any(path.glob("segments_*")):
+        raise lost_commit(path)
     if not quick and (wrong := check_index(path)):
         raise IndexStateError(
             f"the index is damaged ({wrong})",

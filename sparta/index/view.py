@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
-from sparta.index.folder import Generation, IndexFolder
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.index.folder import Generation, IndexFolder, lost_commit
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -131,11 +131,7 @@ class OpenIndex(Closing):
         generation = state.searchable
         commits = [*self.folder.lucene_path(generation).glob("segments_*")] if generation else []
         if generation is not None and generation.complete and not commits:
-            raise IndexStateError(
-                "the Lucene index has lost its commit (segments_*)",
-                where=str(self.folder.lucene_path(generation)),
-                remedy=REBUILD_INDEX,
-            )
+            raise lost_commit(self.folder.lucene_path(generation))
         if generation is None or not commits:
             raise IndexStateError(
                 "the index holds no passages yet",

@@ -324,11 +324,11 @@ def check_output(output: Path, *, resume: bool) -> None:
         raise folder_in_use(output)
 
 
-def check_length(encoder: nn.Module, max_length: int) -> None:
+def check_length(encoder: nn.Module, max_length: int, option: str = "--max-length") -> None:
     """Refuse texts longer than the encoder has positions for."""
     positions = getattr(getattr(encoder, "config", None), "max_position_embeddings", None)
     if positions and max_length > positions:
         raise ModelError(
             f"expected at most {positions} wordpieces, the positions of the encoder, found {max_length}",
-            remedy=f"train with --max-length {positions}, or less",
+            remedy=f"train with {option} {positions}, or less",
         )

@@ -167,7 +167,7 @@ def test_an_index(tiny_model_folder, tmp_path, write_jsonl):
     assert (state, remedy) == ("ok", "")
     assert what.startswith(f"{path}, model ")
     assert "tiny: tokenizer 364 terms, " in what
-    assert re.search(r"Lucene index 1 passages; \d+\.\d GB free on its disk$", what)
+    assert re.search(r"Lucene index 1 passage; \d+\.\d GB free on its disk$", what)
 
 
 def test_an_index_that_is_incomplete(make_index, monkeypatch):

@@ -17,7 +17,7 @@ import torch
 
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import Recipe, train_dense
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.negatives import Bm25, mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
@@ -81,7 +81,7 @@ def test_the_command_says_all_of_it(
     given += ["--pairs", pairs, "--passages", f"{small}=2"]
     sets, recipe = made(monkeypatch, *given)
     assert [one.weight for one in sets] == [1, 2]
-    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0, False, 64)
+    assert (recipe.dropout, recipe.gather, recipe.question_length) == (0, False, None)
     options = ["--dropout", 0.1, "--gather", "--question-length", 100, "--by-size", "--dev", dev]
     sets, recipe = made(monkeypatch, *given, *options)
     assert [(one.weight, one.dev) for one in sets] == [(40, False), (20, False), (1, True)]
@@ -107,7 +107,7 @@ def test_dropout_changes_what_a_step_reads(encoder: str, words: list[str], tmp_p
 
 
 def test_questions_are_read_to_their_length(encoder: str, words: list[str], tmp_path: Path) -> None:
-    """The model keeps the length, so search reads as much as training."""
+    """The model keeps the length, so search reads as much as training; also one that is trained further."""
     long, end = " ".join(words[:4] * 25), words[4]
     for length, differ in ((64, False), (104, True)):
         recipe = Recipe(encoder=encoder, **USUAL, question_length=length)
@@ -115,6 +115,11 @@ def test_questions_are_read_to_their_length(encoder: str, words: list[str], tmp_
         model = DenseModel.load(tmp_path / str(length))
         one, other = model.encode_questions([f"{long} {end}", f"{long} {words[5]}"])
         assert bool((one != other).any()) == differ
+        again = Recipe(encoder=str(tmp_path / str(length)), **USUAL)
+        assert again.model().config.question_length == length
+        assert replace(again, question_length=20).model().config.question_length == 20
+    with pytest.raises(ModelError, match=r"--question-length \d+, or less"):
+        replace(recipe, question_length=10_000).model()
 
 
 def test_mining_with_bm25_takes_bounded_memory(tiny_tokenizer: Any, words: list[str]) -> None:

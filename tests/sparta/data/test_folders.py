@@ -27,7 +27,9 @@ def test_a_beir_folder_is_its_corpus(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(record("d1").encode()))
     (tmp_path / "queries.jsonl").write_text(record("q1"))
     (tmp_path / "other.jsonl").write_text(record("o1"))
+    CorpusReader(tmp_path)  # a look at the path alone says nothing
     assert ids(tmp_path) == ["d1"]
+    assert caplog.text.count("reading corpus.jsonl.gz") == 1
     assert "reading corpus.jsonl.gz; not reading other.jsonl (beside corpus.jsonl)" in caplog.text
     assert "qrels (a folder), queries.jsonl (queries or judgments)" in caplog.text
 

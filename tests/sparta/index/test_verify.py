@@ -138,6 +138,19 @@ def test_an_index_without_passages_yet_is_no_damage(tmp_path: Path, tiny_model_f
     assert "--resume" in run("search", "moon", "--index", tmp_path / "ix").output
 
 
+def test_a_lost_commit_has_one_remedy(index: Path) -> None:
+    """In all parts of the index that miss it, and as search says it; nothing of Java."""
+    for path in index.glob("sparta-*/segments_*"):
+        path.unlink()
+    for command in (["verify"], ["verify", "--quick"], ["doctor"], ["search", "moon"]):
+        result = run(*command, "--index", index)
+        assert result.exit_code in (1, 2)
+        assert "the Lucene index has lost its commit (segments_*)" in result.output
+        assert "--overwrite" in result.output
+        assert "--resume" not in result.output
+        assert "Directory@" not in result.output
+
+
 def test_a_flipped_vector_is_never_searched(index: Path) -> None:
     (shard,) = index.glob("dense-*/vectors-*/shard-*")
     flip(shard, 0.9)
