@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ from dense.models.config import PASSAGE, QUESTION, DenseConfig
 from dense.models.experts import set_mask, set_side, specialize
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write
-from sparta.base.records import Passage
+from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
@@ -123,8 +123,8 @@ class DenseModel(nn.Module):
         passages: Sequence[Passage],
         dtype: str = "auto",
         *,
-        advance: Callable[[int], object] | None = None,
-        on_cut: Callable[[int], object] | None = None,
+        advance: Advance | None = None,
+        on_cut: Advance | None = None,
     ) -> Vectors:
         """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
 

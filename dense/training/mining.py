@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.records import Hit, Query
+from sparta.base.records import Advance, Hit, Query
 from sparta.data.answers import has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import stored_form
@@ -95,7 +95,7 @@ def mine_index(
     match: str = "string",
     keep: bool = False,
     threads: int = 2,
-    advance: Callable[[int], object] | None = None,
+    advance: Advance | None = None,
 ) -> MiningReport:
     """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
 

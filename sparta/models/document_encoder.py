@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
-from sparta.base.records import Passage
+from sparta.base.records import Advance, Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
@@ -104,7 +104,7 @@ class DocumentEncoder:
         self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
 
     def encode(
-        self, passages: Sequence[Passage], advance: Callable[[int], object] | None = None
+        self, passages: Sequence[Passage], advance: Advance | None = None
     ) -> tuple[SparseRows, EncodeCounts]:
         """One row a passage, in order, and what was met; `advance(n)` is called as texts are done."""
         windows: list[EncoderInput] = []
@@ -128,7 +128,7 @@ class DocumentEncoder:
         windows: list[EncoderInput],
         owner: npt.NDArray[np.int64],
         per_passage: npt.NDArray[np.int64],
-        advance: Callable[[int], object] | None,
+        advance: Advance | None,
     ) -> SparseRows:
         """One row a window; a window that will be merged with others keeps all its terms.
 
