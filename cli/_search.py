@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cli._numbers import HIGHEST_COUNT
-from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, options, visible
+from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, number, options, visible
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
@@ -22,13 +22,7 @@ _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 search_options = options(
     click.argument("query", required=False, type=Text()),
     index_option,
-    click.option(
-        "-k",
-        type=click.IntRange(1, HIGHEST_COUNT),
-        default=10,
-        show_default=True,
-        help="How many passages.",
-    ),
+    number("-k", default=10, most=HIGHEST_COUNT, text="How many passages."),
     click.option(
         "--json", "as_json", is_flag=True, help="One JSON object a line for each hit; also with --queries."
     ),
@@ -38,9 +32,7 @@ search_options = options(
         type=file_type,
         help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
     ),
-    click.option(
-        "--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries: threads."
-    ),
+    number("--threads", default=1, text="With --queries: threads."),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cli._options import options, typed
+from cli._options import choice, number, options, typed
 from cli._training import (
     data_options,
     end_options,
@@ -26,30 +26,23 @@ form_options = options(
         help="Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
         " [default: none, one shared encoder].",
     ),
-    click.option(
-        "--experts", type=click.IntRange(2), default=2, show_default=True, help="With --routing: how many."
-    ),
-    click.option(
+    number("--experts", default=2, least=2, text="With --routing: how many."),
+    number(
         "--period",
-        type=click.IntRange(1),
         default=3,
-        show_default=True,
-        help="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
+        text="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
     ),
     click.option("--two-encoders", is_flag=True, help="One encoder for questions, one for passages (DPR)."),
-    click.option(
+    number(
         "--codes",
-        type=click.IntRange(0),
         default=0,
-        show_default=True,
-        help="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
+        least=0,
+        text="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
     ),
-    click.option(
+    choice(
         "--pooling",
-        type=click.Choice(["mean", "cls"]),
-        default="mean",
-        show_default=True,
-        help="A text is the mean of its tokens' states, or the state of [CLS].",
+        values=["mean", "cls"],
+        text="A text is the mean of its tokens' states, or the state of [CLS].",
     ),
     click.option("--dot", is_flag=True, help="Dot product of vectors as they are, instead of cosine."),
     click.option("--separate-title", is_flag=True, help="[SEP] between title and text, as DPR reads them."),
@@ -69,13 +62,7 @@ learning_options = options(
         show_default=True,
         help="With --routing seq or tok: β, the weight of the routers' entropy.",
     ),
-    click.option(
-        "--questions",
-        type=click.IntRange(1),
-        default=6,
-        show_default=True,
-        help="Questions per paragraph in a batch, at most.",
-    ),
+    number("--questions", default=6, text="Questions per paragraph in a batch, at most."),
     click.option(
         "--validate-by",
         metavar="rr|average-rank|recall@K",
@@ -83,19 +70,12 @@ learning_options = options(
         show_default=True,
         help="Measure by which the best model is chosen.",
     ),
-    click.option(
-        "--held-out",
-        type=click.IntRange(0),
-        default=120,
-        show_default=True,
-        help="Held-out questions of each set, for validation.",
-    ),
-    click.option(
+    number("--held-out", default=120, least=0, text="Held-out questions of each set, for validation."),
+    number(
         "--candidates",
-        type=click.IntRange(0),
         default=80,
-        show_default=True,
-        help="Training paragraphs of each set that are ranked with the held-out ones.",
+        least=0,
+        text="Training paragraphs of each set that are ranked with the held-out ones.",
     ),
     click.option(
         "--two-stages",
@@ -113,16 +93,7 @@ learning_options = options(
 @learning_options
 @loop_options
 @end_options
-def train(
-    pairs: tuple[str, ...],
-    articles: tuple[str, ...],
-    passages: tuple[str, ...],
-    batch_size: int,
-    two_stages: bool,
-    output: Path,
-    resume: bool,
-    **given: Any,
-) -> None:
+def train(two_stages: bool, output: Path, resume: bool, **given: Any) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
     TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of
@@ -137,7 +108,7 @@ def train(
 
     figure_named(given["validate_by"])
     chosen = _checked(given)
-    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"])
+    sets = named_sets(chosen)
     from dense.training.stages import train_in_two_stages
     from dense.training.train import Recipe, train_dense
 

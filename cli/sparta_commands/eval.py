@@ -17,6 +17,7 @@ from cli._options import (
     folder_type,
     form_option,
     model_options,
+    quiet_option,
     threads_option,
     typed,
     unit_options,
@@ -74,7 +75,7 @@ _OF_SETS = (
 @click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@quiet_option
 def eval_command(
     sets: tuple[Path, ...],
     runs: tuple[Path, ...],
