@@ -131,7 +131,7 @@ class ShardEncoder:
 
     def _one(self, encoder: DocumentEncoder, block: Block, advance: Advance) -> EncodedShard:
         number, first, passages = block
-        rows, counts = encoder.encode(passages, advance)
+        rows, windowed = encoder.encode(passages, advance)
         rows = prune(rows, min_weight=self.options.min_weight)
         return EncodedShard(
             number,
@@ -139,7 +139,7 @@ class ShardEncoder:
             tuple(p.passage_id for p in passages),
             tuple(stored_record(p) for p in passages),
             rows,
-            counts.windowed,
+            windowed,
         )
 
 
