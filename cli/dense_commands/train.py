@@ -104,9 +104,9 @@ def train(two_stages: bool, output: Path, resume: bool, **given: Any) -> None:
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
                 --passages nq-train.json --output taser --two-stages
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.training.metrics import figure_named
+    from sparta.training.metrics import measure_named
 
-    figure_named(given["validate_by"])
+    measure_named(given["validate_by"])
     chosen = _checked(given)
     sets = named_sets(chosen)
     from dense.training.stages import train_in_two_stages
