@@ -196,6 +196,18 @@ index_option = click.option(
     help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
 
+
+def corpus_option(*, required: bool) -> Decorator:
+    """Option of a corpus, in any form that is known."""
+    return click.option(
+        "--corpus",
+        metavar="PATH",
+        required=required,
+        help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not;"
+        " - for standard input.",
+    )
+
+
 bm25_options = options(
     click.option("--k1", type=Finite(0), default=0.9, show_default=True, help="BM25: saturation of counts."),
     click.option("--b", type=Finite(0, 1), default=0.4, show_default=True, help="BM25: share of length."),
@@ -415,14 +427,13 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Columns, the first `left` aligned to the left, the others to the right."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns, the first aligned to the left, the others to the right."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        parts = [
-            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
+        first, *others = zip(row, widths, strict=True)
+        parts = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)

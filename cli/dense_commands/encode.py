@@ -12,6 +12,7 @@ from cli._options import (
     choice,
     chunk_options,
     corpus_bar,
+    corpus_option,
     counted,
     encoder_options,
     folder_type,
@@ -26,12 +27,7 @@ from sparta.data.units import unit_noun
 
 
 @click.command()
-@click.option(
-    "--corpus",
-    metavar="PATH",
-    required=True,
-    help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
-)
+@corpus_option(required=True)
 @click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
 @click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")
 @choice("--unit", values=UNITS, text="Unit of the index that the vectors are for.")

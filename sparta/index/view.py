@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import Generation, IndexFolder, no_passages
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -137,11 +137,7 @@ class OpenIndex(Closing):
                 remedy=REBUILD_INDEX,
             )
         if generation is None or not commits:
-            raise IndexStateError(
-                "the index holds no passages yet",
-                where=str(self.folder.path),
-                remedy="finish it with: sparta index … --resume",
-            )
+            raise no_passages(self.folder.path)
         if state.live is None or not state.live.complete:
             why = (
                 "is being written: searching what is committed"

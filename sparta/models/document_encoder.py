@@ -234,7 +234,7 @@ def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: i
     return SparseRows(indptr, terms[first], weights[first])
 
 
-def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage], bits: int = 8) -> Quantizer:
+def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage]) -> Quantizer:
     """Return the model's scale: a little above the largest weight that these passages have."""
     rows, _ = DocumentEncoder(model, dtype="fp32").encode(list(passages))
     if not rows.weights.size:
@@ -242,4 +242,4 @@ def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage], bits: int =
             "expected positive weights for the calibration texts, found none: the model writes no terms",
             remedy="train the model, or check that the folder holds a sparse encoder",
         )
-    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"), bits)  # few digits: the same on every machine
+    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))  # few digits: the same on every machine
