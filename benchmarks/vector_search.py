@@ -33,9 +33,10 @@ from dense.models.resolve import ModelIdentity
 from dense.search import faiss_index
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, Parameters
-from dense.search.store import SHARD_SIZE, VectorFolder, VectorWriter, describe_vectors
+from dense.search.store import VectorFolder, VectorWriter, describe_vectors
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
+from sparta.shards.folder import SHARD_SIZE
 
 WINDOW, STEP = 32, 16
 DEPTH = 100

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import Decorator, index_option, options, typed
+from cli._options import Decorator, choice, index_option, number, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,30 +20,19 @@ if TYPE_CHECKING:
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,impact=1,dense=1."
 
 _adding_options = options(
-    click.option(
+    choice(
         "--method",
-        type=click.Choice(["linear", "rrf"]),
-        default="linear",
-        show_default=True,
-        help="How scores are combined: weighted sum, or reciprocal ranks.",
+        values=["linear", "rrf"],
+        text="How scores are combined: weighted sum, or reciprocal ranks.",
     ),
-    click.option(
+    choice(
         "--normalization",
-        type=click.Choice(["minmax", "zscore", "none"]),
-        default="minmax",
-        show_default=True,
-        help="Normalization of the scores, by query and channel.",
+        values=["minmax", "zscore", "none"],
+        text="Normalization of the scores, by query and channel.",
     ),
 )
 method_options = options(
-    _adding_options,
-    click.option(
-        "--candidates",
-        type=click.IntRange(1),
-        default=100,
-        show_default=True,
-        help="Passages from each channel.",
-    ),
+    _adding_options, number("--candidates", default=100, text="Passages from each channel.")
 )
 tuned_options = options(
     index_option,

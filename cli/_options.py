@@ -144,6 +144,18 @@ def options(*decorators: Decorator) -> Decorator:
     return apply
 
 
+def number(*names: str, default: int, text: str, least: int = 1, most: int | None = None) -> Decorator:
+    """Option of a whole number from `least` to `most`, whose default its help shows."""
+    return click.option(
+        *names, type=click.IntRange(least, most), default=default, show_default=True, help=text
+    )
+
+
+def choice(*names: str, values: Sequence[str], text: str) -> Decorator:
+    """Option of one of some words, of which the first is the default."""
+    return click.option(*names, type=click.Choice(values), default=values[0], show_default=True, help=text)
+
+
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
     """Text from the command line, where bytes that the locale cannot read are read as UTF-8."""
 
@@ -184,37 +196,34 @@ index_option = click.option(
     help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
 
+
+def corpus_option(*, required: bool) -> Decorator:
+    """Option of a corpus, in any form that is known."""
+    return click.option(
+        "--corpus",
+        metavar="PATH",
+        required=required,
+        help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not;"
+        " - for standard input.",
+    )
+
+
 bm25_options = options(
     click.option("--k1", type=Finite(0), default=0.9, show_default=True, help="BM25: saturation of counts."),
     click.option("--b", type=Finite(0, 1), default=0.4, show_default=True, help="BM25: share of length."),
 )
 
-depth_option = click.option(
-    "-k",
-    "depth",
-    type=click.IntRange(1, HIGHEST_COUNT),
-    default=100,
-    show_default=True,
-    help="Hits per query.",
+depth_option = number("-k", "depth", default=100, most=HIGHEST_COUNT, text="Hits per query.")
+threads_option = number("--threads", default=2, text="Threads.")
+form_option = choice(
+    "--format", "form", values=["text", "markdown", "csv", "json"], text="Form of the table."
 )
-threads_option = click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads."
-)
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "csv", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the table.",
-)
+quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
 
-dtype_option = click.option(
+dtype_option = choice(
     "--dtype",
-    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
-    default="auto",
-    show_default=True,
-    help="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
+    values=["auto", "fp32", "bf16", "fp16"],
+    text="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
 )
 
 model_options = options(
@@ -242,14 +251,15 @@ codec_option = click.option(
 encoder_options = options(
     click.option("--device", metavar="NAME", help="Device [default: the best there is]."),
     dtype_option,
-    click.option("--quiet", is_flag=True, help="No progress bar."),
+    quiet_option,
 )
 
 shard_option = click.option(
     "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
 
-_units = click.Choice(["passage", "sentence"])
+UNITS = ("passage", "sentence")
+_UNIT = "Unit of retrieval: passages, or sentences, each read in its passage"
 chunk_options = options(
     click.option(
         "--chunk",
@@ -265,13 +275,7 @@ skip_invalid_option = click.option(
     "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
 )
 
-unit_option = click.option(
-    "--unit",
-    type=_units,
-    default="passage",
-    show_default=True,
-    help="Unit of retrieval: passages, or sentences, each read in its passage.",
-)
+unit_option = choice("--unit", values=UNITS, text=f"{_UNIT}.")
 unit_options = options(
     unit_option,
     chunk_options,
@@ -283,10 +287,7 @@ unit_options = options(
 # The same where an index may be there: what is not typed (None) is as the index has it.
 own_unit_options = options(
     click.option(
-        "--unit",
-        type=_units,
-        help="Unit of retrieval: passages, or sentences, each read in its passage"
-        " [default: passage, or that of the index].",
+        "--unit", type=click.Choice(UNITS), help=f"{_UNIT} [default: passage, or that of the index]."
     ),
     chunk_options,
     click.option(
@@ -303,9 +304,9 @@ own_unit_options = options(
 )
 
 write_options = options(
-    click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Indexing threads."),
+    number("--threads", default=2, text="Indexing threads."),
     click.option("--commit-seconds", type=click.FloatRange(0), default=30.0, hidden=True),
-    click.option("--quiet", is_flag=True, help="No progress bar."),
+    quiet_option,
 )
 
 
@@ -426,14 +427,13 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Columns, the first `left` aligned to the left, the others to the right."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns, the first aligned to the left, the others to the right."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        parts = [
-            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
+        first, *others = zip(row, widths, strict=True)
+        parts = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)

@@ -7,28 +7,25 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._numbers import HIGHEST_COUNT
-from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, options, visible
+from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, number, options, visible
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
+
+if TYPE_CHECKING:
+    from sparta.search.explain import TermShare
 
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 
 search_options = options(
     click.argument("query", required=False, type=Text()),
     index_option,
-    click.option(
-        "-k",
-        type=click.IntRange(1, HIGHEST_COUNT),
-        default=10,
-        show_default=True,
-        help="How many passages.",
-    ),
+    number("-k", default=10, most=HIGHEST_COUNT, text="How many passages."),
     click.option(
         "--json", "as_json", is_flag=True, help="One JSON object a line for each hit; also with --queries."
     ),
@@ -38,9 +35,7 @@ search_options = options(
         type=file_type,
         help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
     ),
-    click.option(
-        "--threads", type=click.IntRange(1), default=1, show_default=True, help="With --queries: threads."
-    ),
+    number("--threads", default=1, text="With --queries: threads."),
 )
 
 
@@ -94,23 +89,36 @@ def shown_snippet(
 
 
 def print_hits(
-    retriever: Any, given: dict[str, Any], places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}"
+    retriever: Any,
+    given: dict[str, Any],
+    places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
+    shares_of: Callable[[Any], Sequence[TermShare]] = lambda hit: (),
 ) -> None:
     """Search for a query and print its hits, with the words of the query marked in their texts.
 
-    `places` says how a hit's score is shown.
+    `places` says how a hit's score is shown, `shares_of` which terms it is the sum of, where that is known.
     """
     query, as_json = given["query"], given["as_json"]
     terms = set(retriever.tokenizer.terms(query))
     hits = retriever.search(query, given["k"])
     if not hits and not as_json:
-        click.echo("no passage has a word or a term of this query")
+        unknown = retriever.channel == "impact" and not terms
+        click.echo(
+            "no passage: the vocabulary of the index has no word of this query"
+            if unknown
+            else "no passage has a word or a term of this query"
+        )
     for rank, hit in enumerate(hits, 1):
-        snippet = shown_snippet(retriever.tokenizer, hit, terms, as_json=as_json)
+        shares = shares_of(hit)
+        matched = {s.term: float(s.share) for s in shares} or terms
+        snippet = shown_snippet(retriever.tokenizer, hit, matched, as_json=as_json)
         if as_json:
-            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet}))
-        else:
-            echo_hit(rank, hit, places(hit), snippet)
+            more = {"terms": [s.as_dict() for s in shares]} if shares else {}
+            click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
+            continue
+        echo_hit(rank, hit, places(hit), snippet)
+        if shares:
+            click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
 
 
 def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:

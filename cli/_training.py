@@ -6,12 +6,12 @@ import logging
 import os
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import Decorator, command_line, folder_type, options
+from cli._options import Decorator, command_line, folder_type, number, options
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,36 +58,20 @@ data_options = options(
 def length_options(learning_rate: float) -> Decorator:
     """How long, how much at once, how fast."""
     return options(
-        click.option(
-            "--steps", type=click.IntRange(1), default=1100, show_default=True, help="Steps of training."
-        ),
-        click.option(
+        number("--steps", default=1100, text="Steps of training."),
+        number(
             "--batch-size",
-            type=click.IntRange(2),
             default=12,
-            show_default=True,
-            help="Paragraphs per step, with their sentences and questions.",
+            least=2,
+            text="Paragraphs per step, with their sentences and questions.",
         ),
-        click.option(
-            "--accumulate",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            help="Batches whose gradients make one step.",
-        ),
-        click.option(
-            "--max-length",
-            type=click.IntRange(16),
-            default=256,
-            show_default=True,
-            help="Wordpieces that the model reads at once.",
-        ),
-        click.option(
+        number("--accumulate", default=1, text="Batches whose gradients make one step."),
+        number("--max-length", default=256, least=16, text="Wordpieces that the model reads at once."),
+        number(
             "--train-length",
-            type=click.IntRange(16),
             default=192,
-            show_default=True,
-            help="Wordpieces of a training text; longer ones are cut.",
+            least=16,
+            text="Wordpieces of a training text; longer ones are cut.",
         ),
         click.option(
             "--learning-rate",
@@ -100,20 +84,8 @@ def length_options(learning_rate: float) -> Decorator:
 
 
 loop_options = options(
-    click.option(
-        "--validate-every",
-        type=click.IntRange(1),
-        default=200,
-        show_default=True,
-        help="Steps between validations.",
-    ),
-    click.option(
-        "--seed",
-        type=click.IntRange(0, HIGHEST_SEED),
-        default=13,
-        show_default=True,
-        help="Seed of everything random.",
-    ),
+    number("--validate-every", default=200, text="Steps between validations."),
+    number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random."),
     click.option(
         "--teacher",
         "teachers",
@@ -122,12 +94,11 @@ loop_options = options(
         help="Distil from BM25, SPARTA models, bi-encoders or other encoders; "
         "the scores of several are added.",
     ),
-    click.option(
+    number(
         "--mine-every",
-        type=click.IntRange(0),
         default=0,
-        show_default=True,
-        help="Steps between mining hard negatives with the model itself; 0: never.",
+        least=0,
+        text="Steps between mining hard negatives with the model itself; 0: never.",
     ),
     click.option(
         "--no-mined", "mined", flag_value=False, default=True, help="Do not mine negatives with BM25."
@@ -142,20 +113,16 @@ end_options = options(
 )
 
 
-def named_sets(
-    pairs: tuple[str, ...],
-    articles: tuple[str, ...],
-    passages: tuple[str, ...],
-    batch_size: int,
-    train_length: int = 192,
-    dev: tuple[str, ...] = (),
-) -> list[ParagraphSet]:
+def named_sets(given: dict[str, Any]) -> list[ParagraphSet]:
     """Open the sets that the command line names, and let the training speak.
 
     Sets are told apart by their names, when they validate: files of one name get their paths as names. A dev
     file is read as the first training file is.
+
+    :param given: the options; what they say of the sets is taken out, so that the recipe's are left
     """
-    named = {"pairs": pairs, "articles": articles, "passages": passages}
+    named = {layout: given.pop(layout) for layout in ("pairs", "articles", "passages")}
+    batch_size = given.pop("batch_size")
     if not any(named.values()):
         raise InputError(
             "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
@@ -164,13 +131,14 @@ def named_sets(
     from sparta.training.paragraphs import LONGEST_WORDS, name_and_weight, open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
-    given = [(name, layout) for layout, files in named.items() for name in files]
-    words = LONGEST_WORDS * train_length // TRAIN_LENGTH
-    sets = [open_set(name, layout, batch_size, words) for name, layout in given]
-    sets += [replace(open_set(name, given[0][1], 1, words), dev=True) for name in dev]
-    given += [(name, given[0][1]) for name in dev]
+    files = [(name, layout) for layout, names in named.items() for name in names]
+    words = LONGEST_WORDS * given["train_length"] // TRAIN_LENGTH
+    sets = [open_set(name, layout, batch_size, words) for name, layout in files]
+    dev = [(name, files[0][1]) for name in given.pop("dev")]
+    sets += [replace(open_set(name, layout, 1, words), dev=True) for name, layout in dev]
+    files += dev
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
-    paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in given]
+    paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in files]
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
 
 

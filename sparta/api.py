@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.records import Hit, Retriever
+from sparta.base.records import Advance, Hit, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import channel_plugin, other_channels
@@ -18,8 +18,6 @@ from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.searcher import Searcher, channel_name
-
-Advance = Callable[[int], object]
 
 
 class Index(Closing):

@@ -8,13 +8,18 @@ from typing import Any
 import click
 
 from cli._options import (
+    UNITS,
+    choice,
     chunk_options,
     corpus_bar,
+    corpus_option,
     counted,
     encoder_options,
     folder_type,
+    number,
     part_of,
     shard_option,
+    skip_invalid_option,
     unit_of,
 )
 from cli._reports import only_beginnings, read_counts
@@ -22,29 +27,16 @@ from sparta.data.units import unit_noun
 
 
 @click.command()
-@click.option(
-    "--corpus",
-    metavar="PATH",
-    required=True,
-    help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
-)
+@corpus_option(required=True)
 @click.option("--output", required=True, type=folder_type, help="Folder for the shards.")
 @click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")
-@click.option(
-    "--unit",
-    type=click.Choice(["passage", "sentence"]),
-    default="passage",
-    show_default=True,
-    help="Unit of the index that the vectors are for.",
-)
+@choice("--unit", values=UNITS, text="Unit of the index that the vectors are for.")
 @chunk_options
 @click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
 @shard_option
-@click.option(
-    "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages a shard."
-)
+@number("--shard-size", default=2048, text="Passages a shard.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
-@click.option("--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping.")
+@skip_invalid_option
 @encoder_options
 def encode(corpus: str, output: Path, model: str | None, shard: str, **given: Any) -> None:
     """Encode a corpus into shards of vectors.

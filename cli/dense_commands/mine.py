@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import counted, file_type, index_option
+from cli._options import choice, counted, file_type, index_option, number, quiet_option, threads_option
 from sparta.base.files import plain_name, unreadable
 
 if TYPE_CHECKING:
@@ -26,33 +26,17 @@ if TYPE_CHECKING:
     help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, or a BEIR folder.",
 )
 @click.option("--output", required=True, type=file_type, help="Training file to write: .json or .json.gz.")
-@click.option(
+@choice(
     "--channel",
-    type=click.Choice(["bm25", "dense", "sparta"]),
-    default="bm25",
-    show_default=True,
-    help="What ranks the passages: bm25 for a first training, dense for the second.",
+    values=["bm25", "dense", "sparta"],
+    text="What ranks the passages: bm25 for a first training, dense for the second.",
 )
-@click.option(
-    "--depth",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="Passages per query that are looked at.",
-)
-@click.option(
-    "--negatives",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="How many are kept for each question.",
-)
-@click.option(
+@number("--depth", default=100, text="Passages per query that are looked at.")
+@number("--negatives", default=100, text="How many are kept for each question.")
+@choice(
     "--match",
-    type=click.Choice(["string", "regex"]),
-    default="string",
-    show_default=True,
-    help="How answers are matched: as strings, or as regular expressions (CuratedTREC).",
+    values=["string", "regex"],
+    text="How answers are matched: as strings, or as regular expressions (CuratedTREC).",
 )
 @click.option(
     "--keep", is_flag=True, help="Keep the hard negatives that the file has, before the mined ones."
@@ -62,8 +46,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Passages that hold an answer may be negatives: only the positives are left out, as in TASER's P2.",
 )
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@threads_option
+@quiet_option
 def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:
     """Find hard negatives in an index.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cli._options import options, typed
+from cli._options import choice, number, options, typed
 from cli._training import (
     data_options,
     end_options,
@@ -28,30 +28,23 @@ form_options = options(
         help="Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
         " [default: none, one shared encoder].",
     ),
-    click.option(
-        "--experts", type=click.IntRange(2), default=2, show_default=True, help="With --routing: how many."
-    ),
-    click.option(
+    number("--experts", default=2, least=2, text="With --routing: how many."),
+    number(
         "--period",
-        type=click.IntRange(1),
         default=3,
-        show_default=True,
-        help="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
+        text="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
     ),
     click.option("--two-encoders", is_flag=True, help="One encoder for questions, one for passages (DPR)."),
-    click.option(
+    number(
         "--codes",
-        type=click.IntRange(0),
         default=0,
-        show_default=True,
-        help="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
+        least=0,
+        text="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
     ),
-    click.option(
+    choice(
         "--pooling",
-        type=click.Choice(["mean", "cls"]),
-        default="mean",
-        show_default=True,
-        help="A text is the mean of its tokens' states, or the state of [CLS].",
+        values=["mean", "cls"],
+        text="A text is the mean of its tokens' states, or the state of [CLS].",
     ),
     click.option("--dot", is_flag=True, help="Dot product of vectors as they are, instead of cosine."),
     click.option("--separate-title", is_flag=True, help="[SEP] between title and text, as DPR reads them."),
@@ -71,13 +64,7 @@ learning_options = options(
         show_default=True,
         help="With --routing seq or tok: β, the weight of the routers' entropy.",
     ),
-    click.option(
-        "--questions",
-        type=click.IntRange(1),
-        default=6,
-        show_default=True,
-        help="Questions per paragraph in a batch, at most.",
-    ),
+    number("--questions", default=6, text="Questions per paragraph in a batch, at most."),
     click.option(
         "--question-length",
         type=click.IntRange(3),
@@ -109,19 +96,12 @@ learning_options = options(
         show_default=True,
         help="Measure by which the best model is chosen.",
     ),
-    click.option(
-        "--held-out",
-        type=click.IntRange(0),
-        default=120,
-        show_default=True,
-        help="Held-out questions of each set, for validation.",
-    ),
-    click.option(
+    number("--held-out", default=120, least=0, text="Held-out questions of each set, for validation."),
+    number(
         "--candidates",
-        type=click.IntRange(0),
         default=80,
-        show_default=True,
-        help="Training paragraphs of each set that are ranked with the held-out ones.",
+        least=0,
+        text="Training paragraphs of each set that are ranked with the held-out ones.",
     ),
     click.option(
         "--two-stages",
@@ -146,17 +126,7 @@ learning_options = options(
 @loop_options
 @end_options
 def train(
-    pairs: tuple[str, ...],
-    articles: tuple[str, ...],
-    passages: tuple[str, ...],
-    dev: tuple[str, ...],
-    batch_size: int,
-    by_size: bool,
-    two_stages: bool,
-    p2_alone: bool,
-    output: Path,
-    resume: bool,
-    **given: Any,
+    two_stages: bool, p2_alone: bool, by_size: bool, output: Path, resume: bool, **given: Any
 ) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
@@ -168,15 +138,15 @@ def train(
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
                 --passages nq-train.json --output taser --two-stages
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.training.metrics import figure_named
+    from sparta.training.metrics import measure_named
 
-    figure_named(given["validate_by"])
+    measure_named(given["validate_by"])
     if p2_alone and not two_stages:
         raise InputError("expected --two-stages with --p2-alone, found none", remedy="leave --p2-alone out")
-    if dev and (unused := typed("held_out", "candidates")):
+    if given["dev"] and (unused := typed("held_out", "candidates")):
         raise InputError(f"expected --dev or {unused[0]}, found both", remedy=f"leave {unused[0]} out")
     chosen = _checked(given)
-    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"], dev)
+    sets = named_sets(chosen)
     if by_size:
         sets = [replace(one, weight=one.weight * one.n_questions) for one in sets]
     from dense.training.stages import train_in_two_stages

@@ -15,6 +15,7 @@ from cli._options import (
     form_option,
     index_option,
     model_options,
+    quiet_option,
     skip_invalid_option,
     threads_option,
     typed,
@@ -41,7 +42,7 @@ from sparta.base.errors import InputError
 @threads_option
 @form_option
 @click.option("--plot", type=file_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@quiet_option
 def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     """Measure what pruning to K terms per passage costs: quality, size and latency.
 

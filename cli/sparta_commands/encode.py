@@ -13,7 +13,9 @@ from cli._options import (
     encode_options,
     folder_type,
     model_options,
+    number,
     part_of,
+    quiet_option,
     shard_option,
     unit_options,
 )
@@ -27,12 +29,10 @@ from sparta.base.errors import folder_in_use
 @model_options
 @unit_options
 @shard_option
-@click.option(
-    "--shard-size", type=click.IntRange(1), default=2048, show_default=True, help="Passages per shard."
-)
+@number("--shard-size", default=2048, text="Passages per shard.")
 @click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@quiet_option
 def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
     """Encode a corpus into shards of sparse vectors.
 

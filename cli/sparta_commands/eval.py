@@ -18,6 +18,7 @@ from cli._options import (
     folder_type,
     form_option,
     model_options,
+    quiet_option,
     threads_option,
     typed,
     unit_options,
@@ -76,7 +77,7 @@ _OF_SETS = (
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @answering_options
 @click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@quiet_option
 def eval_command(
     sets: tuple[Path, ...],
     runs: tuple[Path, ...],

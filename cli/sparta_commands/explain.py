@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._options import Text, counted, dumps, index_option, table
+from cli._options import Text, counted, dumps, index_option, number, table
 
 
 @click.command()
@@ -35,7 +35,7 @@ def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> N
 
 @click.command()
 @click.argument("passage_id", metavar="ID", type=Text())
-@click.option("-n", type=click.IntRange(1), default=30, show_default=True, help="How many terms.")
+@number("-n", default=30, text="How many terms.")
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:

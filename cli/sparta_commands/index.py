@@ -10,6 +10,7 @@ import click
 from cli._options import (
     codec_option,
     corpus_bar,
+    corpus_option,
     index_option,
     index_options_of,
     model_options,
@@ -22,11 +23,7 @@ from sparta.base.errors import InputError
 
 
 @click.command()
-@click.option(
-    "--corpus",
-    metavar="PATH",
-    help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
-)
+@corpus_option(required=False)
 @click.option(
     "--vectors",
     multiple=True,

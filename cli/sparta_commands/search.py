@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import bm25_of, bm25_options, dumps, visible
-from cli._search import check_search, echo_hit, run_queries, search_fused, search_options, shown_snippet
+from cli._options import bm25_of, bm25_options, visible
+from cli._search import check_search, print_hits, run_queries, search_fused, search_options
+
+if TYPE_CHECKING:
+    from sparta.search.explain import TermShare
 
 _CHANNELS = ("impact", "bm25", "dense")
 
@@ -48,30 +51,13 @@ def search(channel: str | None, **given: Any) -> None:
         if given["queries"] is not None:
             run_queries(retriever, given)
             return
-        query, as_json = given["query"], given["as_json"]
-        hits = retriever.search(query, given["k"])
-        tokenizer = index.searcher.tokenizer
-        terms = set(tokenizer.terms(query))
-        if not hits and not as_json:
-            click.echo(
-                "no passage has a term of this query"
-                if terms
-                else "no passage: the vocabulary of the index has no word of this query"
-            )
-        for rank, hit in enumerate(hits, 1):
-            shares = []
-            if retriever.channel == "impact":
-                shares = [s for s in index.explain(query, hit.passage_id).terms if s.impact]
-            snippet = shown_snippet(
-                tokenizer, hit, {s.term: float(s.share) for s in shares} or terms, as_json=as_json
-            )
-            if as_json:
-                more = {"terms": [s.as_dict() for s in shares]} if shares else {}
-                click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))
-            else:
-                echo_hit(rank, hit, f"{hit.score:.6g}", snippet)
-                if shares:
-                    click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
+
+        def shares_of(hit: Any) -> list[TermShare]:
+            explained = retriever.channel == "impact"
+            terms = index.explain(given["query"], hit.passage_id).terms if explained else ()
+            return [share for share in terms if share.impact]
+
+        print_hits(retriever, given, lambda hit: f"{hit.score:.6g}", shares_of)
 
 
 def _search_several(channels: str, given: dict[str, Any]) -> None:

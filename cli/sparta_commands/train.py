@@ -56,16 +56,7 @@ from sparta.base.errors import InputError
 )
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
-def train(
-    pairs: tuple[str, ...],
-    articles: tuple[str, ...],
-    passages: tuple[str, ...],
-    dev: tuple[str, ...],
-    batch_size: int,
-    output: Path,
-    resume: bool,
-    **given: Any,
-) -> None:
+def train(output: Path, resume: bool, **given: Any) -> None:
     """Train a model on questions and passages that answer them.
 
     Training files are pairs as JSONL (question, positive; maybe context, start, title, negative), SQuAD JSON,
@@ -79,7 +70,7 @@ def train(
         raise InputError(
             "expected --no-context or --segments, found both", remedy="segments mark an answer in a context"
         )
-    sets = named_sets(pairs, articles, passages, batch_size, given["train_length"], dev)
+    sets = named_sets(given)
     from dense.training.teacher import open_bi_encoder
     from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model

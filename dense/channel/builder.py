@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from dense.models.resolve import ModelIdentity, vector_width
 from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import (
-    SHARD_SIZE,
     Floats,
     Hashes,
     Rows,
@@ -26,6 +25,8 @@ from dense.search.store import (
     find,
 )
 from sparta.base.errors import InputError, Interrupted
+from sparta.base.records import Advance
+from sparta.shards.folder import SHARD_SIZE
 
 if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
@@ -35,8 +36,6 @@ _FIRST_BLOCK, _SMALLEST_BLOCK = 256, 64  # passages that are encoded and kept at
 _KEEP_SECONDS = 30.0  # about what a crash may cost
 _MOST_GONE = 0.5  # of a store's rows, before the others are copied into a new one
 _MOST_GROWTH = 2.0  # of IVF, before its lists are drawn anew
-
-Advance = Callable[[int], object]
 
 
 class ChannelBuilder:
@@ -92,7 +91,7 @@ class ChannelBuilder:
     def fill(
         self,
         folders: Sequence[VectorFolder],
-        expect: Callable[[int], object] | None,
+        expect: Advance | None,
         advance: Advance | None,
     ) -> None:
         """Write the vectors that the store lacks: what other folders hold is copied, the rest encoded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +14,6 @@ from dense.channel.passages import is_sentence
 from dense.models.bi_encoder import DenseModel
 from dense.models.resolve import dense_model_folder, identify, vector_width
 from dense.search.store import (
-    FORMAT_VERSION,
-    KIND,
-    SHARD_SIZE,
     Floats,
     Hashes,
     VectorShard,
@@ -25,47 +22,40 @@ from dense.search.store import (
     open_shard,
     record_hashes,
     sentence_hashes,
-    shard_files,
     write_shard,
 )
-from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.manifest import read_manifest, write_manifest
-from sparta.base.records import Passage
+from sparta.base.manifest import write_manifest
+from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.encoding import pick_device, pick_dtype
-from sparta.shards.encode import blocks_of
+from sparta.shards.folder import (
+    ShardOptions,
+    ShardReport,
+    corpus_changed,
+    kept_on_interrupt,
+    missing_blocks,
+    open_output,
+)
 from sparta.shards.store import stored_record
 
-Advance = Callable[[int], object]
-_LEFT_OVER = ".sparta-*.tmp"  # of a process that was killed while it wrote
 
-
-@dataclass(frozen=True, slots=True)
-class VectorOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorOptions(ShardOptions):
     """How a corpus becomes vectors. The same options, model and corpus give the same shards.
 
-    `dtype` is the arithmetic of the encoder, `precision` that of the vectors on disk. `part` is (i, n): this
-    machine takes the shards with number ≡ i modulo n.
+    `precision` is the arithmetic of the vectors on disk.
     """
 
-    unit: str = "passage"
-    language: str = "en"
-    dtype: str = "auto"
     precision: str = "float16"
-    shard_size: int = SHARD_SIZE
-    part: tuple[int, int] = (0, 1)
 
 
 @dataclass
-class VectorReport:
-    """Counts of one encoding: what was read and used was `encoded + kept + elsewhere` units; of `cut` of the
-    encoded ones only the first window was read, which left `share_read` of all their wordpieces.
+class VectorReport(ShardReport):
+    """Counts of one encoding; of `cut` of the encoded units only the first window was read, which left
+    `share_read` of all their wordpieces.
     """
 
-    encoded: int = 0
-    kept: int = 0
-    elsewhere: int = 0
     cut: int = 0
     share_read: float = 1.0
 
@@ -128,33 +118,21 @@ def encode_vectors(
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     encoder = PassageEncoder(model, device, options.dtype)
     manifest = _manifest(encoder, options, str(source))
-    done = _open_output(output, manifest, resume=resume)
-    for left_over in output.glob(_LEFT_OVER):
-        left_over.unlink()
+    done = open_output(output, manifest, resume=resume)
     report = VectorReport()
-    part, parts = options.part
-    try:
+
+    def keep(path: Path, block: Sequence[Passage]) -> None:
+        if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
+            raise corpus_changed(path)
+
+    with kept_on_interrupt(output):
         units = split_units(reader, options.unit, options.language)
-        for number, first, block in blocks_of(units, options.shard_size):
-            if number % parts != part:
-                report.elsewhere += len(block)
-                continue
-            hashes = _hashes(block, options)
-            if number in done:
-                _check_same(done[number], hashes)
-                report.kept += len(block)
-            else:
-                positions = np.arange(first, first + len(block), dtype=np.int64)
-                with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
-                    stored = encoder(block, advance).astype(options.precision)
-                write_shard(output, VectorShard(number, positions, hashes, stored))
-                report.encoded += len(block)
-                continue
-            if advance:
-                advance(len(block))
-    except KeyboardInterrupt:
-        there = sum(len(open_shard(path)) for path in shard_files(output).values())
-        raise Interrupted(there, "passage") from None
+        for number, first, block in missing_blocks(units, options, done, report, keep, advance):
+            positions = np.arange(first, first + len(block), dtype=np.int64)
+            with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
+                stored = encoder(block, advance).astype(options.precision)
+            write_shard(output, VectorShard(number, positions, _hashes(block, options), stored))
+            report.encoded += len(block)
     report.cut, report.share_read = encoder.cut, encoder.share_read
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
@@ -179,39 +157,8 @@ def _sum_of_sentences(text: str, language: str) -> np.uint64:
 
 def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> dict[str, Any]:
     """What must be the same for work to be continued; machines that share a corpus must agree on `dtype`."""
-    chosen = {**asdict(options), "part": list(options.part)}
+    chosen = options.identity()
     chosen["dtype"] = str(pick_dtype(options.dtype, encoder.device)).removeprefix("torch.")
     identity = identify(encoder.name)
     facts = {"source": source, "options": chosen, "complete": False}
     return describe_vectors(identity, encoder.width, options.precision, options.unit, **facts)
-
-
-def _open_output(output: Path, fresh: dict[str, Any], *, resume: bool) -> dict[int, Path]:
-    """Make the folder, or check that it holds the beginning of the same work; the shards that are done."""
-    if not output.exists() or all(p.match(_LEFT_OVER) for p in output.iterdir()):
-        output.mkdir(parents=True, exist_ok=True)
-        write_manifest(output, fresh)
-        return {}
-    if not resume:
-        raise folder_in_use(output)
-    found = read_manifest(output, KIND, FORMAT_VERSION)
-    differing = [k for k, v in fresh["options"].items() if found["options"].get(k) != v]
-    if found["model"]["sha256"] != fresh["model"]["sha256"]:
-        differing.append("model")
-    if differing:
-        raise IndexStateError(
-            f"expected the settings that this encoding was started with, found another"
-            f" {', '.join(differing)}",
-            where=str(output),
-            remedy="repeat the original command with --resume, or choose another --output",
-        )
-    return shard_files(output)
-
-
-def _check_same(path: Path, hashes: np.ndarray) -> None:
-    if not np.array_equal(open_shard(path).hashes, hashes):
-        raise InputError(
-            "the corpus no longer has the passages that this shard holds",
-            where=str(path),
-            remedy="encode into a new folder: the corpus changed since this one was started",
-        )

@@ -64,25 +64,25 @@ class LivePassages(Closing):
 
         A sentence is read in its passage: its hash is another one when any sentence of the passage is.
         """
-        own, alone = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        of_records, of_sentences = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         passages: dict[str, int] = {}
-        whose: list[int] = []
+        passage_of: list[int] = []
         for start in range(0, len(self), BLOCK):
             raws = self.lucene.raws(self.docids[start : start + BLOCK])
-            own.append(record_hashes(raws))
+            of_records.append(record_hashes(raws))
             if unit == "sentence":
                 records = [json.loads(raw) for raw in raws]
-                alone.append(sentence_hashes((r.get("start"), r["contents"]) for r in records))
+                of_sentences.append(sentence_hashes((r.get("start"), r["contents"]) for r in records))
                 for record in records:
                     named = str(record["passage_id"]) if is_sentence(record) else None
-                    whose.append(-1 if named is None else passages.setdefault(named, len(passages)))
-        found = np.concatenate(own)
+                    passage_of.append(-1 if named is None else passages.setdefault(named, len(passages)))
+        hashes = np.concatenate(of_records)
         if passages:
-            of = np.array(whose)
-            inside, sums = of >= 0, np.zeros(len(passages), np.uint64)
-            np.add.at(sums, of[inside], np.concatenate(alone)[inside])
-            found[inside] += sums[of[inside]]
-        return found
+            number = np.array(passage_of)
+            inside, sums = number >= 0, np.zeros(len(passages), np.uint64)
+            np.add.at(sums, number[inside], np.concatenate(of_sentences)[inside])
+            hashes[inside] += sums[number[inside]]
+        return hashes
 
     def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
         """Read passages as an encoder wants them; with `context`, sentences in their passage's text."""

@@ -22,7 +22,7 @@ from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.records import Hit
 from sparta.data.units import is_chunk
-from sparta.index.folder import IndexFolder, default_index
+from sparta.index.folder import IndexFolder, default_index, no_passages
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import ChannelSearcher, Ranked, by_document
 
@@ -59,11 +59,7 @@ class DenseSearcher(ChannelSearcher):
     def _newest(self) -> tuple[ChannelFolder, Channel]:
         self.generation = self.folder.state().searchable
         if self.generation is None:
-            raise IndexStateError(
-                "the index holds no passages yet",
-                where=str(self.folder.path),
-                remedy="finish it with: sparta index … --resume",
-            )
+            raise no_passages(self.folder.path)
         place = ChannelFolder(self.folder.dense_path(self.generation))
         return place, place.read()
 

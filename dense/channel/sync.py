@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dense.channel.builder import Advance, ChannelBuilder
+from dense.channel.builder import ChannelBuilder
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
 from dense.models.resolve import ModelIdentity, identify
@@ -17,6 +17,7 @@ from dense.search.store import VectorFolder, open_finished
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
+from sparta.base.records import Advance
 from sparta.data.units import unit_options
 from sparta.index.folder import Generation, IndexFolder
 
@@ -63,7 +64,7 @@ def build_dense(
     device: str | None = None,
     dtype: str = "auto",
     overwrite: bool = False,
-    expect: Callable[[int], object] | None = None,
+    expect: Advance | None = None,
     advance: Advance | None = None,
 ) -> DenseReport:
     """Make the dense channel hold exactly the live passages of the Lucene index.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,12 +18,10 @@ from torch.nn import functional
 
 from dense.models.config import PASSAGE, QUESTION, DenseConfig
 from dense.models.experts import set_mask, set_side, specialize
-from sparta.base.errors import ModelError
-from sparta.base.files import atomic_write
-from sparta.base.records import Passage
+from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
-from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
@@ -123,7 +120,7 @@ class DenseModel(nn.Module):
         passages: Sequence[Passage],
         dtype: str = "auto",
         *,
-        advance: Callable[[int], object] | None = None,
+        advance: Advance | None = None,
         on_read: Callable[[int, int, int], object] | None = None,
     ) -> Vectors:
         """`(n, vectors, width) float32`; of a passage that needs several windows, the first.
@@ -159,15 +156,9 @@ class DenseModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         config = {**self._encoder_config, "architectures": ["DenseModel"], "dense": asdict(self.config)}
-        state = self.state_dict()
-        if self.config.shared:
-            state = {k: v for k, v in state.items() if not k.startswith("question_encoder.")}
-        save_state(folder / "model.safetensors", state, int8=int8)
-        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
-        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+        twice = "question_encoder." if self.config.shared else ""
+        save_model(folder, self, config, without=twice, int8=int8)
 
     @staticmethod
     def load(folder: Path) -> DenseModel:
@@ -179,13 +170,7 @@ class DenseModel(nn.Module):
         if config.shared:
             names = [k for k in state if k.startswith("passage_encoder.")]
             state |= {k.replace("passage_encoder.", "question_encoder.", 1): state[k] for k in names}
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise ModelError(
-                f"the weights do not fit the configuration: {error}", where=str(folder)
-            ) from error
-        return model.eval()
+        return with_weights(model, state, str(folder))
 
     @staticmethod
     def from_encoder(name: str | Path, config: DenseConfig | None = None) -> DenseModel:

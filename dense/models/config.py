@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
+from sparta.neural.stored import config_object
 
 FORMAT_VERSION = 1
 QUESTION, PASSAGE = 0, 1
@@ -51,14 +52,7 @@ class DenseConfig:
     @staticmethod
     def from_dict(value: Any, where: str) -> DenseConfig:
         """From config.json; a newer version is refused."""
-        if not isinstance(value, dict) or not isinstance(value.get("format_version"), int):
-            raise ModelError("expected a dense object, found none", where=where)
-        if value["format_version"] > FORMAT_VERSION:
-            raise ModelError(
-                f"expected a model of format {FORMAT_VERSION} or older, found {value['format_version']}",
-                where=where,
-                remedy="upgrade sparta",
-            )
+        value = config_object(value, "dense", FORMAT_VERSION, where)
         try:
             return DenseConfig(**{**value, "layout": InputLayout(**value["layout"])})
         except (KeyError, TypeError) as error:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import ModelError
-from sparta.models.resolve import folder_with, hash_folder, model_folder
+from sparta.models.resolve import (
+    folder_with,
+    hash_folder,
+    installed,
+    is_shipped,
+    model_folder,
+    shipped_folder,
+)
 
 DEFAULT_DENSE_MODEL = "taser-det-en"
 
@@ -25,16 +31,9 @@ def dense_model_folder(name: str | Path | None) -> Path:
 
     :raises ModelError: there is none.
     """
-    if name is not None and not _is_shipped(name):
+    if name is not None and not is_shipped(name, DEFAULT_DENSE_MODEL):
         return model_folder(name)
-    folder = Path(str(files("sparta.resources") / "models" / DEFAULT_DENSE_MODEL))
-    if not folder.is_dir():
-        raise ModelError(
-            "the default dense model is not in this installation",
-            where=str(folder),
-            remedy="give --model a folder or a hub id, or install sparta again",
-        )
-    return folder
+    return installed(shipped_folder(DEFAULT_DENSE_MODEL), "dense model")
 
 
 def bi_encoder_folder(name: str | Path) -> Path | None:
@@ -42,11 +41,8 @@ def bi_encoder_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("dense", dense_model_folder(None) if _is_shipped(name) else Path(name))
-
-
-def _is_shipped(name: str | Path) -> bool:
-    return str(name) == DEFAULT_DENSE_MODEL and not Path(name).is_dir()
+    shipped = is_shipped(name, DEFAULT_DENSE_MODEL)
+    return folder_with("dense", dense_model_folder(None) if shipped else Path(name))
 
 
 def identify(name: str | Path | None) -> ModelIdentity:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,14 +20,13 @@ from dense.models.resolve import ModelIdentity
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
+from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
 KIND = "dense-vectors"
 FORMAT_VERSION = 1
-SHARD_SIZE = 2048
 _SMALL = 64 << 20
 """Bytes of vectors whose checksums are compared when they are opened: about 30 ms."""
 PRECISIONS = ("float16", "float32")
-_NAME = re.compile(r"shard-(\d{5,})\.safetensors")
 _DTYPES = {"I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32}
 
 Rows = npt.NDArray[np.int64]
@@ -111,12 +109,6 @@ class VectorShard:
 def shard_path(folder: Path, number: int) -> Path:
     """Where shard `number` lies."""
     return folder / f"shard-{number:05d}.safetensors"
-
-
-def shard_files(folder: Path) -> dict[int, Path]:
-    """The shards that are there, by number, ascending."""
-    found = ((_NAME.fullmatch(path.name), path) for path in folder.iterdir())
-    return dict(sorted((int(match.group(1)), path) for match, path in found if match))
 
 
 def write_shard(folder: Path, shard: VectorShard) -> None:
@@ -276,8 +268,7 @@ class VectorWriter:
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.folder, self.precision = folder, np.dtype(manifest["dtype"])
         folder.mkdir(parents=True, exist_ok=True)
-        for left_over in folder.glob(".sparta-*.tmp"):  # of a process that was killed while it wrote
-            left_over.unlink()
+        remove_left_overs(folder)
         if not (folder / "manifest.json").is_file():
             write_manifest(folder, manifest)
         self.next_number = max(shard_files(folder), default=-1) + 1
@@ -298,10 +289,5 @@ def open_finished(folder: Path) -> VectorFolder:
     except SpartaError as error:
         error.remedy = error.remedy or "name a folder that dense encode wrote"
         raise
-    if not opened.manifest.get("complete", True):
-        raise InputError(
-            "expected a finished encoding, found one that is still to be completed",
-            where=str(folder),
-            remedy="run the same dense encode command with --resume",
-        )
+    check_finished(folder, opened.manifest, "dense encode")
     return opened

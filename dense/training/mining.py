@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.records import Hit, Query
+from sparta.base.records import Advance, Hit, Query
 from sparta.data.answers import has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import stored_form
@@ -23,7 +23,7 @@ from sparta.search.searcher import Searcher
 from sparta.training.formats import DPR_FORM
 
 BM25 = "bm25"
-_AT_ONCE = 256
+QUESTIONS_AT_ONCE = 256
 Context = dict[str, Any]
 """A passage as DPR writes it: title, text, passage_id, score."""
 
@@ -96,12 +96,12 @@ def mine_index(
     keep: bool = False,
     with_answers: bool = False,
     threads: int = 2,
-    advance: Callable[[int], object] | None = None,
+    advance: Advance | None = None,
 ) -> MiningReport:
     """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
 
     The positives are the given or judged passages; of a question with answers only, the best passage of BM25
-    that holds one, among the first `depth`, as DPR supervises from a distance. Of the first `depth` passages
+    that holds one, among the first `depth`: DPR's distant supervision. Of the first `depth` passages
     of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
     with channel bm25, P2 with dense). Questions without a positive are left out.
 
@@ -124,7 +124,7 @@ def mine_index(
         ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
         miner = _Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
         out = stack.enter_context(_json_list(output))
-        for block in batched(questions, _AT_ONCE):
+        for block in batched(questions, QUESTIONS_AT_ONCE):
             for question, positives, hits in miner.ranked(block):
                 if not positives:
                     left_out += 1
@@ -164,14 +164,14 @@ class _Miner:
     def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
         """Yield each question with its positives and what the channel found."""
         hits = self._search(self.searcher, [one.text for one in block])
-        lacking = [i for i, one in enumerate(block) if not one.positives and not one.judged]
+        unjudged = [i for i, one in enumerate(block) if not one.positives and not one.judged]
         if self.searcher is self.lexical:
-            lexical = {i: hits[i] for i in lacking}
+            lexical = {i: hits[i] for i in unjudged}
         else:
-            found = self._search(self.lexical, [block[i].text for i in lacking]) if lacking else []
-            lexical = dict(zip(lacking, found, strict=True))
-        for i, one in enumerate(block):
-            yield one, self._positives(one, lexical.get(i, [])), hits[i]
+            found = self._search(self.lexical, [block[i].text for i in unjudged]) if unjudged else []
+            lexical = dict(zip(unjudged, found, strict=True))
+        for i, question in enumerate(block):
+            yield question, self._positives(question, lexical.get(i, [])), hits[i]
 
     def _search(self, searcher: Any, texts: Sequence[str]) -> list[list[Hit]]:
         names = [str(i) for i in range(len(texts))]
@@ -193,8 +193,8 @@ class _Miner:
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
     ) -> list[Context]:
-        """The best passages of these that are no positive and have a text of their own; without an answer
-        unless those are wanted.
+        """The best passages of these that are no positive, each text once; without an answer unless those are
+        wanted.
         """
         gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(question.judged)
         seen = {p["text"] for p in positives}
@@ -227,13 +227,13 @@ def _of_hit(hit: Hit) -> Context:
 def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
     """A stored record, or a passage of DPR's file, as DPR writes it."""
     text = record["text"] if "text" in record else record["contents"]
-    own = {
+    context = {
         "title": str(record.get("title") or ""),
         "text": str(text),
         "passage_id": passage_id or str(record.get("passage_id") or ""),
     }
-    known = record.get("score") if score is None else score
-    return own if known is None else {**own, "score": float(known)}
+    score = record.get("score") if score is None else score
+    return context if score is None else {**context, "score": float(score)}
 
 
 def _distinct(passages: Iterable[Context]) -> list[Context]:

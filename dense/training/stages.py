@@ -13,8 +13,8 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.models.resolve import hash_folder, model_folder
 from sparta.neural.trainer import process_group, training_device, wait_for_all
-from sparta.training.model_card import finished
-from sparta.training.negatives import mine
+from sparta.training.model_card import finish
+from sparta.training.negatives import HardNegatives, mine, read_negatives, write_negatives
 from sparta.training.options import TrainResult
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import check_output
@@ -22,7 +22,6 @@ from sparta.training.ranking import check_output
 DEPTH = 100
 MINED = "mined.json"
 STARTED = "started.json"
-Near = tuple[tuple[int, ...], ...]
 
 
 def train_in_two_stages(
@@ -36,14 +35,14 @@ def train_in_two_stages(
 ) -> TrainResult:
     """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
 
-    Stage one (`output/stage-1`) has the negatives P1: what BM25 takes for the answers, and what the files
-    give. Its best model ranks all texts of a set for each question; the first 100 without the gold ones are
-    P2 (`output/mined.json`). Stage two (`output/stage-2`) begins again from the pretrained encoder, with
+    Stage one (`output/stage-1`) has the hard negatives P1: those of BM25, and those that the files give. Its
+    best model ranks all texts of a set for each question; the first 100 without the positives are P2
+    (`output/mined.json`). Stage two (`output/stage-2`) begins again from the pretrained encoder, with
     P1 ∪ P2 when there is one set and with P2 alone when there are several.
 
-    Ours is: the texts that are ranked are those of the training set, not a whole collection (`dense mine`
-    ranks that); the 100 are a paragraph's, the best over all its questions, and a batch draws two of them;
-    with P1, half of the groups take texts that stand beside each other in the file.
+    Other than in the paper, the texts that are ranked are those of the training set, not a whole collection
+    (`dense mine` ranks that); the 100 are a paragraph's, the best over all its questions, and a batch draws
+    two of them; with P1, half of the groups take texts that stand beside each other in the file.
 
     A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
 
@@ -57,23 +56,21 @@ def train_in_two_stages(
             "expected two stages or mining on the way, found both",
             remedy="leave out --mine-every, or --two-stages",
         )
-    first = recipe.training(sets, output / "stage-1")  # what is wrong with the encoder or the sets is told
-    _check_started(output, recipe.encoder)  # before anything is written
+    first = recipe.training(sets, output / "stage-1")  # a bad encoder or set is an error before all writing
+    _check_encoder(output, recipe.encoder)
     first.run(resume=True)
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
-    found = _mined(second, output, recipe)
-    second.sets = [
-        _harder(one, near, p1=len(second.sets) == 1 and not p2_alone)
-        for one, near in zip(second.sets, found, strict=True)
-    ]
+    mined = zip(second.sets, _mined(second, output, recipe), strict=True)
+    single = len(second.sets) == 1 and not p2_alone
+    second.sets = [_second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
     state = second.run(resume=True)
     if not process_group()[0]:
         _publish(output / "stage-2" / "best", output / "best")
-    return finished("dense", state, second, sets, recipe, command, output / "best")
+    return finish("dense", state, second, sets, recipe, command, output / "best")
 
 
-def _check_started(output: Path, encoder: str) -> None:
+def _check_encoder(output: Path, encoder: str) -> None:
     """Both stages begin from one encoder; a checkpoint of the first does not tell which it was."""
     folder = Path(encoder)
     given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
@@ -92,29 +89,28 @@ def _check_started(output: Path, encoder: str) -> None:
         )
 
 
-def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[Near]:
-    """P2 of each set, found by the best model of stage one; what is on disk is read."""
+def _mined(training: DenseTraining, output: Path, recipe: Recipe) -> list[HardNegatives]:
+    """P2 of each set, mined by the best model of stage one; what is on disk is read."""
     path = output / MINED
     if not path.exists():
         model = DenseModel.load(output / "stage-1" / "best").to(training_device(recipe.device))
-        near = [
-            mine(one, exact_scorer(model, texts), DEPTH, above=training.found_above).near
-            for one, texts in ((one, [p.whole() for p in one.paragraphs]) for one in training.sets)
+        sets = [
+            mine(data, exact_scorer(model, texts), DEPTH, above=training.score_floor)
+            for data, texts in ((data, [p.whole() for p in data.paragraphs]) for data in training.sets)
         ]
         if not process_group()[0]:
-            atomic_write(path, json.dumps(near).encode())
+            write_negatives(path, sets)
     wait_for_all()
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return [tuple(tuple(own) for own in one) for one in stored]
+    return read_negatives(path)
 
 
-def _harder(one: ParagraphSet, found: Near, *, p1: bool) -> ParagraphSet:
-    """The set of stage two: P1 ∪ P2, or P2 alone."""
-    if not p1:
-        return replace(one, near=found, near_share=1.0)
-    first = one.near or ((),) * len(found)
-    both = (tuple(dict.fromkeys([*p1, *p2])) for p1, p2 in zip(first, found, strict=True))
-    return replace(one, near=tuple(both))
+def _second_stage_set(data: ParagraphSet, mined: HardNegatives, *, with_p1: bool) -> ParagraphSet:
+    """The set of stage two: with P1 ∪ P2, or P2 alone."""
+    if not with_p1:
+        return replace(data, hard_negatives=mined, hard_negative_share=1.0)
+    first = data.hard_negatives or ((),) * len(mined)
+    both = (tuple(dict.fromkeys([*p1, *p2])) for p1, p2 in zip(first, mined, strict=True))
+    return replace(data, hard_negatives=tuple(both))
 
 
 def _publish(best: Path, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +12,7 @@ import torch
 from dense.models.bi_encoder import DenseModel
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.records import Passage
-from sparta.training.teachers import Teacher
-
-_MOST_KNOWN = 500_000
-_Key = tuple[str, str, str, int]
+from sparta.training.teachers import Teacher, VectorCache
 
 
 class DenseModelTeacher:
@@ -26,7 +22,7 @@ class DenseModelTeacher:
         self.name = Path(name).name
         self.model = DenseModel.load(folder).to(device or "cpu")
         self.reads_context = self.model.config.layout.use_context
-        self._known: dict[_Key, npt.NDArray[np.float16]] = {}
+        self._cache: VectorCache[tuple[str, str, str, int], npt.NDArray[np.float16]] = VectorCache()
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
@@ -34,14 +30,11 @@ class DenseModelTeacher:
         keys = [(c.title, c.text, c.context, c.start) for c in candidates]
         if not self.reads_context:
             keys = [(title, text, "", 0) for title, text, _, _ in keys]
-        new = {key: c for key, c in zip(keys, candidates, strict=True) if key not in self._known}
-        if new:
-            vectors = self.model.encode_passages(list(new.values())).astype(np.float16)
-            self._known |= {key: vectors[i] for i, key in enumerate(new)}
-        known = torch.from_numpy(np.stack([self._known[key] for key in keys])).float()
-        for key in list(itertools.islice(self._known, max(0, len(self._known) - _MOST_KNOWN))):
-            del self._known[key]  # the oldest
-        return self.model.score(torch.from_numpy(self.model.encode_questions(list(questions))), known)
+        vectors = torch.from_numpy(np.stack(self._cache.get(keys, candidates, self._encode))).float()
+        return self.model.score(torch.from_numpy(self.model.encode_questions(list(questions))), vectors)
+
+    def _encode(self, candidates: list[Passage]) -> npt.NDArray[np.float16]:
+        return self.model.encode_passages(candidates).astype(np.float16)
 
 
 def open_bi_encoder(name: str, device: str | None = None) -> Teacher | None:

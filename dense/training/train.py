@@ -20,15 +20,14 @@ from dense.training.gather import read_in_shares
 from dense.training.teacher import open_bi_encoder
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import CONTEXT, InputLayout
-from sparta.neural.trainer import TrainerConfig, training_device
+from sparta.neural.trainer import training_device
 from sparta.training.metrics import RECIPROCAL
-from sparta.training.model_card import finished
+from sparta.training.model_card import finish
 from sparta.training.negatives import Scorer
 from sparta.training.options import TrainOptions, TrainResult
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import RankingConfig, RankingTraining, check_length, check_output
+from sparta.training.ranking import RankingConfig, RankingTraining, check_length, check_output, trainer_config
 from sparta.training.teachers import Teacher, open_teacher
 
 SCALE_RATE = 100.0
@@ -68,7 +67,7 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
 class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
     """One training run of a dual encoder or a Poly-Encoder."""
 
-    found_above = -math.inf
+    score_floor = -math.inf
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         super().__init__(model, encoders, QueryTokenizer(model.tokenizer), sets, config, folder, teacher)
         self.entropy, self.layer_decay = entropy, layer_decay
 
-    def ask(self, questions: Sequence[str]) -> torch.Tensor:
+    def encode_queries(self, questions: Sequence[str]) -> torch.Tensor:
         """`(n, width)`."""
         return self._shared(questions, self.model.questions)
 
@@ -122,9 +121,9 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         here, as in the released code, where eq. 6 as printed would lower it.
         """
         batch = self.batch(step)
-        queries = self.ask(batch.questions)
+        queries = self.encode_queries(batch.questions)
         entropy = self.model.entropy()
-        ranking = self.ranking(self.score(queries, batch.candidates), batch, self.taught(batch))
+        ranking = self.ranking_loss(self.score(queries, batch.candidates), batch)
         entropy = (entropy + self.model.entropy()) / 2
         logs = {"ranking": float(ranking.detach()), "entropy": float(entropy.detach())}
         return ranking - self.entropy * entropy, logs
@@ -205,18 +204,8 @@ class Recipe(TrainOptions):
         """Return a training of a new model, which `seed` alone determines, in a folder."""
         torch.manual_seed(self.seed)
         model = self.model()
-        trainer = TrainerConfig(
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            clip=2.0,
-            accumulate=self.accumulate,
-            bf16=pick_dtype("auto", model.device) == torch.bfloat16,
-            seed=self.seed,
-            validate_every=self.validate_every,
-            checkpoint_every=self.checkpoint_every,
-        )
         config = RankingConfig(
-            trainer=trainer,
+            trainer=trainer_config(self, model.device, checkpoint_every=self.checkpoint_every),
             max_tokens=self.train_length,
             questions=self.questions,
             mined=self.mined,
@@ -243,4 +232,4 @@ def train_dense(
     """
     check_output(output, resume=resume)
     training = recipe.training(sets, output)
-    return finished("dense", training.run(resume=resume), training, sets, recipe, command)
+    return finish("dense", training.run(resume=resume), training, sets, recipe, command)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import cast
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError
 from sparta.index.folder import IndexFolder
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread
-from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher
+from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher, channel_name
 
 DENSE = "dense"
 CHANNELS = (BM25, IMPACT, DENSE)
@@ -20,12 +20,7 @@ CHANNELS = (BM25, IMPACT, DENSE)
 
 def channel(name: str) -> str:
     """Return the name of a channel; the former name of `impact` is understood."""
-    known = IMPACT if name == "sparta" else name
-    if known not in CHANNELS:
-        raise InputError(
-            f"expected a channel of {', '.join(CHANNELS)}, found {name!r}", remedy="name one of these"
-        )
-    return known
+    return channel_name(name, CHANNELS)
 
 
 def _open_dense(index: Path) -> ChannelSearcher:

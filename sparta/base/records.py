@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+Advance = Callable[[int], object]
+"""Told of progress: how many more passages, vectors or questions are done."""
 
 
 @dataclass(frozen=True, slots=True)

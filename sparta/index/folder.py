@@ -126,6 +126,15 @@ class IndexState:
         return max((g.number for g in (self.live, self.building) if g), default=0) + 1
 
 
+def no_passages(path: Path) -> IndexStateError:
+    """Say that an index, whose first build was interrupted, has nothing to be searched yet."""
+    return IndexStateError(
+        "the index holds no passages yet",
+        where=str(path),
+        remedy="finish it with: sparta index … --resume",
+    )
+
+
 class IndexFolder:
     """An index folder: its manifest, its paths, its lock."""
 

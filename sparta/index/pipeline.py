@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.extras import optional_packages
+from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.index.build import (
     IndexReport,
@@ -29,7 +30,6 @@ from sparta.models.resolve import known_query_side
 if TYPE_CHECKING:
     from sparta.shards.encode import EncodeOptions
 
-Advance = Callable[[int], object]
 _ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
 
 

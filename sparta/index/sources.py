@@ -14,7 +14,7 @@ import numpy as np
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
-from sparta.base.records import Passage
+from sparta.base.records import Advance, Passage
 from sparta.data.corpus import RECORDS, Corpus, CorpusReader, open_corpus, source_fingerprint
 from sparta.index.folder import BOTH_CHANNELS
 from sparta.index.impact_batches import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
@@ -26,7 +26,7 @@ from sparta.shards.store import ShardFolder, last_passage_id, read_shard, shard_
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
-    from sparta.shards.encode import Advance, EncodeOptions
+    from sparta.shards.encode import EncodeOptions
 
 _TEXTS_AT_ONCE = 1000
 
@@ -51,7 +51,8 @@ def corpus_source(
     job: dict[str, Any] | None = None,
 ) -> Source:
     """A corpus, encoded and handed over block by block; `job` is its `corpus_job` where that is known."""
-    from sparta.shards.encode import ShardEncoder, blocks_of
+    from sparta.shards.encode import ShardEncoder
+    from sparta.shards.folder import blocks_of
 
     reader = open_corpus(corpus, skip_invalid=skip_invalid)
     side = model.query_side()

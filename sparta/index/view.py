@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.index.folder import Generation, IndexFolder, lost_commit
+from sparta.index.folder import Generation, IndexFolder, lost_commit, no_passages
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -133,11 +133,7 @@ class OpenIndex(Closing):
         if generation is not None and generation.complete and not commits:
             raise lost_commit(self.folder.lucene_path(generation))
         if generation is None or not commits:
-            raise IndexStateError(
-                "the index holds no passages yet",
-                where=str(self.folder.path),
-                remedy="finish it with: sparta index … --resume",
-            )
+            raise no_passages(self.folder.path)
         if state.live is None or not state.live.complete:
             why = (
                 "is being written: searching what is committed"

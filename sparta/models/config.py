@@ -8,6 +8,7 @@ from typing import Any
 from sparta.base.errors import InputError, ModelError
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.neural.inputs import InputLayout, Lexical
+from sparta.neural.stored import config_object
 
 CONFIG_VERSION = 1
 
@@ -53,15 +54,7 @@ class SpartaConfig:
     @staticmethod
     def from_dict(value: dict[str, Any], where: str) -> SpartaConfig:
         """From config.json; a newer version is refused."""
-        if not isinstance(value, dict):
-            raise ModelError(f"expected sparta to be an object, found {type(value).__name__}", where=where)
-        version = value.get("format_version")
-        if not isinstance(version, int) or version > CONFIG_VERSION:
-            raise ModelError(
-                f"expected a model of format {CONFIG_VERSION} or older, found {version}",
-                where=where,
-                remedy="upgrade sparta, or train the model again with this version",
-            )
+        value = config_object(value, "sparta", CONFIG_VERSION, where)
         try:
             quantizer, lexical = value.get("quantizer"), value.get("lexical")
             grid = value.get("query_quantizer")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
-from sparta.base.records import Passage
-from sparta.models.config import SpartaConfig
+from sparta.base.records import Advance, Passage
 from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
+from sparta.models.sparse import SparseEncoder
 from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import (
@@ -33,57 +30,12 @@ VECTOR = 16
 DEFAULT_TOKEN_BUDGET = 4096
 
 
-class TermModel(Protocol):
-    """What is needed of a model: hidden states, the rows and biases of terms, and which terms count."""
-
-    tokenizer: Tokenizer
-    config: SpartaConfig
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        ...
-
-    def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
-        """`(n, length)` ids, mask, segments to `(n, length, hidden)` states."""
-        ...
-
-    def term_matrix(self) -> torch.Tensor:
-        """`(vocabulary, hidden)`: the rows e_t of eq. 4."""
-        ...
-
-    def term_bias(self) -> torch.Tensor:
-        """The bias of eq. 5: a scalar, or `(vocabulary,)`."""
-        ...
-
-    def lexical_gains(self) -> torch.Tensor | None:
-        """`(vocabulary,)`, 0 or more: what an occurrence of each term is worth; None: nothing is added."""
-        ...
-
-    def excluded_terms(self) -> torch.Tensor:
-        """`(vocabulary,) bool`: entries that get no impacts."""
-        ...
-
-    def eval(self) -> Self:
-        """Without dropout."""
-        ...
-
-
-@dataclass
-class EncodeCounts:
-    """What encoding met: passages, and answers too long for one window."""
-
-    passages: int = 0
-    windowed: int = 0
-    empty: int = 0
-
-
 class DocumentEncoder:
     """Encodes many passages with one model on one device: batches, vocabulary chunks, top-K on the device."""
 
     def __init__(
         self,
-        model: TermModel,
+        model: SparseEncoder,
         *,
         dtype: str = "auto",
         token_budget: int = DEFAULT_TOKEN_BUDGET,
@@ -103,10 +55,11 @@ class DocumentEncoder:
         self._gains = None if gains is None else gains.detach()
         self._scale = float(getattr(model, "scale", torch.tensor(1.0)).detach())
 
-    def encode(
-        self, passages: Sequence[Passage], advance: Callable[[int], object] | None = None
-    ) -> tuple[SparseRows, EncodeCounts]:
-        """One row a passage, in order, and what was met; `advance(n)` is called as texts are done."""
+    def encode(self, passages: Sequence[Passage], advance: Advance | None = None) -> tuple[SparseRows, int]:
+        """One row a passage, in order, and how many were longer than one window.
+
+        `advance(n)` is called as texts are done.
+        """
         windows: list[EncoderInput] = []
         per_passage = np.zeros(len(passages), dtype=np.int64)
         for i, passage in enumerate(passages):
@@ -116,19 +69,14 @@ class DocumentEncoder:
         owner = np.repeat(np.arange(len(passages)), per_passage)
         rows = self._encode_windows(windows, owner, per_passage, advance)
         merged = _merge_windows(rows, owner, len(passages))
-        counts = EncodeCounts(
-            passages=len(passages),
-            windowed=int((per_passage > 1).sum()),
-            empty=int((np.diff(merged.indptr) == 0).sum()),
-        )
-        return prune(merged, top_k=self.top_k), counts
+        return prune(merged, top_k=self.top_k), int((per_passage > 1).sum())
 
     def _encode_windows(
         self,
         windows: list[EncoderInput],
         owner: npt.NDArray[np.int64],
         per_passage: npt.NDArray[np.int64],
-        advance: Callable[[int], object] | None,
+        advance: Advance | None,
     ) -> SparseRows:
         """One row a window; a window that will be merged with others keeps all its terms.
 
@@ -286,7 +234,7 @@ def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: i
     return SparseRows(indptr, terms[first], weights[first])
 
 
-def fit_quantizer(model: TermModel, passages: Iterable[Passage], bits: int = 8) -> Quantizer:
+def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage]) -> Quantizer:
     """Return the model's scale: a little above the largest weight that these passages have."""
     rows, _ = DocumentEncoder(model, dtype="fp32").encode(list(passages))
     if not rows.weights.size:
@@ -294,4 +242,4 @@ def fit_quantizer(model: TermModel, passages: Iterable[Passage], bits: int = 8) 
             "expected positive weights for the calibration texts, found none: the model writes no terms",
             remedy="train the model, or check that the folder holds a sparse encoder",
         )
-    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"), bits)  # few digits: the same on every machine
+    return Quantizer(float(f"{rows.weights.max() * 1.1:.3g}"))  # few digits: the same on every machine

@@ -22,9 +22,25 @@ QUERY_WEIGHTS = "query_term_weights"
 _WANTED = ["*.json", "*.txt", "*.safetensors", "*.bin"]
 
 
+def shipped_folder(name: str) -> Path:
+    """Return where a model that ships inside the package lies."""
+    return Path(str(files("sparta.resources") / "models" / name))
+
+
 def default_model_folder() -> Path:
-    """Return the model that ships inside the package."""
-    return Path(str(files("sparta.resources") / "models" / DEFAULT_MODEL))
+    """Return the SPARTA model that ships inside the package."""
+    return shipped_folder(DEFAULT_MODEL)
+
+
+def installed(folder: Path, what: str) -> Path:
+    """Return the folder of a model that ships, if this installation has it."""
+    if not folder.is_dir():
+        raise ModelError(
+            f"the default {what} is not in this installation",
+            where=str(folder),
+            remedy="give --model a folder or a hub id, or install sparta again",
+        )
+    return folder
 
 
 def model_folder(name: str | Path | None) -> Path:
@@ -32,15 +48,8 @@ def model_folder(name: str | Path | None) -> Path:
 
     :raises ModelError: there is none.
     """
-    if name is None or _is_shipped(name):
-        folder = default_model_folder()
-        if not folder.is_dir():
-            raise ModelError(
-                "the default model is not in this installation",
-                where=str(folder),
-                remedy="give --model a folder or a hub id, or install sparta again",
-            )
-        return folder
+    if name is None or is_shipped(name):
+        return installed(default_model_folder(), "model")
     path = Path(name)
     if path.is_dir():
         return _trained(path)
@@ -56,7 +65,7 @@ def sparta_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("sparta", model_folder(None) if _is_shipped(name) else Path(name))
+    return folder_with("sparta", model_folder(None) if is_shipped(name) else Path(name))
 
 
 def folder_with(part: str, folder: Path) -> Path | None:
@@ -69,8 +78,9 @@ def folder_with(part: str, folder: Path) -> Path | None:
     return folder if isinstance(config, dict) and part in config else None
 
 
-def _is_shipped(name: str | Path) -> bool:
-    return str(name) == DEFAULT_MODEL and not Path(name).is_dir()
+def is_shipped(name: str | Path, default: str = DEFAULT_MODEL) -> bool:
+    """Whether a name is that of a model that ships, and no folder's."""
+    return str(name) == default and not Path(name).is_dir()
 
 
 def _trained(folder: Path) -> Path:
@@ -102,7 +112,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
 
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
-    folder = default_model_folder() if name is None or _is_shipped(name) else _trained(Path(name))
+    folder = default_model_folder() if name is None or is_shipped(name) else _trained(Path(name))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])

@@ -16,7 +16,6 @@ from tqdm import tqdm
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
-from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
 
@@ -106,6 +105,8 @@ class SparseEncoder(nn.Module):
     ) -> scipy.sparse.csr_matrix:
         """Passages (or bare texts) to `(n, vocabulary) float32`, a row for each (eq. 4 to 6)."""
         from scipy.sparse import csr_matrix
+
+        from sparta.models.document_encoder import DocumentEncoder
 
         single = isinstance(inputs, str | Passage)
         texts = [inputs] if isinstance(inputs, str | Passage) else list(inputs)

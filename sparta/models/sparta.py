@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,13 +12,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from sparta.base.errors import ModelError
-from sparta.base.files import atomic_write
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
-from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import Lexical
 
 
@@ -86,17 +83,13 @@ class SpartaModel(SparseEncoder):
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         config = {
             **self._encoder_config,
             "architectures": ["SpartaModel"],
             "dtype": "float32",
             "sparta": self.config.as_dict(),
         }
-        save_state(folder / "model.safetensors", self.state_dict(), int8=int8)
-        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
-        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+        save_model(folder, self, config, int8=int8)
 
     @staticmethod
     def from_encoder(name: str | Path, config: SpartaConfig | None = None) -> SpartaModel:
@@ -109,16 +102,7 @@ class SpartaModel(SparseEncoder):
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
         model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
-        state = load_state(folder / "model.safetensors")
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise ModelError(
-                f"the weights do not fit the configuration: {error}",
-                where=str(folder),
-                remedy="copy the model folder again, whole",
-            ) from error
-        return model.eval()
+        return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 
 
 def _words(encoder: nn.Module) -> torch.Tensor:

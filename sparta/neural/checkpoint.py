@@ -80,6 +80,36 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def save_model(
+    folder: str | Path, model: nn.Module, config: dict[str, Any], *, without: str = "", int8: bool = False
+) -> None:
+    """Write a model folder: config.json, which makes it one, comes last.
+
+    :param without: weights whose names begin so are left out: others stand for them
+    :param int8: store matrices in 8 bits with row scales
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v for k, v in model.state_dict().items() if not (without and k.startswith(without))}
+    save_state(folder / "model.safetensors", state, int8=int8)
+    tokenizer: Any = model.tokenizer
+    atomic_write(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
+    atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+
+def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: str) -> M:
+    """Return a model with these weights, ready for use; those of another configuration are a ModelError."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the weights do not fit the configuration: {error}",
+            where=where,
+            remedy="copy the model folder again, whole",
+        ) from error
+    return model.eval()
+
+
 @contextmanager
 def _silence() -> Iterator[None]:
     """Keep transformers from showing bars and reports of weights that are not needed (a pooler's)."""

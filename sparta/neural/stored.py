@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparta.base.errors import ModelError
+
 ROW_SCALE = ".row_scale"
 """Ends the name of an 8-bit matrix's scales, one a row."""
 
@@ -30,3 +32,20 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
         and all(isinstance(config.get(name), float | int) for name in _RATES)
         and config["hidden_size"] % config["num_attention_heads"] == 0
     )
+
+
+def config_object(value: Any, name: str, newest: int, where: str) -> dict[str, Any]:
+    """Return the object of this name in a config.json; one of a format newer than `newest` is refused.
+
+    :raises ModelError: it is no object, or of a newer format.
+    """
+    if not isinstance(value, dict):
+        raise ModelError(f"expected a {name} object, found {type(value).__name__}", where=where)
+    version = value.get("format_version")
+    if not isinstance(version, int) or version > newest:
+        raise ModelError(
+            f"expected a model of format {newest} or older, found {version}",
+            where=where,
+            remedy="upgrade sparta, or train the model again with this version",
+        )
+    return value

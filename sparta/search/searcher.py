@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -253,11 +254,11 @@ def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
     return first
 
 
-def channel_name(name: str) -> str:
-    """Return the name of a channel in Lucene's index; its former name is understood."""
+def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
+    """Return the name of one of these channels; the former name of `impact` is understood."""
     known = _OLD_NAMES.get(name, name)
-    if known not in CHANNELS:
-        raise InputError(f"expected a channel of {', '.join(CHANNELS)}, found {name!r}")
+    if known not in channels:
+        raise InputError(f"expected a channel of {', '.join(channels)}, found {name!r}")
     return known
 
 
@@ -265,19 +266,12 @@ def check_query_ids(queries: Sequence[str], query_ids: Sequence[str]) -> None:
     """Refuse query ids that are not one for each query, or not distinct: results are kept by them."""
     if len(queries) != len(query_ids):
         raise InputError(f"expected as many query ids as queries, found {len(query_ids)} and {len(queries)}")
-    repeated = [one for one, n in _counted(query_ids) if n > 1]
+    repeated = [query_id for query_id, n in Counter(query_ids).items() if n > 1]
     if repeated:
         raise InputError(
             f"expected distinct query ids, found {repeated[0]!r} more than once",
             remedy="give every query an id of its own",
         )
-
-
-def _counted(ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for one in ids:
-        counts[one] = counts.get(one, 0) + 1
-    return iter(counts.items())
 
 
 def _check_depth(k: int) -> None:

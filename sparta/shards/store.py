@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from sparta.base.errors import InputError
@@ -20,11 +18,10 @@ from sparta.base.files import atomic_write
 from sparta.base.manifest import read_manifest
 from sparta.base.records import Passage
 from sparta.models.prune import SparseRows
+from sparta.shards.folder import check_finished, reading_shard, shard_facts, shard_files
 
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
-SHARD_SIZE = 2048
-_NAME = re.compile(r"shard-(\d{6})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +108,9 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
     atomic_write(shard_path(folder, shard.number), save(tensors, metadata=metadata))
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what a damaged file makes of reading it into an InputError."""
-    try:
-        yield
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected an encoded shard, could not read it: {error}",
-            where=str(path),
-            remedy="delete this file and run sparta encode again with --resume",
-        ) from error
-
-
 def read_shard(path: Path) -> EncodedShard:
     """Read one shard."""
-    with _reading(path):
+    with reading_shard(path):
         with safe_open(str(path), framework="np") as stored:
             facts = json.loads(stored.metadata()["shard"])
             indptr, term_ids, weights, raw = (
@@ -135,28 +119,10 @@ def read_shard(path: Path) -> EncodedShard:
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
-    with _reading(path):
+    with reading_shard(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
             raise ValueError("its vectors or records are not those that were written")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
-
-
-def shard_facts(path: Path) -> dict[str, Any]:
-    """Number, first position, count and hash of passages of a shard, without reading its vectors."""
-    with _reading(path), safe_open(str(path), framework="np") as stored:
-        facts: dict[str, Any] = json.loads(stored.metadata()["shard"])
-    return facts
-
-
-def shard_files(folder: Path) -> dict[int, Path]:
-    """The shards that are there, by number."""
-    found = ((_NAME.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    return {int(match.group(1)): path for match, path in found if match}
-
-
-def passages_in(folder: Path) -> int:
-    """How many passages the shards of a folder hold, finished or not; 0 where there is no folder."""
-    return sum(shard_facts(path)["count"] for path in shard_files(folder).values()) if folder.is_dir() else 0
 
 
 class ShardFolder:
@@ -165,12 +131,7 @@ class ShardFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
-        if not self.manifest.get("complete"):
-            raise InputError(
-                "expected a finished encoding, found one that is still to be completed",
-                where=str(folder),
-                remedy="run the same sparta encode command with --resume",
-            )
+        check_finished(folder, self.manifest, "sparta encode")
 
     @property
     def passages(self) -> int:
@@ -200,7 +161,7 @@ def shard_series(folders: Iterable[Path]) -> list[tuple[Path, dict[str, Any]]]:
 
 def last_passage_id(path: Path) -> str:
     """Return the id of a shard's last passage, without reading its vectors."""
-    with _reading(path), safe_open(str(path), framework="np") as stored:
+    with reading_shard(path), safe_open(str(path), framework="np") as stored:
         record = stored.get_tensor("records").tobytes().rpartition(b"\n")[2]
         return str(json.loads(record)["id"])
 

@@ -1,4 +1,4 @@
-"""Where the answers stand among the candidates: the figures that validate a training."""
+"""Where the positives rank among the candidates: the measures that validate a training."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import torch
 
 from sparta.base.errors import InputError
 
-Figure = Callable[[torch.Tensor, Sequence[int], Sequence[Collection[int]]], float]
+Measure = Callable[[torch.Tensor, Sequence[int], Sequence[Collection[int]]], float]
 RECIPROCAL, AVERAGE = "rr", "average-rank"
 _RECALL = re.compile(r"recall@([1-9]\d*)")
 
 
 def ranks(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> torch.Tensor:
-    """`(n,) float32`, from 1: of equal scores the last place; infinite for a score of 0, which finds nothing.
+    """`(n,) float32`: ranks of the positives, from 1; of equal scores the last.
 
-    Infinite too for a score that is no number: a training that diverged has found nothing. `others` are right
-    too, for the same question, and stand in nobody's way.
+    Infinite for a score of 0, which retrieves nothing, and for NaN: a training that diverged.
 
     :param scores: `(n_questions, n_candidates)`.
+    :param gold: the positive of each question.
+    :param others: candidates that answer a question too, and are left out of its ranking.
     """
     own = scores[torch.arange(len(gold)), torch.tensor(gold)]
     before = ~(scores < own[:, None])
-    for row, (answer, right) in enumerate(zip(gold, others, strict=True)):
-        before[row, [i for i in right if i != answer and i < scores.shape[1]]] = False
+    for row, (answer, positives) in enumerate(zip(gold, others, strict=True)):
+        before[row, [i for i in positives if i != answer and i < scores.shape[1]]] = False
     return before.sum(1).float().masked_fill((own == 0) | own.isnan(), float("inf"))
 
 
@@ -34,20 +35,22 @@ def reciprocal_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[
     return float((1 / ranks(scores, gold, others)).mean())
 
 
-def negative_rank(scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]) -> float:
-    """The average rank (DPR, from 1), below zero: more is better. What is not found stands last."""
+def negative_average_rank(
+    scores: torch.Tensor, gold: Sequence[int], others: Sequence[Collection[int]]
+) -> float:
+    """The average rank (DPR, from 1), negated so that more is better. What is not found ranks last."""
     return -float(ranks(scores, gold, others).clamp_max(scores.shape[1]).mean())
 
 
-def figure_named(name: str) -> Figure:
-    """Return the figure called `rr`, `average-rank` or `recall@K`.
+def measure_named(name: str) -> Measure:
+    """Return the measure called `rr`, `average-rank` or `recall@K`.
 
     :raises InputError: another name.
     """
     if name == RECIPROCAL:
         return reciprocal_rank
     if name == AVERAGE:
-        return negative_rank
+        return negative_average_rank
     if match := _RECALL.fullmatch(name):
         k = int(match[1])
         return lambda *given: float((ranks(*given) <= k).float().mean())
@@ -57,8 +60,8 @@ def figure_named(name: str) -> Figure:
     )
 
 
-def shown(name: str, figure: float) -> str:
+def shown(name: str, value: float) -> str:
     """`MRR 0.8123`, `average rank 3.20`, `recall@20 0.9510`."""
     if name == AVERAGE:
-        return f"average rank {-figure:.2f}"
-    return f"{'MRR' if name == RECIPROCAL else name} {figure:.4f}"
+        return f"average rank {-value:.2f}"
+    return f"{'MRR' if name == RECIPROCAL else name} {value:.4f}"

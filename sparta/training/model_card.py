@@ -22,7 +22,7 @@ _TAGS = {"sparta": "sparse-retrieval", "dense": "dense-retrieval"}
 _KINDS = {"sparta": "A SPARTA model: passages become sparse vectors.", "dense": "A bi-encoder."}
 
 
-def finished(
+def finish(
     program: str,
     state: TrainerState,
     training: RankingTraining[Any, Any],
@@ -31,15 +31,15 @@ def finished(
     command: str = "",
     folder: Path | None = None,
 ) -> TrainResult:
-    """Write the card of a model that was trained, in the first process; return the result.
+    """End a training: the first process writes the card of its best model; return the result.
 
     :param folder: where the best model lies, if not in the training's own folder
     """
     best = folder or training.folder / "best"
-    figure = shown(training.ranking_config.validate_by, state.best)
+    value = shown(training.ranking_config.validate_by, state.best)
     reached, on = f"none; the model of step {state.best_step:,}", ""
     if training.validated:
-        reached = f"{figure} at step {state.best_step:,}"
+        reached = f"{value} at step {state.best_step:,}"
         on = f", on queries of {', '.join(training.validated)} that no step was trained on"
     rank, processes = process_group()
     if not rank:
@@ -61,7 +61,7 @@ def write_card(
     :param program: `sparta` or `dense`, which trained the model and can index with it.
     :param command: the command that trained it.
     :param encoder: what the training began with, a folder or a hub id.
-    :param validation: the best figure, when it was reached, and on which questions.
+    :param validation: the best value of the measure, at which step, and on which questions.
     """
     card, checksum = folder / CARD, sha256_file(folder / "model.safetensors")
     if card.is_file() and checksum in card.read_text(encoding="utf-8"):

@@ -1,67 +1,83 @@
-"""Negatives that could be taken for the answer: found by BM25, or by whatever scores a set's paragraphs."""
+"""Hard negatives, mined by BM25 or by whatever scores a set's paragraphs."""
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from sparta.base.files import atomic_write
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 """From questions to `(n_questions, n_paragraphs) float32`."""
-MINED_AT_ONCE = 512
+HardNegatives = tuple[tuple[int, ...], ...]
+"""For each paragraph of a set, the numbers of its hard negatives."""
+QUESTIONS_AT_ONCE = 512
 _SCORES_AT_ONCE = 1 << 22
 
 
-def mine(one: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
-    """Return the set with mined negatives: paragraphs that score high for another's questions.
+def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
+    """Return the set with hard negatives: paragraphs that rank high for another's questions.
 
     :param score: gives `(n_questions, n_paragraphs)` for some questions.
     :param depth: how many are kept for each paragraph, over all its questions.
     :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
         negative and yet the highest, so for these it is −∞.
     """
-    pairs = [(i, question) for i, p in enumerate(one.paragraphs) for question, _ in p.questions]
-    right = _right_for(one.paragraphs)
-    best: list[dict[int, float]] = [{} for _ in one.paragraphs]
-    keep = min(depth + 1, len(one.paragraphs))
-    at_once = max(1, min(MINED_AT_ONCE, _SCORES_AT_ONCE // len(one.paragraphs)))
+    pairs = [(i, question) for i, p in enumerate(data.paragraphs) for question, _ in p.questions]
+    positives = _positives_of(data.paragraphs)
+    best: list[dict[int, float]] = [{} for _ in data.paragraphs]
+    keep = min(depth + 1, len(data.paragraphs))
+    at_once = max(1, min(QUESTIONS_AT_ONCE, _SCORES_AT_ONCE // len(data.paragraphs)))
     for first in range(0, len(pairs), at_once):
         part = pairs[first : first + at_once]
         scores = score([question for _, question in part])
-        columns = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
-        for (own, _), row, chosen in zip(part, scores, columns.tolist(), strict=True):
-            for other in chosen:
-                if row[other] > above and other not in right[own]:
-                    best[own][other] = max(best[own].get(other, above), float(row[other]))
-    near = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
-    return replace(one, near=tuple(near))
+        top = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
+        for (i, _), row, candidates in zip(part, scores, top.tolist(), strict=True):
+            for candidate in candidates:
+                if row[candidate] > above and candidate not in positives[i]:
+                    best[i][candidate] = max(best[i].get(candidate, above), float(row[candidate]))
+    ranked = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
+    return replace(data, hard_negatives=tuple(ranked))
 
 
-def _right_for(paragraphs: Sequence[Paragraph]) -> list[set[int]]:
+def write_negatives(path: Path, sets: Sequence[ParagraphSet]) -> None:
+    """Write the hard negatives of some sets."""
+    atomic_write(path, json.dumps([data.hard_negatives for data in sets]).encode())
+
+
+def read_negatives(path: Path) -> list[HardNegatives]:
+    """Read what `write_negatives` wrote, for each set."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return [tuple(map(tuple, of_set)) for of_set in stored]
+
+
+def _positives_of(paragraphs: Sequence[Paragraph]) -> list[set[int]]:
     """Return, for each paragraph, those that answer one of its questions too, and those of the same text."""
-    holders: dict[str, set[int]] = {}
+    answering: dict[str, set[int]] = {}
     texts: dict[str, set[int]] = {}
     for i, paragraph in enumerate(paragraphs):
         texts.setdefault(paragraph.text, set()).add(i)
         for question, _ in paragraph.questions:
-            holders.setdefault(question, set()).add(i)
-    return [texts[p.text].union(*(holders[q] for q, _ in p.questions)) for p in paragraphs]
+            answering.setdefault(question, set()).add(i)
+    return [texts[p.text].union(*(answering[q] for q, _ in p.questions)) for p in paragraphs]
 
 
 class Bm25:
     """BM25 over wordpieces (k1 0.9, b 0.4, as Anserini's), for negatives and as a teacher."""
 
-    def __init__(
-        self, texts: Sequence[str], tokenizer: QueryTokenizer, k1: float = 0.9, b: float = 0.4
-    ) -> None:
-        self.tokenizer, self.k1, self.b = tokenizer, k1, b
+    k1, b = 0.9, 0.4
+
+    def __init__(self, texts: Sequence[str], tokenizer: QueryTokenizer) -> None:
+        self.tokenizer = tokenizer
         counts = bag_matrix(texts, tokenizer)
         present = np.bincount(counts.indices, minlength=counts.shape[1])
         self.idf = np.log1p((len(texts) - present + 0.5) / (present + 0.5)).astype(np.float32)

@@ -17,11 +17,11 @@ _PAPER_DECIDES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """What every training of a retriever is told, beside its data and its folder.
+    """Options that the trainings of all retrievers share, beside data and folder.
 
-    `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches; `mined` takes
-    negatives from BM25, `mine_every` lets the model find its own after so many steps (0: never). `teachers`
-    are `NAME[=WEIGHT]`, whose scores are learned too. Without `context`, an answer is read by itself.
+    `encoder` is a pretrained encoder (folder or hub id). A step has `accumulate` batches; `mined` adds hard
+    negatives from BM25, and every `mine_every` steps the model mines them anew (0: never). `teachers` are
+    `NAME[=WEIGHT]`, whose scores are distilled. Without `context`, an answer is read by itself.
     `max_length` is the longest text, in wordpieces, that the model reads at once, `train_length` the longest
     that it is trained on.
     """
@@ -56,15 +56,16 @@ class SpartaRecipe(TrainOptions):
     """How a SPARTA model is trained.
 
     `encoder` may be a SPARTA model, which is then trained further and may itself stay the best. `pressure`
-    is the weight of the vocabulary penalty; with `terms`, it begins a hundred times smaller and follows the
-    number of terms of a paragraph from there: terms that a penalty kills do not come back. With `segments`,
-    segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it stands in the answer,
-    at first by BM25's measure (decision 0012). `context_share` of an answer's weights are those of its
-    context (decision 0014): of a new model that shares contexts 0.4, of one that is trained further its own.
+    is the weight of the vocabulary penalty; with `terms`, it begins a hundred times smaller and is adapted
+    to the number of terms of a paragraph: a term whose weight the penalty drives to 0 does not come back.
+    With `segments`, segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it
+    stands in the answer, at first by BM25's measure (decision 0012). `context_share` of an answer's weights
+    are those of its context (decision 0014): of a new model that shares contexts 0.4, of one that is trained
+    further its own.
 
     `paper` trains as printed: the maximum of eq. 4 over all of the context, segment 1 for the answer, query
     embeddings that are the encoder's word embeddings, eq. 6 with a bias alone, no penalty, no teacher, no
-    title, and eq. 7 over each question's own negatives, half random and half nearby (§3.2, §3.3).
+    title, and eq. 7 over negatives sampled for each question, half random and half nearby (§3.2, §3.3).
     """
 
     learning_rate: float = 1.5e-4

@@ -1,4 +1,4 @@
-"""What SPARTA is trained on: paragraphs, their sentences, the questions they answer, and batches."""
+"""Training data of all retrievers: paragraphs, their sentences, the questions that these answer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 Span = tuple[int, int]
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
-NEIGHBOURS = 3
-"""Paragraphs of one group: near ones stand beside each other in a batch."""
+GROUP_SIZE = 3
+"""Paragraphs of one group: a positive, and two that are hard negatives for its questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Paragraph:
     questions: tuple[tuple[str, int], ...] = ()
     places: tuple[int, ...] = ()
 
-    def read_to(self, end: int) -> Paragraph:
+    def answered_before(self, end: int) -> Paragraph:
         """Return the paragraph without questions whose answer does not begin before this character."""
         if not self.places:
             return self
-        read = [i for i, place in enumerate(self.places) if place < end]
-        questions = tuple(self.questions[i] for i in read)
-        return replace(self, questions=questions, places=tuple(self.places[i] for i in read))
+        kept = [i for i, place in enumerate(self.places) if place < end]
+        questions = tuple(self.questions[i] for i in kept)
+        return replace(self, questions=questions, places=tuple(self.places[i] for i in kept))
 
     def whole(self) -> Passage:
         """Return the paragraph as a candidate."""
@@ -65,17 +65,17 @@ class Paragraph:
 class ParagraphSet:
     """One training file: its paragraphs in order, how often batches are drawn from it, and how large.
 
-    `near` names, for each paragraph, others that its questions could be taken for (mined negatives), which
-    `near_share` of the groups take; `seeds` are the paragraphs that have questions. A `dev` set is never
-    trained on: it validates.
+    `hard_negatives` names, for each paragraph, others that rank high for its questions and do not answer
+    them; of the groups in a batch the share `hard_negative_share` has such. `seeds` are the paragraphs with
+    questions. A `dev` set is never trained on: it validates.
     """
 
     name: str
     paragraphs: tuple[Paragraph, ...]
     weight: float = 1.0
     batch_size: int = 12
-    near: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
-    near_share: float = 0.5
+    hard_negatives: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    hard_negative_share: float = 0.5
     dev: bool = False
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
@@ -95,61 +95,61 @@ class ParagraphSet:
         """How many questions all paragraphs have."""
         return sum(len(p.questions) for p in self.paragraphs)
 
-    def only_read(self, read: Callable[[Paragraph], int]) -> ParagraphSet:
+    def answerable(self, characters_read: Callable[[Paragraph], int]) -> ParagraphSet:
         """Return the set without questions whose answer stands beyond what is read of their text.
 
-        :param read: how many characters of a text are read.
-        :raises InputError: no question is left.
-
         A text without any question left goes too, with the negatives that stand behind it.
+
+        :param characters_read: how many characters of a text the model reads.
+        :raises InputError: no question is left.
         """
         kept: list[Paragraph] = []
-        following = True
+        positive_kept = True
         for paragraph in self.paragraphs:
             if paragraph.questions:
-                if any(paragraph.places):  # the beginning of a text is read
-                    paragraph = paragraph.read_to(read(paragraph))
-                following = bool(paragraph.questions)
-            if following:
+                if any(paragraph.places):  # the beginning of a text is always read
+                    paragraph = paragraph.answered_before(characters_read(paragraph))
+                positive_kept = bool(paragraph.questions)
+            if positive_kept:
                 kept.append(paragraph)
         left = replace(self, paragraphs=tuple(kept))
         if left.n_questions < self.n_questions:
-            _tell_left_out(self.name, self.n_questions - left.n_questions, self.n_questions)
+            _warn_left_out(self.name, self.n_questions - left.n_questions, self.n_questions)
             if not left.n_questions:
                 raise InputError(
                     "expected answers in what is read of their texts, found all of them beyond it",
                     where=self.name,
                     remedy="give shorter texts, or name the file with --pairs",
                 )
-            return replace(left, near=())  # its numbers were those of all paragraphs
+            return replace(left, hard_negatives=())  # their numbers were those of all paragraphs
         return self
 
     def draw(self, rng: random.Random) -> list[Paragraph]:
-        """Return the paragraphs of one batch: groups of near ones, from random places."""
+        """Return the paragraphs of one batch: groups of positives and hard negatives, drawn at random."""
         chosen: dict[int, None] = {}
         size = min(self.batch_size, len(self.paragraphs))
         for _ in range(20 * size):  # a set with few questions cannot fill every batch
             if len(chosen) == size:
                 break
             seed = rng.choice(self.seeds)
-            new = [i for i in (seed, *self._beside(seed, rng)) if i not in chosen]
+            new = [i for i in (seed, *self._group_around(seed, rng)) if i not in chosen]
             chosen.update(dict.fromkeys(new[: size - len(chosen)]))
         return [self.paragraphs[i] for i in chosen]
 
-    def _beside(self, seed: int, rng: random.Random) -> list[int]:
-        """Two more of a group: mined ones, negatives that the file gives, or its neighbours in the file."""
-        mined = self.near[seed] if self.near else ()
-        if mined and rng.random() < self.near_share:
-            return rng.sample(mined, min(len(mined), NEIGHBOURS - 1))
+    def _group_around(self, seed: int, rng: random.Random) -> list[int]:
+        """Two more of a group: hard negatives, negatives that the file gives, or neighbours in the file."""
+        mined = self.hard_negatives[seed] if self.hard_negatives else ()
+        if mined and rng.random() < self.hard_negative_share:
+            return rng.sample(mined, min(len(mined), GROUP_SIZE - 1))
         given = seed + 1
         while given < len(self.paragraphs) and not self.paragraphs[given].questions:
             given += 1
         if given > seed + 1:  # negatives that the file gives stand behind their positive
-            return rng.sample(range(seed + 1, given), min(given - seed - 1, NEIGHBOURS - 1))
-        return [seed + i for i in range(1, NEIGHBOURS) if seed + i < len(self.paragraphs)]
+            return rng.sample(range(seed + 1, given), min(given - seed - 1, GROUP_SIZE - 1))
+        return [seed + i for i in range(1, GROUP_SIZE) if seed + i < len(self.paragraphs)]
 
 
-def _tell_left_out(name: str, n: int, of: int) -> None:
+def _warn_left_out(name: str, n: int, of: int) -> None:
     logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
 
 
@@ -205,7 +205,9 @@ def read_paragraphs(
     form, most = form_of(path), longest_text(longest)
     if form in ("squad", "mrqa"):
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
-        yield from _whole_texts(texts, path, most) if layout == "passages" else _asked_texts(texts, longest)
+        yield from (
+            _whole_texts(texts, path, most) if layout == "passages" else _texts_by_sentence(texts, longest)
+        )
         return
     records = read_records(path, form, most)
     if layout == "passages" or form in ("dpr", "beir"):
@@ -227,37 +229,37 @@ def read_paragraphs(
         queries = list(dict.fromkeys(queries))
         for part in cut(context, title, _sentences(context, queries, spans(context)), queries, longest):
             yield part
-            yield from (_one(text, "", ()) for text in negatives[title, context])
+            yield from map(_negative, negatives[title, context])
     yield from _without_context(without_context, longest if layout == "articles" else 0, most)
 
 
-def _asked_texts(texts: Iterable[QuestionedText], longest: int) -> Iterator[Paragraph]:
+def _texts_by_sentence(texts: Iterable[QuestionedText], longest: int) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
     spans = sentence_splitter("en")
     for one in texts:
         sentences = spans(one.text)
-        placed_in = [
+        answers = [
             (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
             for question, begins in _answered(one)
         ]
-        found = [(question, span) for question, span in placed_in if span]
-        yield from cut(one.text, one.title, sentences, found, longest)
+        queries = [(question, span) for question, span in answers if span]
+        yield from cut(one.text, one.title, sentences, queries, longest)
 
 
 def _whole_texts(texts: Iterable[QuestionedText], path: Path, most: int) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
-    beyond = everything = 0
+    beyond = n_questions = 0
     for one in texts:
         queries: dict[str, int] = {}
         for question, begins in _answered(one):
-            everything += 1
+            n_questions += 1
             beyond += min(begins) >= most
             if min(begins) < most:
                 queries[question] = min(min(begins), queries.get(question, most))
         if queries:
             yield _whole(one.text[:most], one.title, queries)
     if beyond:
-        _tell_left_out(path.name, beyond, everything)
+        _warn_left_out(path.name, beyond, n_questions)
 
 
 def _answered(one: QuestionedText) -> list[tuple[str, tuple[int, ...]]]:
@@ -294,7 +296,7 @@ def _sentences(context: str, queries: list[tuple[str, Span]], split: Iterable[Sp
 def cut(
     context: str, title: str, sentences: Sequence[Span], queries: Sequence[tuple[str, Span]], longest: int
 ) -> Iterator[Paragraph]:
-    """Yield stretches of whole sentences of at most `longest` words that have questions, with these."""
+    """Cut a text at sentences into parts of at most `longest` words; yield those that have questions."""
     chunk: list[Span] = []
     words = 0
     for span in [*sentences, None]:
@@ -327,25 +329,25 @@ def _without_context(records: Sequence[dict[str, Any]], longest: int, most: int)
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
-    if not longest:
-        for text, questions in queries.items():
-            yield _one(text, titles[text], list(dict.fromkeys(questions)))
-            yield from (_one(t, "", ()) for t in negatives[text] if t not in queries)
-        return
+    for texts in _joinable(queries, longest):
+        yield _join(texts, queries, titles[texts[0]])
+        yield from (_negative(t) for text in texts for t in negatives[text] if t not in queries)
+
+
+def _joinable(texts: Iterable[str], longest: int) -> Iterator[list[str]]:
+    """Yield texts that follow each other, of at most `longest` words together, or each for itself."""
     chunk: list[str] = []
-    for text in queries:
+    for text in texts:
         if chunk and sum(len(t.split()) for t in [*chunk, text]) > longest:
-            yield _join(chunk, queries, titles[chunk[0]])
-            yield from (_one(t, "", ()) for s in chunk for t in negatives[s] if t not in queries)
+            yield chunk
             chunk = []
         chunk.append(text)
     if chunk:
-        yield _join(chunk, queries, titles[chunk[0]])
-        yield from (_one(t, "", ()) for s in chunk for t in negatives[s] if t not in queries)
+        yield chunk
 
 
-def _one(text: str, title: str, questions: Sequence[str]) -> Paragraph:
-    return Paragraph(text, title, ((0, len(text)),), tuple((q, 0) for q in questions))
+def _negative(text: str) -> Paragraph:
+    return Paragraph(text, sentences=((0, len(text)),))
 
 
 def _negatives(record: dict[str, Any], most: int) -> list[str]:
@@ -365,9 +367,9 @@ def _passages(records: Iterable[dict[str, Any]], path: Path, most: int) -> Itera
     """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
     negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-    beyond = everything = 0
+    beyond = n_questions = 0
     for record in records:
-        whole, everything = str(record.get("context") or record["positive"]), everything + 1
+        whole, n_questions = str(record.get("context") or record["positive"]), n_questions + 1
         at = max(0, whole.find(str(record["positive"])))
         if at >= most:
             beyond += 1
@@ -378,14 +380,14 @@ def _passages(records: Iterable[dict[str, Any]], path: Path, most: int) -> Itera
         others = record.get("negative_ctxs") or [("", text) for text in _negatives(record, most)]
         negatives.setdefault(key, {}).update(dict.fromkeys(others))
     if beyond:
-        _tell_left_out(path.name, beyond, everything)
+        _warn_left_out(path.name, beyond, n_questions)
     for (title, text), questions in queries.items():
         yield _whole(text, title, questions)
         yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in queries)
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
-    """Split off the last paragraphs of each set for validation: whole stretches, as neighbours stay together.
+    """Split off the last paragraphs of each set for validation: neighbours stay together.
 
     Of each set about a tenth of its questions at most, and about `questions` at most; none of a set whose
     questions would be used up. Where there are dev sets, these validate and nothing is split off.

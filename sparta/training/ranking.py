@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.errors import ModelError, folder_in_use
-from sparta.base.files import atomic_write
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import InputLayout
 from sparta.neural.trainer import (
     Trainer,
@@ -28,10 +27,11 @@ from sparta.neural.trainer import (
     use_fast_attention,
 )
 from sparta.training.batches import Batch, make_batch
-from sparta.training.metrics import RECIPROCAL, Figure, figure_named, reciprocal_rank
-from sparta.training.negatives import Bm25, Scorer, bag_matrix, mine
+from sparta.training.metrics import RECIPROCAL, Measure, measure_named
+from sparta.training.negatives import Bm25, Scorer, bag_matrix, mine, read_negatives, write_negatives
+from sparta.training.options import TrainOptions
 from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
-from sparta.training.teachers import Teacher, weights_of
+from sparta.training.teachers import Teacher, weight_hashes
 
 VALIDATED_AT_ONCE = 16
 
@@ -40,12 +40,12 @@ VALIDATED_AT_ONCE = 16
 class RankingConfig:
     """What is the same for all retrievers.
 
-    `max_tokens` cuts training texts. Of a paragraph, `questions` at most are asked in one step. `mined` puts
-    paragraphs into a batch that BM25 takes for each other's questions; every `mine_every` steps the model
-    itself says which these are (0: never). `taught` is the share of the teacher's
-    scores in the loss. `dropout` is the encoder's. `held_out` questions and `candidates` training paragraphs
-    of each set validate, by the figure `validate_by`: `rr`, `average-rank` or `recall@K`. With `gather`, the
-    batches of all processes of a step are one: all their candidates are ranked for all their questions.
+    `max_tokens` cuts training texts. A batch has at most `questions` questions of each paragraph. `mined`
+    adds hard negatives from BM25; every `mine_every` steps the model itself mines them anew (0: never).
+    `taught` is the weight of the KL divergence from the teacher's scores in the loss. `dropout` is the
+    encoder's. `held_out` questions and `candidates` training paragraphs of each set validate, by the measure
+    `validate_by`: `rr`, `average-rank` or `recall@K`. With `gather`, the batches of all processes of a step
+    are one: all their candidates are ranked for all their questions.
     """
 
     trainer: TrainerConfig
@@ -61,15 +61,15 @@ class RankingConfig:
     validate_by: str = RECIPROCAL
 
 
-class RankingTraining[M: nn.Module, A]:
+class RankingTraining[M: nn.Module, Q]:
     """One training run: batches, loss, validation. A subclass says how questions and candidates are scored.
 
-    `M` is the model, `A` what questions become before they are scored. What scores `found_above` or less is
-    not found. `further` says that the model was trained before: then it may stay the best.
+    `M` is the model, `Q` what questions are encoded into. A mined negative scores above `score_floor`. A
+    model that was `trained_before` may stay the best.
     """
 
-    found_above = 0.0
-    further = False
+    score_floor = 0.0
+    trained_before = False
 
     def __init__(
         self,
@@ -83,27 +83,27 @@ class RankingTraining[M: nn.Module, A]:
     ) -> None:
         self.model, self.folder, self.teacher = model, folder, teacher
         self.ranking_config = config
-        self.figure = figure_named(config.validate_by)
+        self.measure = measure_named(config.validate_by)
         self.tokenizer = tokenizer
         self.seed = config.trainer.seed
         self.memory: dict[str, float] = {}
-        self._mined_at = 0
+        self._mined_last = 0
         layout: InputLayout = cast("Any", model).config.layout
         longest = min(config.max_tokens, layout.max_length)
         self.layout = replace(layout, max_length=longest, overlap=0)
         set_dropout(model, config.dropout)
         for encoder in encoders:
             use_fast_attention(encoder)
-        sets, self.validation = hold_out([s.only_read(self._read_of) for s in sets], config.held_out)
+        sets, self.validation = hold_out([s.answerable(self._characters_read) for s in sets], config.held_out)
         self.together = process_group()[1] if config.gather else 1
         sets = [replace(one, batch_size=one.batch_size * self.together) for one in sets]
-        self.sets = [self._mined(one) for one in sets] if config.mined else sets
+        self.sets = [self._with_bm25_negatives(one) for one in sets] if config.mined else sets
 
-    def _read_of(self, paragraph: Paragraph) -> int:
-        """How many characters of a paragraph are read: what its first window holds."""
+    def _characters_read(self, paragraph: Paragraph) -> int:
+        """How many characters of a paragraph the model reads: what its first window holds."""
         return self.layout.first_window_holds(paragraph.whole(), self.tokenizer.tokenizer)
 
-    def _mined(self, one: ParagraphSet) -> ParagraphSet:
+    def _with_bm25_negatives(self, one: ParagraphSet) -> ParagraphSet:
         texts = [f"{p.title} {p.text}" for p in one.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(one, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
@@ -120,11 +120,11 @@ class RankingTraining[M: nn.Module, A]:
 
     # ------------------------------------------------------------------ what a retriever is
 
-    def ask(self, questions: Sequence[str]) -> A:
+    def encode_queries(self, questions: Sequence[str]) -> Q:
         """Return questions as `score` takes them."""
         raise NotImplementedError
 
-    def score(self, encoded: A, candidates: Sequence[Passage]) -> torch.Tensor:
+    def score(self, queries: Q, candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`, with gradients."""
         raise NotImplementedError
 
@@ -149,8 +149,8 @@ class RankingTraining[M: nn.Module, A]:
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train; the best by validation is saved on the way."""
         if not (resume and (self.folder / "state.pt").exists()):
-            for left in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
-                left.unlink()
+            for path in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
+                path.unlink()
         dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
         trainer = Trainer(
             self.model,
@@ -167,23 +167,23 @@ class RankingTraining[M: nn.Module, A]:
                 "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
                 **({"dev": dev} if dev else {}),
                 "teacher": self.teacher.name if self.teacher else None,
-                "teacher_weights": weights_of(self.teacher),
+                "teacher_weights": weight_hashes(self.teacher),
             },
             self.memory,
-            validate_first=self.further,
+            validate_first=self.trained_before,
         )
         return trainer.run(resume=resume)
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of a step, a function of seed and step alone, and what to log."""
         batch = self.batch(step)
-        scores = self.score(self.ask(batch.questions), batch.candidates)
-        loss = self.ranking(scores, batch, self.taught(batch))
+        scores = self.score(self.encode_queries(batch.questions), batch.candidates)
+        loss = self.ranking_loss(scores, batch)
         return loss, {"ranking": float(loss.detach())}
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: sentences, paragraphs and questions of one set."""
-        self._mine_again(step)
+        self._mine_if_due(step)
         paragraphs, rng = self._draw(step // self.together)
         return make_batch(paragraphs, rng, self.ranking_config.questions)
 
@@ -193,112 +193,104 @@ class RankingTraining[M: nn.Module, A]:
         chosen = rng.choices(self.sets, [s.weight for s in self.sets])[0]
         return chosen.draw(rng), rng
 
-    def _mine_again(self, batch: int) -> None:
-        """Let the model mine when it is time; what it found is kept, for a training that is resumed."""
+    def _mine_if_due(self, batch: int) -> None:
+        """Let the model mine hard negatives when it is time; they are written for a training that resumes."""
         trainer = self.ranking_config.trainer
         every = self.ranking_config.mine_every * trainer.batches // trainer.steps
         due = batch // every if every else 0
-        if due == self._mined_at:
+        if due == self._mined_last:
             return
-        self._mined_at = due
+        self._mined_last = due
         path = self.folder / f"mined-{due:04d}.json"
         if not path.exists():
             self.sets = [
-                mine(s, self.scorer([p.whole() for p in s.paragraphs]), above=self.found_above)
+                mine(s, self.scorer([p.whole() for p in s.paragraphs]), above=self.score_floor)
                 for s in self.sets
             ]
             self.model.train()
             if not process_group()[0]:
-                atomic_write(path, json.dumps([s.near for s in self.sets]).encode())
+                write_negatives(path, self.sets)
             return
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        near = [tuple(tuple(own) for own in one) for one in stored]
-        self.sets = [replace(s, near=found) for s, found in zip(self.sets, near, strict=True)]
+        stored = zip(self.sets, read_negatives(path), strict=True)
+        self.sets = [replace(s, hard_negatives=negatives) for s, negatives in stored]
 
-    def ranking(self, scores: torch.Tensor, batch: Batch, taught: torch.Tensor | None) -> torch.Tensor:
+    def ranking_loss(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Eq. 7 of SPARTA, eq. 3 of TASER: over sentences, and over paragraphs; their mean."""
         n = batch.n_sentences
+        teacher_scores = self.teacher_scores(batch)
         parts = [
-            self._ranking(scores[:, :n], taught, batch, batch.gold_sentence, 0),
-            self._ranking(scores[:, n:], taught, batch, batch.gold_paragraph, n),
+            self._loss_of_kind(scores[:, :n], teacher_scores, batch, batch.gold_sentence, 0),
+            self._loss_of_kind(scores[:, n:], teacher_scores, batch, batch.gold_paragraph, n),
         ]
-        counted = [part for part in parts if part is not None]
-        return torch.stack(counted).mean() if counted else scores.sum() * 0  # one paragraph: nothing to rank
+        losses = [part for part in parts if part is not None]
+        return torch.stack(losses).mean() if losses else scores.sum() * 0  # one paragraph: nothing to rank
 
-    def taught(self, batch: Batch) -> torch.Tensor | None:
-        """`(n_questions, n_candidates)`: what the teacher says of a batch; None without one."""
+    def teacher_scores(self, batch: Batch) -> torch.Tensor | None:
+        """`(n_questions, n_candidates)`: the teacher's scores of a batch; None without a teacher."""
         if self.teacher is None:
             return None
         device = self.device
         with torch.autocast(device.type, enabled=False):  # the student's arithmetic is not the teacher's
             return self.teacher.scores(batch.questions, batch.candidates).to(device)
 
-    def _ranking(
+    def _loss_of_kind(
         self,
         scores: torch.Tensor,
-        taught: torch.Tensor | None,
+        teacher_scores: torch.Tensor | None,
         batch: Batch,
         gold: Sequence[int],
         first: int,
     ) -> torch.Tensor | None:
-        """Cross entropy of the answer among candidates of one kind, and divergence from the teacher's scores.
+        """Cross entropy of the positives among candidates of one kind, and KL from the teacher's scores.
 
-        A candidate that has an answer's text, or answers the question elsewhere, is not counted against it.
-        None when no question of the batch has an answer of this kind.
+        :param scores: `(n_questions, n)` of the candidates from number `first` on
+        :returns: None when no question of the batch has a positive of this kind
         """
         rows = [i for i, g in enumerate(gold) if g >= 0]
         if not rows or scores.shape[1] < 2:
             return None
         scores = scores[rows]
         target = torch.tensor([gold[i] - first for i in rows], device=scores.device)
-        right = [batch.also_right(i) for i in rows]
         columns = range(first, first + scores.shape[1])
-        same = torch.tensor([[column in own for column in columns] for own in right], device=scores.device)
-        same[torch.arange(len(rows)), target] = False
-        scores = scores.masked_fill(same, float("-inf"))
+        masked = torch.tensor([[c in batch.masked[i] for c in columns] for i in rows], device=scores.device)
+        masked[torch.arange(len(rows)), target] = False
+        scores = scores.masked_fill(masked, float("-inf"))
         loss = functional.cross_entropy(scores, target)
-        if taught is None:
+        if teacher_scores is None:
             return loss
-        goal = taught[rows, first : first + scores.shape[1]].masked_fill(same, float("-inf"))
+        goal = teacher_scores[rows, first : first + scores.shape[1]].masked_fill(masked, float("-inf"))
         divergence = functional.kl_div(
-            scores.log_softmax(1).masked_fill(same, 0), goal.softmax(1), reduction="batchmean"
+            scores.log_softmax(1).masked_fill(masked, 0), goal.softmax(1), reduction="batchmean"
         )
         return (1 - self.ranking_config.taught) * loss + self.ranking_config.taught * divergence
 
     # ------------------------------------------------------------------ validation
 
+    @torch.no_grad()
     def validate(self) -> float:
-        """The figure of the held-out questions: mean over sentences and paragraphs, weighted over the sets.
+        """The measure on held-out questions: mean over sentences and paragraphs, weighted over the sets.
 
         Candidates are all held-out paragraphs, and their sentences, and some of training; a dev set's own.
         """
-        return self._validation(self.figure)
-
-    def mean_reciprocal_rank(self) -> float:
-        """The same, of reciprocal ranks."""
-        return self._validation(reciprocal_rank)
-
-    @torch.no_grad()
-    def _validation(self, figure: Figure) -> float:
         if not self.validation:
             return 0.0
-        figures = [self._of_set(one, figure) for one in self.validation]
-        return float(np.average(figures, weights=[one.weight for one in self.validation]))
+        values = [self._of_set(one, self.measure) for one in self.validation]
+        return float(np.average(values, weights=[one.weight for one in self.validation]))
 
-    def _of_set(self, held: ParagraphSet, figure: Figure) -> float:
-        training = [] if held.dev else next(s.paragraphs for s in self.sets if s.name == held.name)
-        paragraphs = [*held.paragraphs, *training[: self.ranking_config.candidates]]
-        batch = make_batch(held.paragraphs, random.Random(0), 1_000)
+    def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
+        training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)
+        paragraphs = [*held_out.paragraphs, *training[: self.ranking_config.candidates]]
+        batch = make_batch(held_out.paragraphs, random.Random(0), 1_000)
         sentences, whole = self._all_scores(batch.questions, paragraphs)
-        figures, n = [], batch.n_sentences
+        values, n = [], batch.n_sentences
         with_sentence = [i for i, g in enumerate(batch.gold_sentence) if g >= 0]
         if with_sentence and sentences.shape[1] > len(paragraphs):
             gold = [batch.gold_sentence[i] for i in with_sentence]
-            others = [frozenset(g for g in batch.right[i] if g < n) for i in with_sentence]
-            figures.append(figure(sentences[with_sentence], gold, others))
-        others = [frozenset(g - n for g in own if g >= n) for own in batch.right]
-        figures.append(figure(whole, [g - n for g in batch.gold_paragraph], others))
-        return float(np.mean(figures))
+            others = [frozenset(g for g in batch.masked[i] if g < n) for i in with_sentence]
+            values.append(measure(sentences[with_sentence], gold, others))
+        others = [frozenset(g - n for g in masked if g >= n) for masked in batch.masked]
+        values.append(measure(whole, [g - n for g in batch.gold_paragraph], others))
+        return float(np.mean(values))
 
     def _all_scores(
         self, questions: Sequence[str], paragraphs: Sequence[Paragraph]
@@ -308,7 +300,7 @@ class RankingTraining[M: nn.Module, A]:
         order = sorted(range(len(paragraphs)), key=lambda i: len(paragraphs[i].text))
         columns: list[torch.Tensor] = [torch.empty(0)] * len(order)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-            encoded = self.ask(questions)
+            encoded = self.encode_queries(questions)
             for start in range(0, len(order), VALIDATED_AT_ONCE):
                 chosen = order[start : start + VALIDATED_AT_ONCE]
                 texts = [[*paragraphs[i].answers(), paragraphs[i].whole()] for i in chosen]
@@ -316,6 +308,20 @@ class RankingTraining[M: nn.Module, A]:
                 for i, part in zip(chosen, scores.split([len(one) for one in texts], 1), strict=True):
                     columns[i] = part
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
+
+
+def trainer_config(recipe: TrainOptions, device: torch.device, **others: int) -> TrainerConfig:
+    """Return how long, how fast and how often a recipe trains; `others` are fields that it does not have."""
+    return TrainerConfig(
+        steps=recipe.steps,
+        learning_rate=recipe.learning_rate,
+        clip=2.0,
+        accumulate=recipe.accumulate,
+        bf16=pick_dtype("auto", device) == torch.bfloat16,
+        seed=recipe.seed,
+        validate_every=recipe.validate_every,
+        **others,
+    )
 
 
 def check_output(output: Path, *, resume: bool) -> None:

@@ -19,7 +19,7 @@ from sparta.models.sparta import SpartaModel
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions, surroundings
 from sparta.neural.trainer import TrainerState, mean_of_all, process_group
-from sparta.training.batches import Batch, PrintedNegatives
+from sparta.training.batches import Batch, SampledNegatives
 from sparta.training.negatives import Scorer
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining
@@ -27,9 +27,9 @@ from sparta.training.teachers import Teacher
 
 MINED_TERMS = 500
 LEAST_PENALTY = 0.05
-GENTLER = 100
-CONTROL = 0.02
-LEAST_AND_MOST = (math.log(1e-6), math.log(0.1))
+START_DIVISOR = 100
+PRESSURE_STEP = 0.02
+LOG_PRESSURE = (math.log(1e-6), math.log(0.1))
 """How fast the pressure follows the number of terms, and the logarithms between which it stays."""
 
 
@@ -43,8 +43,8 @@ class TrainConfig(RankingConfig):
     counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
     half as much as one that none has, the most frequent ones `LEAST_PENALTY` as much; None: all alike. With
     `terms`, the pressure is raised and lowered until a paragraph has about that many terms. With `negatives`
-    each question has so many of its own, as printed; with 0 they are all of the batch. `scaled` learns the
-    scale of eq. 4's products.
+    so many are sampled for each question, as in the paper; with 0 they are in-batch negatives. `scaled`
+    learns the scale of eq. 4's products.
     """
 
     term_rate: float = 5.0
@@ -64,14 +64,14 @@ class TrainConfig(RankingConfig):
 
 
 class QueryTerms(NamedTuple):
-    """Questions as SPARTA sees them: distinct terms, and `(n_questions, n_terms)` how often each asks one."""
+    """Questions as bags of terms: all distinct terms, and `(n_questions, n_terms)` their weights in each."""
 
     terms: list[int]
     counts: torch.Tensor
 
 
-class Read(NamedTuple):
-    """Candidates and the contexts they stand in, as the encoder has read them.
+class EncodedCandidates(NamedTuple):
+    """Candidates and the contexts they stand in, with the states that the encoder gives them.
 
     `hidden (n_rows * length, width)` are the states; `positions (n_inputs, longest)` those that take part in
     each input's maximum, and `any_at_all (n_inputs,)` whether any does. The first `n_candidates` inputs are
@@ -102,15 +102,16 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         self.allowed = (~model.excluded_terms()).nonzero().squeeze(1)
         self.penalty_weights = self._penalty_weights().to(self.device)
         self.memory["log_pressure"] = math.log(max(config.pressure, 1e-12))
-        self.printed = [PrintedNegatives(one, config.negatives) for one in self.sets if config.negatives]
+        sampled = self.sets if config.negatives else []
+        self.sampled_negatives = [SampledNegatives(data, config.negatives) for data in sampled]
         model.scale.requires_grad_(config.scaled)
 
     def run(self, *, resume: bool = False) -> TrainerState:
         """Train, keep the best by validation MRR in `folder/best`, and give it its quantizer."""
-        if not self.further and self.config.scaled:
+        if not self.trained_before and self.config.scaled:
             self._start_scale()
         elif self.config.terms:
-            self.memory["log_pressure"] -= math.log(GENTLER)
+            self.memory["log_pressure"] -= math.log(START_DIVISOR)
         state = super().run(resume=resume)
         if not process_group()[0]:
             self._finish()
@@ -139,13 +140,13 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step; of the paper's recipe, questions with their own negatives."""
-        if not self.printed:
+        if not self.sampled_negatives:
             return super().batch(step)
         rng = random.Random(self.seed * 7_919 + step)
         number = rng.choices(range(len(self.sets)), [s.weight for s in self.sets])[0]
-        return self.printed[number].draw(rng, self.sets[number].batch_size)
+        return self.sampled_negatives[number].draw(rng, self.sets[number].batch_size)
 
-    def asked_shares(self) -> torch.Tensor:
+    def question_shares(self) -> torch.Tensor:
         """`(vocabulary,)`: the share of the training questions that has each term, by the weights of sets."""
         shares = torch.zeros(len(self.model.term_matrix()))
         for one in self.sets:
@@ -155,14 +156,14 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return shares / sum(one.weight for one in self.sets)
 
     def _penalty_weights(self) -> torch.Tensor:
-        """`(vocabulary,)`: how much the penalty of each term counts, 1 for those that nobody asks for.
+        """`(vocabulary,)`: the weight of each term in the penalty, 1 for those that no question has.
 
-        FLOPS presses most on what many passages have. That "who" and "when" are of the kind is no fault: they
-        are asked often, and earn their postings.
+        The penalty presses most on terms that many passages have. Of these, "who" and "when" stand in many
+        questions too, and earn their postings.
         """
         if self.config.asked_share is None:
             return torch.ones(len(self.model.term_matrix()))
-        shares = self.asked_shares()
+        shares = self.question_shares()
         return (self.config.asked_share / (self.config.asked_share + shares)).clamp_min(LEAST_PENALTY)
 
     @torch.no_grad()
@@ -171,7 +172,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
         Dot products get unit spread, half a spread below zero.
         """
-        hidden = self._read([paragraph.whole() for paragraph in self._draw(0)[0]]).hidden
+        hidden = self._encode([paragraph.whole() for paragraph in self._draw(0)[0]]).hidden
         products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
@@ -179,38 +180,38 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Eq. 7 over sentences and over paragraphs of this step's batch, plus the vocabulary penalty."""
         batch = self.batch(step)
-        queries = self.ask(batch.questions)
+        queries = self.encode_queries(batch.questions)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         sampled = self.allowed[
             torch.randint(len(self.allowed), (self.config.sampled_terms,), generator=generator)
         ]
         columns = torch.cat([torch.tensor(queries.terms, dtype=torch.long), sampled]).to(self.device)
-        read = self._read(batch.candidates)
-        weights = self._weights(read, columns)
-        known = weights[:, : len(queries.terms)] + self._lexical(read, queries.terms)
-        ranking = self.ranking(self._sums(queries, known), batch, self.taught(batch))
+        encoded = self._encode(batch.candidates)
+        weights = self._weights(encoded, columns)
+        known = weights[:, : len(queries.terms)] + self._lexical(encoded, queries.terms)
+        ranking = self.ranking_loss(self._sums(queries, known), batch)
         penalty, logs = self._penalty(
             weights[:, len(queries.terms) :], self.penalty_weights[sampled.to(self.device)], batch.n_sentences
         )
-        ramp = min(1.0, 3 * self._done(step)) ** 2
-        if self.further and self.config.terms:
+        ramp = min(1.0, 3 * self._progress(step)) ** 2
+        if self.trained_before and self.config.terms:
             ramp = 1.0
-        if self.config.terms and step % self._together() < process_group()[1]:
+        if self.config.terms and step % self._batches_per_step() < process_group()[1]:
             self._move_pressure(mean_of_all(logs["paragraph_terms"], self.device), ramp)
         loss = ranking + ramp * self._pressure() * penalty
         logs["ranking"] = float(ranking.detach())
         return loss, logs
 
-    def _together(self) -> int:
+    def _batches_per_step(self) -> int:
         """How many batches make one step of all processes."""
         return self.config.trainer.accumulate * process_group()[1]
 
-    def _done(self, batch: int) -> float:
+    def _progress(self, batch: int) -> float:
         """Return the share of the training that was over before the step that a batch belongs to."""
-        return (batch - batch % self._together()) / max(1, self.config.trainer.batches)
+        return (batch - batch % self._batches_per_step()) / max(1, self.config.trainer.batches)
 
-    def ask(self, questions: Sequence[str]) -> QueryTerms:
-        """Return the terms that the questions ask for, and how often."""
+    def encode_queries(self, questions: Sequence[str]) -> QueryTerms:
+        """Return the terms of the questions, and their weights in each."""
         bags = [self.tokenizer.bag(question) for question in questions]
         terms = sorted({term for bag in bags for term in bag})
         column = {term: i for i, term in enumerate(terms)}
@@ -220,15 +221,11 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
                 counts[row, column[term]] = count
         return QueryTerms(terms, counts.to(self.device))
 
-    def _occurring(self, question: str) -> dict[int, float]:
-        """Return the terms of a question, and what each counts."""
-        return {term: count * self.tokenizer.step for term, count in self.tokenizer.bag(question).items()}
-
     def score(self, queries: QueryTerms, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 6 for every pair."""
         columns = torch.tensor(queries.terms, dtype=torch.long, device=self.device)
-        read = self._read(candidates)
-        return self._sums(queries, self._weights(read, columns) + self._lexical(read, queries.terms))
+        encoded = self._encode(candidates)
+        return self._sums(queries, self._weights(encoded, columns) + self._lexical(encoded, queries.terms))
 
     def _sums(self, queries: QueryTerms, weights: torch.Tensor) -> torch.Tensor:
         """Sum in float32: bf16 has too few digits to tell scores apart."""
@@ -273,10 +270,10 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         error = math.log(max(terms, 1.0) / (self.config.terms or 1))
         if ramp < 1:
             error = min(error, 0.0)
-        moved = self.memory["log_pressure"] + CONTROL * min(1.0, max(-1.0, error))
-        self.memory["log_pressure"] = min(LEAST_AND_MOST[1], max(LEAST_AND_MOST[0], moved))
+        moved = self.memory["log_pressure"] + PRESSURE_STEP * min(1.0, max(-1.0, error))
+        self.memory["log_pressure"] = min(LOG_PRESSURE[1], max(LOG_PRESSURE[0], moved))
 
-    def _read(self, candidates: Sequence[Passage]) -> Read:
+    def _encode(self, candidates: Sequence[Passage]) -> EncodedCandidates:
         """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""
         inputs = [self.layout.windows(one, self.model.tokenizer)[0] for one in candidates]
         contexts, index = surroundings(inputs) if self.model.config.context_share else ([], [])
@@ -290,32 +287,32 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         positions, any_at_all = pooled_positions(everything, rows, ids.shape[1], pool_special=special)
         hidden = self.model.hidden_states(ids, mask, segments).flatten(0, 1)
         places = (positions.to(self.device), any_at_all.to(self.device))
-        return Read(everything, len(inputs), index, hidden, *places)
+        return EncodedCandidates(everything, len(inputs), index, hidden, *places)
 
-    def _mixed(self, read: Read, values: torch.Tensor) -> torch.Tensor:
+    def _mixed(self, encoded: EncodedCandidates, values: torch.Tensor) -> torch.Tensor:
         """`(n_inputs, n_columns)` to `(n_candidates, n_columns)`: with the share of each one's context."""
-        n = read.n_candidates
-        return mixed(values[:n], values[n:], read.context_of, self.model.config.context_share)
+        n = encoded.n_candidates
+        return mixed(values[:n], values[n:], encoded.context_of, self.model.config.context_share)
 
-    def _weights(self, read: Read, columns: torch.Tensor) -> torch.Tensor:
+    def _weights(self, encoded: EncodedCandidates, columns: torch.Tensor) -> torch.Tensor:
         """`(n_candidates, n_columns)` term weights, eq. 4 to 6, with gradients."""
-        products = read.hidden @ self.model.term_matrix()[columns].T.to(read.hidden.dtype)
-        pooled = functional.embedding(read.positions, products).amax(dim=1).float()
+        products = encoded.hidden @ self.model.term_matrix()[columns].T.to(encoded.hidden.dtype)
+        pooled = functional.embedding(encoded.positions, products).amax(dim=1).float()
         above = torch.relu(pooled * self.model.scale + self.model.bias)
-        return self._mixed(read, torch.log1p(above) * read.any_at_all[:, None])
+        return self._mixed(encoded, torch.log1p(above) * encoded.any_at_all[:, None])
 
-    def _lexical(self, read: Read, terms: Sequence[int]) -> torch.Tensor:
+    def _lexical(self, encoded: EncodedCandidates, terms: Sequence[int]) -> torch.Tensor:
         """`(n_candidates, n_terms)`: what is added for occurrences of some terms, ascending ones."""
         gains, lexical = self.model.lexical_gains(), self.model.config.lexical
-        counts = torch.zeros(len(read.inputs), len(terms))
+        counts = torch.zeros(len(encoded.inputs), len(terms))
         if gains is None or lexical is None or not terms:
-            return counts[: read.n_candidates].to(self.device)
+            return counts[: encoded.n_candidates].to(self.device)
         wanted = torch.tensor(terms)
-        rows, found, saturated = occurrences(read.inputs, lexical)
+        rows, found, saturated = occurrences(encoded.inputs, lexical)
         columns = torch.searchsorted(wanted, found).clamp_max(len(terms) - 1)
         queries = wanted[columns] == found
         counts[rows[queries], columns[queries]] = saturated[queries]
-        return self._mixed(read, counts.to(self.device) * gains[wanted.to(self.device)])
+        return self._mixed(encoded, counts.to(self.device) * gains[wanted.to(self.device)])
 
     def _finish(self) -> None:
         """Calibrate the best model's quantizer on held-out answers and save it so; once: int8 rounds."""

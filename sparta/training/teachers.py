@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +28,7 @@ from sparta.training.paragraphs import ParagraphSet, name_and_weight
 BM25 = "bm25"
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
 COSINE_SCALE = 20.0
+MOST_CACHED = 500_000
 _LONGEST = 256
 _TERMS = 500
 _TOKEN_BUDGET = 4096
@@ -55,8 +57,8 @@ TeacherOpener = Callable[[str, str | None], Teacher | None]
 class Mixture:
     """The weighted sum of several teachers' scores, divided by a temperature.
 
-    What teachers that read a sentence without its context say of the whole context is added: it tells a
-    sentence that lacks the words of the question, because the sentence before has them, from a stranger.
+    To the scores of a teacher that reads sentences without their contexts, those of the contexts are added:
+    they find the sentence that answers a question whose words stand in the sentence before it.
     """
 
     teachers: Sequence[tuple[Teacher, float]]
@@ -74,12 +76,12 @@ class Mixture:
         return torch.stack(parts).sum(0) / self.temperature
 
 
-def weights_of(teacher: Teacher | None) -> list[str]:
-    """What teachers are, whatever their names: of each a hash of its weights; of BM25, which has none, ""."""
+def weight_hashes(teacher: Teacher | None) -> list[str]:
+    """Return a hash of each teacher's weights, whatever its name; "" for BM25, which has none."""
     if teacher is None:
         return []
     if isinstance(teacher, Mixture):
-        return [own for one, _ in teacher.teachers for own in weights_of(one)]
+        return [found for one, _ in teacher.teachers for found in weight_hashes(one)]
     digest = hashlib.sha256()
     modules = [held for held in vars(teacher).values() if isinstance(held, nn.Module)]
     for name, tensor in (item for module in modules for item in module.state_dict().items()):
@@ -92,15 +94,34 @@ def _with_contexts(teacher: Teacher, questions: Sequence[str], candidates: Seque
     """Scores of the candidates plus, unless the teacher reads them itself, those of their contexts."""
     if teacher.reads_context:
         return teacher.scores(questions, candidates)
-    around = [(c.title, c.context) for c in candidates]
-    contexts = list(dict.fromkeys(one for one in around if one[1]))
-    column = {one: i for i, one in enumerate(contexts)}
+    keys = [(c.title, c.context) for c in candidates]
+    contexts = list(dict.fromkeys(key for key in keys if key[1]))
+    column = {key: i for i, key in enumerate(contexts)}
     texts = [*candidates, *(Passage("", context, title) for title, context in contexts)]
     scores = teacher.scores(questions, texts)
-    own, whole = scores[:, : len(candidates)], scores[:, len(candidates) :]
-    inside = [i for i, one in enumerate(around) if one in column]
-    own[:, inside] += whole[:, [column[around[i]] for i in inside]]
-    return own
+    of_candidates, of_contexts = scores[:, : len(candidates)], scores[:, len(candidates) :]
+    in_context = [i for i, key in enumerate(keys) if key in column]
+    of_candidates[:, in_context] += of_contexts[:, [column[keys[i]] for i in in_context]]
+    return of_candidates
+
+
+class VectorCache[K, V]:
+    """Vectors by a key of their texts, so that texts that come again are not encoded again."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[K, V] = {}
+
+    def get[T](
+        self, keys: Sequence[K], texts: Sequence[T], encode: Callable[[list[T]], Iterable[V]]
+    ) -> list[V]:
+        """Return the vector of each text; `encode` is called with those that are new."""
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._vectors}
+        if new:
+            self._vectors.update(zip(new, encode(list(new.values())), strict=True))
+        found = [self._vectors[key] for key in keys]
+        for key in list(itertools.islice(self._vectors, max(0, len(self._vectors) - MOST_CACHED))):
+            del self._vectors[key]  # the oldest
+        return found
 
 
 class LexicalTeacher:
@@ -130,14 +151,14 @@ class DenseTeacher:
 
     reads_context = False
 
-    def __init__(self, name: str, *, prefix: str = QUERY_PREFIX, device: str | None = None) -> None:
+    def __init__(self, name: str, *, device: str | None = None) -> None:
         self.name = Path(name).name
         self.encoder = load_encoder(name).to(device or "cpu")
         self.tokenizer = load_tokenizer(name)
         self.tokenizer.enable_truncation(_LONGEST)
         self.mean = _pools_by_mean(name)
-        self.prefix = "" if self.mean else prefix
-        self._known: dict[str, torch.Tensor] = {}
+        self.prefix = "" if self.mean else QUERY_PREFIX
+        self._cache: VectorCache[str, torch.Tensor] = VectorCache()
 
     @property
     def device(self) -> torch.device:
@@ -151,16 +172,18 @@ class DenseTeacher:
 
     def embed(self, texts: Sequence[str]) -> torch.Tensor:
         """`(n, width) float32` of length 1."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(new)]
+        return torch.stack(self._cache.get(texts, texts, self._encode)).float()
+
+    def _encode(self, texts: Sequence[str]) -> list[torch.Tensor]:
+        lengths = [len(e.ids) for e in self.tokenizer.encode_batch(list(texts))]
+        vectors = [torch.empty(0)] * len(texts)
         for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
-            chosen = [new[i] for i in batch]
-            for text, vector in zip(chosen, self._encode(chosen), strict=True):
-                self._known[text] = vector.half()
-        return torch.stack([self._known[text] for text in texts]).float()
+            for i, vector in zip(batch, self._encode_batch([texts[i] for i in batch]), strict=True):
+                vectors[i] = vector.half()
+        return vectors
 
     @torch.no_grad()
-    def _encode(self, texts: Sequence[str]) -> torch.Tensor:
+    def _encode_batch(self, texts: Sequence[str]) -> torch.Tensor:
         encoded = self.tokenizer.encode_batch(list(texts))
         longest = max(len(e.ids) for e in encoded)
         ids = torch.zeros(len(encoded), longest, dtype=torch.long)
@@ -185,19 +208,19 @@ class SpartaTeacher:
     def __init__(self, name: str, folder: Path, *, device: str | None = None) -> None:
         self.name = Path(name).name
         self.model = SpartaModel.load(folder).to(device or "cpu")
-        self._known: dict[tuple[str, str, str, int], scipy.sparse.csr_matrix] = {}
+        self._cache: VectorCache[tuple[str, str, str, int], scipy.sparse.csr_matrix] = VectorCache()
 
     @torch.no_grad()
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:
         """`(n_questions, n_candidates) float32`: eq. 9 over the strongest terms, in units of term weight."""
         keys = [(c.title, c.context, c.text, c.start) for c in candidates]
-        new = {key: c for key, c in zip(keys, candidates, strict=True) if key not in self._known}
-        if new:
-            rows = self.model.encode_document(list(new.values()), max_active_dims=_TERMS)
-            self._known |= {key: rows[i] for i, key in enumerate(new)}
-        columns = scipy.sparse.vstack([self._known[key] for key in keys], format="csr").T
+        columns = scipy.sparse.vstack(self._cache.get(keys, candidates, self._encode), format="csr").T
         found = self.model.encode_query(list(questions)) @ columns
         return torch.from_numpy(found.toarray().astype(np.float32))
+
+    def _encode(self, candidates: list[Passage]) -> list[scipy.sparse.csr_matrix]:
+        rows = self.model.encode_document(candidates, max_active_dims=_TERMS)
+        return [rows[i] for i in range(len(candidates))]
 
 
 def _pools_by_mean(name: str) -> bool:

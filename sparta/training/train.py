@@ -13,20 +13,19 @@ from sparta.base.errors import InputError, ModelError
 from sparta.models.config import SpartaConfig
 from sparta.models.resolve import sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
-from sparta.neural.trainer import TrainerConfig, training_device
-from sparta.training.model_card import finished
+from sparta.neural.trainer import training_device
+from sparta.training.model_card import finish
 from sparta.training.negatives import Bm25
 from sparta.training.options import SpartaRecipe, TrainResult
 from sparta.training.paragraphs import ParagraphSet
-from sparta.training.ranking import check_length, check_output
+from sparta.training.ranking import check_length, check_output, trainer_config
 from sparta.training.sparta_training import SpartaTraining, TrainConfig
 from sparta.training.teachers import TeacherOpener, open_teacher
 
 LEXICAL_START = 0.2
 CONTEXT_SHARE = 0.4
-AS_PRINTED: dict[str, Any] = {
+PAPER_FORM: dict[str, Any] = {
     "segments": True,
     "tied": True,
     "lexical": False,
@@ -34,7 +33,7 @@ AS_PRINTED: dict[str, Any] = {
     "mined": False,
 }
 """The form of the model and of its training in the paper (§3.2, §3.3)."""
-PRINTED_LOSS: dict[str, Any] = {"negatives": 8, "scaled": False, "term_rate": 1.0, "scale_rate": 1.0}
+PAPER_LOSS: dict[str, Any] = {"negatives": 8, "scaled": False, "term_rate": 1.0, "scale_rate": 1.0}
 
 
 def train_model(
@@ -57,30 +56,22 @@ def train_model(
     """
     check_output(output, resume=resume)
     torch.manual_seed(recipe.seed)
-    form = replace(recipe, **AS_PRINTED, paper=False) if recipe.paper else recipe
-    model, further = _model(form, sets, use_title=not recipe.paper)
+    form = replace(recipe, **PAPER_FORM, paper=False) if recipe.paper else recipe
+    model, trained_before = _model(form, sets, use_title=not recipe.paper)
     config = TrainConfig(
-        trainer=TrainerConfig(
-            steps=recipe.steps,
-            learning_rate=recipe.learning_rate,
-            clip=2.0,
-            accumulate=recipe.accumulate,
-            bf16=pick_dtype("auto", model.device) == torch.bfloat16,
-            seed=recipe.seed,
-            validate_every=recipe.validate_every,
-        ),
+        trainer=trainer_config(recipe, model.device),
         pressure=form.pressure,
         terms=form.terms,
         max_tokens=recipe.train_length,
         mined=form.mined,
         mine_every=form.mine_every,
         int8=not recipe.full_precision,
-        **(PRINTED_LOSS if recipe.paper else {}),
+        **(PAPER_LOSS if recipe.paper else {}),
     )
     teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
-    training.further = further
-    return finished("sparta", training.run(resume=resume), training, sets, recipe, command)
+    training.trained_before = trained_before
+    return finish("sparta", training.run(resume=resume), training, sets, recipe, command)
 
 
 def _model(
@@ -100,10 +91,10 @@ def _model(
             "expected a context share only where answers share one, found --no-context or --segments",
             remedy="leave out one of them",
         )
-    model, further = _begin(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
+    model, trained_before = _new_or_trained(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
     share = recipe.context_share
     if share is None:
-        share = CONTEXT_SHARE if layout.share_context and not further else model.config.context_share
+        share = CONTEXT_SHARE if layout.share_context and not trained_before else model.config.context_share
     model.config = replace(model.config, quantizer=None, context_share=share)
     if recipe.lexical and model.config.lexical is None:
         _add_lexical(model, sets)
@@ -115,10 +106,10 @@ def _model(
         )
     model = model.to(training_device(recipe.device))
     check_length(model.encoder, recipe.max_length)
-    return model, further
+    return model, trained_before
 
 
-def _begin(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
+def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]:
     """Return a new model on a pretrained encoder, or a SPARTA model as it is; and whether it is one.
 
     :raises ModelError: the model's form is another than that asked for.

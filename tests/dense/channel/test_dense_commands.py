@@ -25,10 +25,10 @@ from dense.channel.sync import build_dense, has_dense
 from dense.search.store import (
     VectorWriter,
     open_shard,
-    shard_files,
 )
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
+from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, done, ran, rankings, refused
 
 pytestmark = pytest.mark.usefixtures("one_thread")

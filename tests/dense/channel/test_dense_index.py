@@ -27,13 +27,13 @@ from dense.models.bi_encoder import DenseModel
 from dense.search.store import (
     VectorFolder,
     record_hashes,
-    shard_files,
 )
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader
 from sparta.data.sentences import split_units
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
+from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

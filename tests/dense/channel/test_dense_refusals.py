@@ -22,13 +22,11 @@ from dense.channel.folder import ChannelFolder
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense, has_dense
 from dense.models.bi_encoder import DenseModel
-from dense.search.store import (
-    shard_files,
-)
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
+from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, refused
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -26,10 +26,10 @@ from dense.search.store import (
     describe_vectors,
     find,
     open_shard,
-    shard_files,
     write_shard,
 )
 from sparta.base.errors import InputError
+from sparta.shards.folder import shard_files
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,6 +15,7 @@ import torch
 from cli._training import named_sets
 from dense.models.bi_encoder import DenseModel
 from sparta.base.files import sha256_file
+from sparta.training.paragraphs import ParagraphSet
 from tests.dense.training.recipes import dense, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
@@ -152,7 +153,7 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
     card = (tmp_path / "one" / "best" / "README.md").read_text()
     told = shlex.split(next(line for line in card.splitlines() if line.startswith("    main train ")))
     assert sorted(told[1:]) == sorted(str(a) for a in arguments if a not in ("--device", "cpu"))
-    [pairs_set] = named_sets((str(pairs),), (), (), 4)
+    [pairs_set] = sets_of(4, pairs=[str(pairs)])
     facts = [pairs_set.name, "1", str(len(pairs_set.paragraphs)), "40", f"`{pairs_set.fingerprint()}`"]
     assert f"| {' | '.join(facts)} |" in card
     assert done.output.rsplit("validation ", 1)[1].strip() in card
@@ -163,6 +164,11 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
     assert DenseModel.load(tmp_path / "two" / "best").config == config
 
 
+def sets_of(batch_size: int, **files: list[str]) -> list[ParagraphSet]:
+    given = {"pairs": [], "articles": [], "passages": [], **files}
+    return named_sets({**given, "batch_size": batch_size, "train_length": 192})
+
+
 def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     """What validates one of them must not be taken from the other."""
     paths = []
@@ -170,12 +176,12 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
         (tmp_path / folder).mkdir()
         records = [{"question": f"where is {i}", "positive": f"{folder} {i}"} for i in range(4)]
         paths.append(write_jsonl(tmp_path / folder / "train.jsonl", records))
-    sets = named_sets((f"{paths[0]}=2", str(paths[1])), (), (), 2)
+    sets = sets_of(2, pairs=[f"{paths[0]}=2", str(paths[1])])
     assert [(one.name, one.weight) for one in sets] == [
         (f"{paths[0]}/pairs", 2.0),
         (f"{paths[1]}/pairs", 1.0),
     ]
-    assert [one.name for one in named_sets((str(paths[0]),), (), (str(paths[1]),), 2)] == [
+    assert [one.name for one in sets_of(2, pairs=[str(paths[0])], passages=[str(paths[1])])] == [
         "train.jsonl/pairs",
         "train.jsonl/passages",
     ]

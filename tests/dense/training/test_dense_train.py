@@ -16,7 +16,7 @@ from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.training.train import Recipe, exact_scorer, layer_groups, train_dense
 from sparta.base.errors import InputError
 from sparta.training.batches import make_batch
-from sparta.training.metrics import figure_named, ranks, shown
+from sparta.training.metrics import measure_named, ranks, shown
 from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on
@@ -94,19 +94,19 @@ def test_ranks_are_those_of_a_sorted_list() -> None:
         "recall@3": np.mean(np.array(expected) <= 3),
     }
     for name, value in figures.items():
-        figure = figure_named(name)(torch.from_numpy(scores), gold, others)
+        figure = measure_named(name)(torch.from_numpy(scores), gold, others)
         assert figure == pytest.approx(value, rel=1e-6)
     assert shown("average-rank", -3.25) == "average rank 3.25"
     assert shown("recall@3", 0.5) == "recall@3 0.5000"
     for name in ("mrr", "recall@0", "recall", "average"):
         with pytest.raises(InputError, match="expected rr, average-rank or recall@K"):
-            figure_named(name)
+            measure_named(name)
 
 
 @pytest.mark.parametrize(("name", "least"), [("rr", 0.0), ("average-rank", -3.0), ("recall@1", 0.0)])
 def test_scores_that_are_no_numbers_find_nothing(name: str, least: float) -> None:
     """A training that diverged must not be taken for the best there was."""
-    figure = figure_named(name)
+    figure = measure_named(name)
     nothing = torch.full((2, 3), torch.nan)
     assert figure(nothing, [0, 1], [set(), set()]) == least
     one = torch.tensor([[torch.nan, 1.0, 0.5]])
@@ -178,11 +178,11 @@ def test_duplicates_of_any_answer_are_no_negatives() -> None:
     for seed in range(20):
         batch = make_batch(paragraphs, random.Random(seed), 1)
         drawn.add(batch.questions[1])
-        right = batch.also_right(batch.questions.index("where"))
+        right = batch.masked[batch.questions.index("where")]
         moons, earths = {0, 4, 6, 7, 11}, {1, 3, 8, 10}
         assert right == moons | earths
-        assert batch.also_right(batch.questions.index("who")) == {2, 9}
-        assert batch.also_right(batch.questions.index("king")) == {5, 12}
+        assert batch.masked[batch.questions.index("who")] == {2, 9}
+        assert batch.masked[batch.questions.index("king")] == {5, 12}
     assert drawn == {"where", "what"}
 
 
@@ -218,5 +218,5 @@ def test_a_model_mines_in_the_midst_of_a_step_in_bf16(encoder: str, words: list[
     training.model.eval()
     texts = [p.whole() for p in training.sets[0].paragraphs]
     assert stored[0] == [
-        list(near) for near in mine(training.sets[0], exact_scorer(training.model, texts)).near
+        list(near) for near in mine(training.sets[0], exact_scorer(training.model, texts)).hard_negatives
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dense.training.mining import Question, _distinct, _Miner
-from dense.training.stages import DEPTH, _harder
+from dense.training.stages import DEPTH, _second_stage_set
 from sparta.base.records import Hit
 from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
@@ -64,18 +64,22 @@ def test_mined_are_the_highest_scores_that_do_not_answer() -> None:
     one = texts_with_questions("same", "b", "same", "d", "e")
     scores = np.array([9.0, 3.0, 8.0, 1.0, 5.0], np.float32)
     found = mine(one, lambda questions: np.tile(scores, (len(questions), 1)), depth=3)
-    assert found.near == ((4, 1), (0, 2, 4), (4, 1), (0, 2, 4), (0, 2, 1))
+    assert found.hard_negatives == ((4, 1), (0, 2, 4), (4, 1), (0, 2, 4), (0, 2, 1))
 
 
 def test_what_scores_nothing_is_not_mined() -> None:
     one = texts_with_questions("a", "b", "c")
     found = mine(one, lambda questions: np.tile(np.float32([0.0, 2.0, 0.0]), (len(questions), 1)), depth=2)
-    assert found.near == ((1,), (), (1,))
+    assert found.hard_negatives == ((1,), (), (1,))
 
 
 def test_stage_two_keeps_p1_of_a_single_set_and_draws_from_100() -> None:
     assert DEPTH == 100
-    first = ParagraphSet("s", texts_with_questions("a", "b", "c").paragraphs, near=((1,), (2,), ()))
-    assert _harder(first, ((2,), (2, 0), (1,)), single=True).near == ((1, 2), (2, 0), (1,))
-    alone = _harder(first, ((2,), (2, 0), (1,)), single=False)
-    assert (alone.near, alone.near_share) == (((2,), (2, 0), (1,)), 1.0)
+    first = ParagraphSet("s", texts_with_questions("a", "b", "c").paragraphs, hard_negatives=((1,), (2,), ()))
+    assert _second_stage_set(first, ((2,), (2, 0), (1,)), single=True).hard_negatives == (
+        (1, 2),
+        (2, 0),
+        (1,),
+    )
+    alone = _second_stage_set(first, ((2,), (2, 0), (1,)), single=False)
+    assert (alone.hard_negatives, alone.hard_negative_share) == (((2,), (2, 0), (1,)), 1.0)

@@ -102,10 +102,10 @@ def test_stage_two_begins_anew_with_what_stage_one_mined(
         vectors = model.encode_passages([p.whole() for p in first.paragraphs])[:, 0]
         scores = model.encode_questions([p.questions[0][0] for p in first.paragraphs]) @ vectors.T
         assert (scores < 0).any(), "a negative score is a score"
-        for i, (p1, near) in enumerate(zip(first.near, second.near, strict=True)):
+        for i, (p1, near) in enumerate(zip(first.hard_negatives, second.hard_negatives, strict=True)):
             p2 = set(range(len(scores))) - {i}
             assert set(near) == (p2 | set(p1) if sets == 1 and not alone else p2)
-        assert second.near_share == (0.5 if sets == 1 and not alone else 1.0)
+        assert second.hard_negative_share == (0.5 if sets == 1 and not alone else 1.0)
     assert result.folder == tmp_path / "out" / "best"
     assert weights(result.folder) == weights(tmp_path / "out" / "stage-2" / "best")
 
@@ -138,7 +138,7 @@ def test_near_texts_are_all_that_is_drawn_where_they_alone_are_wanted(words: lis
     mined = mine_set(one, lambda asked: np.tile(np.arange(30.0, dtype=np.float32), (len(asked), 1)), 2)
     from dataclasses import replace
 
-    whole = replace(mined, near_share=1.0, batch_size=3)
+    whole = replace(mined, hard_negative_share=1.0, batch_size=3)
     for seed in range(20):
         [first, *others] = whole.draw(random.Random(seed))
         at = whole.paragraphs.index(first)

@@ -148,7 +148,7 @@ def test_a_tokenizer_with_more_words_than_terms_is_refused(make_tiny_model: Make
         (lambda c: c["sparta"].update(layout={"max_size": 3}), "not as expected"),
         (lambda c: c["sparta"].update(unheard_of=3), "not as expected"),
         (lambda c: c["sparta"]["quantizer"].update(bits=99), "not as expected: bits must be 1 to 16"),
-        (lambda c: c.update(sparta=[1]), "expected sparta to be an object, found list"),
+        (lambda c: c.update(sparta=[1]), "expected a sparta object, found list"),
         (lambda c: c.update(model_type="no-such-model"), "expected the configuration of an encoder"),
         (lambda c: c.pop("model_type"), "expected the configuration of an encoder"),
         (lambda c: c.update(hidden_size=64), "the weights do not fit"),

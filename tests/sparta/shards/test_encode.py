@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.shards.store import ShardFolder, read_shard, read_shards, shard_files
+from sparta.shards.folder import shard_files
+from sparta.shards.store import ShardFolder, read_shard, read_shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,7 +209,7 @@ def test_resume_refuses_other_options(encode, encoded, change, named):
     folder, _ = encode("out")
     (folder / SHARDS[2]).unlink()
     del encoded[:]
-    with pytest.raises(IndexStateError, match=f"another options: {named}"):
+    with pytest.raises(IndexStateError, match=f"another {named}"):
         encode("out", resume=True, **change)
     assert encoded == []
 
@@ -225,7 +226,7 @@ def test_resume_refuses_another_model(encode, make_tiny_model, tiny_model):
     folder, _ = encode("out")
     (folder / SHARDS[2]).unlink()
     other = make_tiny_model(tiny_model.config, seed=5)
-    with pytest.raises(IndexStateError, match=r"another model: .*sha256"):
+    with pytest.raises(IndexStateError, match=r"another model \(.*sha256"):
         encode("out", resume=True, model=other)
 
 
@@ -382,7 +383,8 @@ def test_wrong_options():
 def test_stopping_does_not_wait_for_the_blocks_that_run(tiny_model, make_records):
     """One block is ahead of what was asked for; when nobody wants it any more, it ends at its next batch."""
     from sparta.base.records import Passage
-    from sparta.shards.encode import EncodeOptions, ShardEncoder, blocks_of
+    from sparta.shards.encode import EncodeOptions, ShardEncoder
+    from sparta.shards.folder import blocks_of
 
     records = make_records(4000, seed=2)
     passages = [Passage(r["id"], r["text"]) for r in records]
@@ -397,7 +399,8 @@ def test_stopping_does_not_wait_for_the_blocks_that_run(tiny_model, make_records
 
 def test_weights_that_were_overwritten_are_refused(encode):
     from sparta.base.errors import InputError
-    from sparta.shards.store import read_shard, shard_files
+    from sparta.shards.folder import shard_files
+    from sparta.shards.store import read_shard
 
     folder, _ = encode("flipped")
     path = next(iter(shard_files(folder).values()))

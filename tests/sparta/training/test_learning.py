@@ -20,7 +20,7 @@ def test_the_loss_falls_and_the_best_is_kept(training, tmp_path):
         trainer={"steps": 160, "learning_rate": 5e-3, "validate_every": 40}, batch=16, scale_rate=1.0
     )
     forget_the_words(made.model)
-    before = made.mean_reciprocal_rank()
+    before = made.validate()
     state = made.run()
     lines = [json.loads(line) for line in (made.folder / "log.jsonl").read_text().splitlines()]
     losses = [line["ranking"] for line in lines if "ranking" in line]

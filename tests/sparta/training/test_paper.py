@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli._sparta import main
 from sparta.base.errors import InputError
-from sparta.training.batches import PrintedNegatives
+from sparta.training.batches import SampledNegatives
 from sparta.training.options import SpartaRecipe
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
@@ -32,12 +32,12 @@ def many(paragraphs: int = 50, each: int = 4) -> ParagraphSet:
 
 def own_negatives(batch: Any, row: int) -> list[str]:
     """The candidates that count against a question."""
-    counted = set(range(len(batch.candidates))) - batch.right[row] - {batch.gold_sentence[row]}
+    counted = set(range(len(batch.candidates))) - batch.masked[row] - {batch.gold_sentence[row]}
     return [batch.candidates[i].text for i in sorted(counted)]
 
 
 def test_half_of_the_negatives_are_nearby_and_half_are_random() -> None:
-    sampler = PrintedNegatives(many(), 8)
+    sampler = SampledNegatives(many(), 8)
     distances: Counter[int] = Counter()
     rng = random.Random(1)
     for _ in range(60):
@@ -59,7 +59,7 @@ def test_half_of_the_negatives_are_nearby_and_half_are_random() -> None:
 def test_what_answers_is_no_negative() -> None:
     twice = Paragraph("yes. no. perhaps.", "", ((0, 4), (5, 8), (9, 17)), (("q", 0),))
     again = Paragraph("yes. never. yes.", "", ((0, 4), (5, 11), (12, 16)), (("q", 1),))
-    sampler = PrintedNegatives(ParagraphSet("few", (twice, again)), 4)
+    sampler = SampledNegatives(ParagraphSet("few", (twice, again)), 4)
     for seed in range(20):
         batch = sampler.draw(random.Random(seed), 2)
         for row in range(2):
@@ -68,7 +68,7 @@ def test_what_answers_is_no_negative() -> None:
 
 def test_whole_texts_are_candidates_where_they_answer() -> None:
     texts = tuple(Paragraph(f"text {i}", "", (), ((f"q{i}", -1),)) for i in range(6))
-    batch = PrintedNegatives(ParagraphSet("whole", texts), 2).draw(random.Random(0), 6)
+    batch = SampledNegatives(ParagraphSet("whole", texts), 2).draw(random.Random(0), 6)
     assert sorted(c.text for c in batch.candidates) == [p.text for p in texts]
     assert [batch.candidates[g].text[5:] for g in batch.gold_sentence] == [q[1:] for q in batch.questions]
 
@@ -80,7 +80,7 @@ def test_the_loss_is_eq_7_of_eq_4_to_6(make_tiny_model: Any, tmp_path: Any) -> N
     from sparta.neural.inputs import InputLayout
     from sparta.neural.trainer import TrainerConfig
     from sparta.training.sparta_training import SpartaTraining, TrainConfig
-    from sparta.training.train import AS_PRINTED, PRINTED_LOSS
+    from sparta.training.train import PAPER_FORM, PAPER_LOSS
 
     spans = ((0, 17), (18, 31))
     texts = (
@@ -94,9 +94,9 @@ def test_the_loss_is_eq_7_of_eq_4_to_6(make_tiny_model: Any, tmp_path: Any) -> N
         for text, own in zip(texts, words, strict=True)
     ]
     layout = InputLayout(use_context=True, answer_segment=1)
-    model = make_tiny_model(SpartaConfig(layout, tied=AS_PRINTED["tied"]))
+    model = make_tiny_model(SpartaConfig(layout, tied=PAPER_FORM["tied"]))
     trainer = TrainerConfig(steps=3, learning_rate=1e-3, bf16=False, seed=1, validate_every=3)
-    config = TrainConfig(trainer=trainer, pressure=0.0, mined=False, held_out=0, **PRINTED_LOSS)
+    config = TrainConfig(trainer=trainer, pressure=0.0, mined=False, held_out=0, **PAPER_LOSS)
     with torch.no_grad():
         model.scale.fill_(1.0)
         model.bias.fill_(-0.5)
@@ -113,7 +113,7 @@ def test_the_loss_is_eq_7_of_eq_4_to_6(make_tiny_model: Any, tmp_path: Any) -> N
     expected = []
     for row, question in enumerate(batch.questions):
         scores = []
-        counted = set(range(len(batch.candidates))) - batch.right[row] | {batch.gold_sentence[row]}
+        counted = set(range(len(batch.candidates))) - batch.masked[row] | {batch.gold_sentence[row]}
         for i in sorted(counted):
             passage = batch.candidates[i]
             encoded = tokenizer.encode(passage.context)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparta.training.metrics import negative_rank, ranks, reciprocal_rank
+from sparta.training.metrics import negative_average_rank, ranks, reciprocal_rank
 
 
 def test_places_of_equal_missing_and_broken_scores() -> None:
@@ -16,7 +16,7 @@ def test_places_of_equal_missing_and_broken_scores() -> None:
     found = ranks(scores, gold, [()] * 4)
     assert found.tolist() == [2.0, 2.0, math.inf, math.inf]
     assert reciprocal_rank(scores, gold, [()] * 4) == pytest.approx((0.5 + 0.5) / 4)
-    assert negative_rank(scores, gold, [()] * 4) == pytest.approx(-(2 + 2 + 3 + 3) / 4)
+    assert negative_average_rank(scores, gold, [()] * 4) == pytest.approx(-(2 + 2 + 3 + 3) / 4)
 
 
 def test_other_answers_stand_in_nobodys_way() -> None:

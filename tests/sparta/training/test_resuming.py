@@ -168,7 +168,7 @@ def test_the_pressure_moves_once_a_step_by_what_all_processes_measure(training, 
     monkeypatch.setattr(sparta.training.sparta_training, "mean_of_all", mean_of_all)
     steps = {"steps": 5, "accumulate": 3, "validate_every": 5}
     made = training(terms=100, pressure=0.001, trainer=steps, held_out=0)
-    made.further = True  # from the first step on
+    made.trained_before = True  # from the first step on
     made.run()
     assert len(asked) == 5
     assert made.memory["log_pressure"] == pytest.approx(math.log(0.001) - math.log(100) + 5 * 0.02)
@@ -239,10 +239,10 @@ def test_the_model_mines_its_own_negatives(training):
     whole = training("whole", mine_every=4)
     forget_the_words(whole.model)
     start = {name: tensor.clone() for name, tensor in whole.model.state_dict().items()}
-    before = whole.sets[0].near
+    before = whole.sets[0].hard_negatives
     whole.run()
     assert sorted(p.name for p in whole.folder.glob("mined-*")) == ["mined-0001.json", "mined-0002.json"]
-    assert whole.sets[0].near != before
+    assert whole.sets[0].hard_negatives != before
     texts = [p.text for p in whole.sets[0].paragraphs]
     asked = [p.questions[0][0] for p in whole.sets[0].paragraphs]
     part = training("part", mine_every=4)
@@ -251,14 +251,14 @@ def test_the_model_mines_its_own_negatives(training):
     resumed = training("part", mine_every=4)
     resumed.run(resume=True)
     assert state_of(resumed) == state_of(whole)
-    assert resumed.sets[0].near == whole.sets[0].near
+    assert resumed.sets[0].hard_negatives == whole.sets[0].hard_negatives
     scores = bags(whole.model, asked) @ dense(whole.model, texts).T
     found = training("other", mined=False).sets[0]
     from sparta.training.negatives import mine
 
     mined = mine(found, lambda questions: scores[[asked.index(q) for q in questions]].astype(np.float32), 5)
     best = [[j for j in np.argsort(-row) if j != i and row[j] > 0][:5] for i, row in enumerate(scores)]
-    assert [set(own) for own in mined.near] == [set(own) for own in best]
+    assert [set(own) for own in mined.hard_negatives] == [set(own) for own in best]
 
 
 def test_a_finished_training_resumed_changes_nothing(training):

@@ -155,7 +155,7 @@ def test_a_trained_model_is_pressed_gently_at_first(training):
 
     for further, begins in ((False, 0.01), (True, 0.0001)):
         made = training(f"{further}", terms=100, pressure=0.01, trainer={"steps": 1, "validate_every": 1})
-        made.further = further
+        made.trained_before = further
         made.run()
         assert made.memory["log_pressure"] == pytest.approx(math.log(begins), abs=0.021)
 
@@ -206,11 +206,11 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     made.model.eval()
     batch = made.batch(0)
     with torch.no_grad():
-        scores = made.score(made.ask(batch.questions), batch.candidates)
+        scores = made.score(made.encode_queries(batch.questions), batch.candidates)
     rows = made.model.encode_document(batch.candidates, dtype="fp32")
     expected = (made.model.encode_query(batch.questions) @ rows.T).toarray()
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
-    assert made.score(made.ask(["\u200b"]), batch.candidates).abs().sum() == 0, "nothing is asked"
+    assert made.score(made.encode_queries(["\u200b"]), batch.candidates).abs().sum() == 0, "nothing is asked"
     made.loss(0)[0].backward()
     assert made.model.gains.grad.abs().sum() > 0
     assert any(made.model.gains is p for g in made.parameter_groups()[1:2] for p in g["params"])

@@ -206,20 +206,21 @@ def test_answers_to_the_same_question_are_no_negatives(training):
     """A question asked of two texts: neither is wrong for it, in the loss, in mining, in validation."""
     import torch
 
+    from sparta.training.metrics import reciprocal_rank
     from sparta.training.paragraphs import Paragraph, ParagraphSet
-    from sparta.training.ranking import make_batch, reciprocal_rank
+    from sparta.training.ranking import make_batch
 
     texts = ["moon earth", "moon west", "sun king", "paris"]
     asked = ["moon", "moon", "sun", "paris"]
     paragraphs = tuple(Paragraph(t, "", ((0, len(t)),), ((q, 0),)) for t, q in zip(texts, asked, strict=True))
     made = training(data=ParagraphSet("two", paragraphs, 1.0, 4), held_out=0)
-    assert made.sets[0].near[0] == ()
+    assert made.sets[0].hard_negatives[0] == ()
     batch = make_batch(paragraphs, random.Random(0), 1)
-    assert batch.also_right(0) == {0, 1, 4, 5}
+    assert batch.masked[0] == {0, 1, 4, 5}
     scores = torch.tensor([[1.0, 9.0, 2.0, 3.0]] * 4).repeat(1, 2)
     losses = [torch.logsumexp(torch.tensor(part), 0) - part[0] for part in ([1.0, 2, 3], [9.0, 2, 3])]
     losses += [torch.logsumexp(scores[0, :4], 0) - own for own in (2.0, 3.0)]
-    assert made.ranking(scores, batch, None).item() == pytest.approx(float(sum(losses)) / 4, rel=1e-5)
+    assert made.ranking_loss(scores, batch).item() == pytest.approx(float(sum(losses)) / 4, rel=1e-5)
     assert reciprocal_rank(scores[:1, :4], [0], [{0, 1, 4, 5}]) == pytest.approx(1 / 3)
 
 
@@ -360,10 +361,10 @@ def test_mined_texts_are_those_that_bm25_confuses(training, words):
     asked = [f"{words[0]} {words[i + 10]}" for i in range(4)] + words[2:10]
     made = tuple(Paragraph(t, "", ((0, len(t)),), ((q, 0),)) for t, q in zip(texts, asked, strict=True))
     [mined] = training(data=ParagraphSet("m", made, 1.0, 4), held_out=0).sets
-    assert [set(near) for near in mined.near[:4]] == [{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}]
-    assert all(near == () for near in mined.near[4:])
+    assert [set(near) for near in mined.hard_negatives[:4]] == [{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}]
+    assert all(near == () for near in mined.hard_negatives[4:])
     rng = random.Random(1)
-    beside = Counter(tuple(sorted(mined._beside(0, rng))) for _ in range(200))
+    beside = Counter(tuple(sorted(mined._group_around(0, rng))) for _ in range(200))
     assert 60 < beside[(1, 2)] < 190, "half of the time the neighbours of the file"
     assert {n for pair in beside for n in pair} == {1, 2, 3}
 
@@ -409,7 +410,7 @@ def test_answers_that_are_not_read_are_left_out_and_counted(training, write_json
     assert [[q for q, _ in p.questions] for p in one.paragraphs] == [["early"], ["early too"], [], ["whole"]]
     assert [p.text for p in one.paragraphs][2:] == ["the far sea", "a river"], "without what was negative"
     with pytest.raises(InputError, match="expected answers in what is read of their texts, found all of"):
-        replace(made, paragraphs=made.paragraphs[1:3]).only_read(lambda paragraph: 0)
+        replace(made, paragraphs=made.paragraphs[1:3]).answerable(lambda paragraph: 0)
 
 
 def test_squad_passages_know_where_their_answers_begin(tmp_path):
@@ -422,5 +423,5 @@ def test_squad_passages_know_where_their_answers_begin(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(data))
     [one] = read(tmp_path / "train.json", "passages")
     assert (one.questions, one.places) == ((("one", -1),), (900,))
-    assert one.read_to(901) == one
-    assert one.read_to(900).questions == ()
+    assert one.answered_before(901) == one
+    assert one.answered_before(900).questions == ()
