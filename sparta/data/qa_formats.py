@@ -59,10 +59,12 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
             for paragraph in _list(article, "paragraphs", path):
                 text, questions, answers = string_field(paragraph, "context", of="context"), [], []
                 for item in _list(paragraph, "qas", path):
-                    given = [(int(a["answer_start"]), str(a["text"])) for a in item.get("answers", ())]
+                    given = [
+                        (int(a["answer_start"]), str(a.get("text", ""))) for a in item.get("answers", ())
+                    ]
                     begins = tuple(begin for begin, _ in given)
                     questions.append((str(item["id"]), str(item["question"]).strip(), begins))
-                    answers.append(tuple((begin, begin + len(answer)) for begin, answer in given))
+                    answers.append(tuple((begin, begin + len(answer)) for begin, answer in given if answer))
                 title = str(article.get("title", ""))
                 yield QuestionedText(title, text, tuple(questions), answers=tuple(answers))
 

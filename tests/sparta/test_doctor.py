@@ -180,7 +180,7 @@ def test_an_index_that_is_incomplete(make_index, monkeypatch):
 def test_an_index_whose_folder_is_gone(make_index):
     findings = found("index", make_index(folder=False))
     assert {f.state for f in findings} == {"bad"}
-    assert any("Lucene index: " in f.found and "there is no Lucene index" in f.found for f in findings)
+    assert any("Lucene index: " in f.found and "has lost its commit" in f.found for f in findings)
     assert all(f.remedy for f in findings)
 
 
