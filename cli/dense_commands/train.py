@@ -125,9 +125,7 @@ learning_options = options(
 @learning_options
 @loop_options
 @end_options
-def train(
-    two_stages: bool, p2_alone: bool, by_size: bool, output: Path, resume: bool, **given: Any
-) -> None:
+def train(two_stages: bool, p2_alone: bool, by_size: bool, output: Path, resume: bool, **given: Any) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
     TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of

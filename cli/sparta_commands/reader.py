@@ -47,7 +47,7 @@ _questions = options(
 @_questions
 @click.option("--output", required=True, type=file_type, help="File for the examples, JSONL.")
 def mine_answers(output: Path, **given: Any) -> None:
-    """Find passages that hold the answers of questions, for a reader to learn from.
+    """Find passages that hold answers, to train a reader on.
 
     \b
     sparta mine-answers --queries nq.dev.tsv --output nq.jsonl
@@ -140,9 +140,9 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
 @click.option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
 @click.option("--int8", is_flag=True, help="Store weights in 8 bits with row scales.")
 def tune_reader(output: Path, **given: Any) -> None:
-    """Fit a reader's probabilities, and the weight of the ranker, on held-out questions.
+    """Fit a reader's probabilities and the ranker's weight.
 
-    Prints EM for each weight, and the expected calibration error of the probabilities, fitted on one half
+    Give it questions that it was not trained on. Prints EM for each weight, and the expected calibration error of the probabilities, fitted on one half
     of the questions and measured on the other.
     """
     from hybrid.evaluation.questions import questions_of

@@ -76,10 +76,10 @@ def test_what_scores_nothing_is_not_mined() -> None:
 def test_stage_two_keeps_p1_of_a_single_set_and_draws_from_100() -> None:
     assert DEPTH == 100
     first = ParagraphSet("s", texts_with_questions("a", "b", "c").paragraphs, hard_negatives=((1,), (2,), ()))
-    assert _second_stage_set(first, ((2,), (2, 0), (1,)), single=True).hard_negatives == (
+    assert _second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=True).hard_negatives == (
         (1, 2),
         (2, 0),
         (1,),
     )
-    alone = _second_stage_set(first, ((2,), (2, 0), (1,)), single=False)
+    alone = _second_stage_set(first, ((2,), (2, 0), (1,)), with_p1=False)
     assert (alone.hard_negatives, alone.hard_negative_share) == (((2,), (2, 0), (1,)), 1.0)

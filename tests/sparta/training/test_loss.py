@@ -87,7 +87,7 @@ def test_the_divergence_worked_by_hand(training):
     for row, goal, columns in ((scores[0], taught[0], [0, 1, 2]), (scores[1], taught[1], [0, 1])):
         p, q = (np.exp(values[columns]) / np.exp(values[columns]).sum() for values in (goal, row))
         expected.append(float((p * np.log(p / q)).sum()))
-    found = made._ranking(torch.tensor(scores), torch.tensor(taught), batch, batch.gold_sentence, 0)
+    found = made._loss_of_kind(torch.tensor(scores), torch.tensor(taught), batch, batch.gold_sentence, 0)
     assert found.item() == pytest.approx(np.mean(expected))
 
 
