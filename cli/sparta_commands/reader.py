@@ -142,8 +142,8 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
 def tune_reader(output: Path, **given: Any) -> None:
     """Fit a reader's probabilities and the ranker's weight.
 
-    Give it questions that it was not trained on. Prints EM for each weight, and the expected calibration error
-    of the probabilities, fitted on one half of the questions and measured on the other.
+    Give it questions that it was not trained on. Prints EM for each weight, and the expected calibration
+    error of the probabilities, fitted on one half of the questions and measured on the other.
     """
     from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.tune_reader import tune_and_save
