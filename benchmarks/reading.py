@@ -69,12 +69,9 @@ def main() -> None:
         }
         texts = {question: [text_of(hit) for hit in own] for question, own in hits.items()}
 
-        def early(question: str) -> object:
-            return answerer._answer(question, hits[question], 1)
-
         ways: dict[str, Callable[[str], object]] = {
             "sparta, all passages": lambda question: answerer.reader.read(question, texts[question], 10),
-            "sparta, until no other can win": early,
+            "sparta, until no other can win": lambda q: answerer.answer_hits(q, hits[q]),
             "transformers, one by one": lambda q: read_one_by_one(peer, model, q, texts[q]),
         }
         times: dict[str, list[float]] = {name: [] for name in ways}

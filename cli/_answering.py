@@ -9,6 +9,7 @@ import click
 
 from cli._options import file_type, options, typed
 from sparta.base.errors import InputError
+from sparta.base.files import check_place
 
 if TYPE_CHECKING:
     from hybrid.evaluation.answering import Answering
@@ -38,9 +39,10 @@ answering_options = options(
 )
 
 
-def answering_of(given: Mapping[str, Any], *others: str) -> Answering | None:
+def answering_of(given: Mapping[str, Any], retrieved: int, *others: str) -> Answering | None:
     """How answers are read, if they are.
 
+    :param retrieved: how many passages of a question are retrieved
     :param others: options of the command that mean something with --answers only
     """
     if not given["answers"]:
@@ -50,8 +52,15 @@ def answering_of(given: Mapping[str, Any], *others: str) -> Answering | None:
     from hybrid.evaluation.answering import Answering
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.tune import parse_candidates
-    from sparta.reader.reader import Reader
 
     check_plot(given["plot"])
+    check_place(given["output_answers"], "file")
     depths = sorted(set(parse_candidates(given["depths"], "depths")))
-    return Answering(Reader.open(given["reader"]), depths, given["weight"])
+    if depths[-1] > retrieved:
+        raise InputError(
+            f"expected --depths of at most the {retrieved} passages that are retrieved, found {depths[-1]}",
+            remedy="raise --candidates" if "candidates" in given else "raise --depth",
+        )
+    from sparta.reader.reader import Reader
+
+    return Answering(Reader.open(given["reader"], device=given.get("device")), depths, given["weight"])

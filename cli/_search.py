@@ -39,7 +39,7 @@ search_options = options(
 )
 
 
-def check_search(command: str, given: dict[str, Any]) -> None:
+def check_search(command: str, given: dict[str, Any], output_name: str = "run.trec") -> None:
     """Refuse options that do not go together."""
     query, queries, output = given["query"], given["queries"], given["output"]
     if (query is None) == (queries is None):
@@ -50,7 +50,7 @@ def check_search(command: str, given: dict[str, Any]) -> None:
     if (queries is None) != (output is None):
         raise InputError(
             "expected --queries and --output together, found only one",
-            remedy=f"{command} --queries questions.jsonl --output run.trec",
+            remedy=f"{command} --queries questions.jsonl --output {output_name}",
         )
 
 

@@ -12,6 +12,8 @@ from sparta.base.exports import lazy_names
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer, open_answerer
     from hybrid.answering.answers import Answer
+    from hybrid.answering.mining import mine_answers
+    from hybrid.evaluation.answering import Answering
     from hybrid.evaluation.compare import compare
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import Evaluation
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Answer": "hybrid.answering.answers",
     "Answerer": "hybrid.answering.answerer",
+    "Answering": "hybrid.evaluation.answering",
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
@@ -35,6 +38,7 @@ _HOMES = {
     "compare": "hybrid.evaluation.compare",
     "evaluate_runs": "hybrid.evaluation.evaluate",
     "evaluate_set": "hybrid.evaluation.evaluate",
+    "mine_answers": "hybrid.answering.mining",
     "open_answerer": "hybrid.answering.answerer",
     "questions_of": "hybrid.evaluation.questions",
     "results_table": "hybrid.evaluation.results",
@@ -44,6 +48,7 @@ _HOMES = {
 __all__ = [
     "Answer",
     "Answerer",
+    "Answering",
     "Channels",
     "Evaluation",
     "Fusion",
@@ -54,6 +59,7 @@ __all__ = [
     "compare",
     "evaluate_runs",
     "evaluate_set",
+    "mine_answers",
     "open_answerer",
     "questions_of",
     "results_table",

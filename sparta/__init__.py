@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
     from sparta.models.sparta import SpartaModel
+    from sparta.reader.config import ReaderLayout
     from sparta.reader.reader import Reader
+    from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
     from sparta.search.explain import Explanation, TermShare, top_terms
     from sparta.search.searcher import Searcher
@@ -53,15 +55,18 @@ _HOMES = {
     "Quantizer": "sparta.models.quantize",
     "Query": "sparta.base.records",
     "Reader": "sparta.reader.reader",
+    "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
     "Retriever": "sparta.base.records",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
+    "Span": "sparta.reader.records",
     "SpartaError": "sparta.base.errors",
     "SpartaModel": "sparta.models.sparta",
     "SpartaRecipe": "sparta.training.options",
     "StorageError": "sparta.base.errors",
     "TermShare": "sparta.search.explain",
+    "Text": "sparta.reader.records",
     "TrainResult": "sparta.training.options",
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
@@ -86,15 +91,18 @@ __all__ = [
     "Quantizer",
     "Query",
     "Reader",
+    "ReaderLayout",
     "ReaderRecipe",
     "Retriever",
     "ScoredPassage",
     "Searcher",
+    "Span",
     "SpartaError",
     "SpartaModel",
     "SpartaRecipe",
     "StorageError",
     "TermShare",
+    "Text",
     "TrainResult",
     "load_model",
     "top_terms",

@@ -49,7 +49,7 @@ _OF_CHANNELS = (
     "build_dense",
     "k1",
     "b",
-    "answers",
+    *("answers", "reader", "depths", "weight", "output_answers", "plot"),
 )
 
 
@@ -92,10 +92,11 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     \b
     hybrid eval --alpha 1.2
     hybrid eval --build-dense --dataset nq.test.tsv --weights bm25=1.2,impact=1,dense=1
-    hybrid eval --answers --dataset nq.test.tsv --depth 1,10,50
+    hybrid eval --answers --dataset nq.test.tsv --depths 1,10,50
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.compare import compare, timed, with_macro
+    from hybrid.evaluation.rankings import RECALL_AT
     from hybrid.evaluation.results import plot_answers, results_table, write_answers
     from hybrid.retrieval.channels import Channels
 
@@ -105,7 +106,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         return
     index = folder_of(given)
     query_sets = query_sets_of(given, index)
-    answering = answering_of(given, "plot")
+    answering = answering_of(given, max(given["candidates"], *RECALL_AT), "plot")
     names, fusions = _planned(index, given)
     results = []
     with Channels(index, names, bm25_of(given)) as channels:

@@ -30,7 +30,7 @@ reading_options = options(
         type=click.IntRange(1, HIGHEST_COUNT),
         default=10,
         show_default=True,
-        help="How many passages are read for a question.",
+        help="Passages retrieved per question; those that can change the answer are read.",
     ),
     click.option(
         "--weight",
@@ -57,7 +57,7 @@ reading_options = options(
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Say that there is no answer where the best is less probable than this.",
+    help="Give no answer whose score is below this.",
 )
 @bm25_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each answer.")
@@ -75,7 +75,7 @@ def answer(**given: Any) -> None:
     sparta answer "who founded google"
     sparta answer --queries questions.jsonl --output answers.jsonl
     """  # noqa: D301 (click looks for the backspace)
-    check_search("sparta answer", given)
+    check_search("sparta answer", given, "answers.jsonl")
     check_place(given["output"], "file")
     from hybrid.answering.answerer import open_answerer
 
@@ -92,7 +92,7 @@ def answer(**given: Any) -> None:
             return
         found = answerer.answer(given["query"], given["n"])
     if not found and not given["as_json"]:
-        click.echo("no answer: no passage was found, or none holds an answer that is probable enough")
+        click.echo("no answer: no passage found, or no answer above --threshold")
     for one in found:
         if given["as_json"]:
             click.echo(dumps(one.as_dict()))
@@ -113,9 +113,9 @@ def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, found in answerer.batch_answer(texts, ids, given["n"], given["threads"]):
-            for one in found:
-                stream.write(dumps({"id": query_id, **one.as_dict()}, unicode=True) + "\n")
-                lines += 1
+            for one in [answer.as_dict() for answer in found] or [{"answer": ""}]:
+                stream.write(dumps({"id": query_id, **one}, unicode=True) + "\n")
+            lines += len(found)
     counts = answerer.counts
     said = (
         f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"

@@ -118,7 +118,7 @@ def eval_command(
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
-    answering = answering_of(given)
+    answering = answering_of(given, given["depth"])
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:
@@ -159,7 +159,6 @@ def eval_command(
         lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
         atomic_write(given["per_query"], lines.encode())
     write_answers(found, given["output_answers"])
-    columns = [] if answering else measures
-    click.echo(results_table(found, columns, label="ranking", digits=1).write(given["form"]))
+    click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cli._numbers import Finite
-from cli._options import counted, file_type, folder_type, index_option, options, threads_option
-from cli._training import typed_command
+from cli._numbers import HIGHEST_SEED, Finite
+from cli._options import (
+    Decorator,
+    counted,
+    file_type,
+    folder_type,
+    index_option,
+    number,
+    options,
+    threads_option,
+)
+from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
-from sparta.base.files import check_place
+from sparta.base.files import check_place, plain_name
+
+
+def share(name: str, *, default: float, text: str) -> Decorator:
+    """Option of a share, 0 to 1."""
+    return click.option(name, type=click.FloatRange(0, 1), default=default, show_default=True, help=text)
+
 
 _questions = options(
     click.option(
@@ -29,7 +45,11 @@ _questions = options(
         help="What retrieves, as in sparta search [default: impact, or bm25 in an index for BM25 alone].",
     ),
     click.option(
-        "--depth", type=click.IntRange(1), default=10, show_default=True, help="Passages for a question."
+        "--depth",
+        type=click.IntRange(1),
+        default=10,
+        show_default=True,
+        help="Passages retrieved per question.",
     ),
     click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
     click.option(
@@ -53,6 +73,8 @@ def mine_answers(output: Path, **given: Any) -> None:
     sparta mine-answers --queries nq.dev.tsv --output nq.jsonl
     sparta train-reader --data nq.jsonl --output READER
     """  # noqa: D301 (click looks for the backspace)
+    if not plain_name(output.name).endswith(".jsonl"):
+        raise InputError("expected a name that ends in .jsonl", where=str(output))
     check_place(output, "file")
     from hybrid.answering.mining import mine_answers as mine
     from hybrid.evaluation.questions import questions_of
@@ -76,62 +98,57 @@ def mine_answers(output: Path, **given: Any) -> None:
     " questions in an epoch (a sample, or some again); several may be given.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder; the best reader is left in best.")
-@click.option("--encoder", metavar="FOLDER|ID", help="Encoder to begin from [default: the shipped model's].")
-@click.option("--steps", type=click.IntRange(1), default=1500, show_default=True, help="Training steps.")
-@click.option("--questions", type=click.IntRange(1), default=12, show_default=True, help="Questions a step.")
-@click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Batches a step.")
-@click.option("--learning-rate", type=Finite(0), default=6e-5, show_default=True, help="Highest one.")
-@click.option("--layer-decay", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Per layer.")
 @click.option(
-    "--negatives",
-    type=click.FloatRange(0, 1),
-    default=0.4,
-    show_default=True,
-    help="Share of questions that are read with a passage without the answer too.",
+    "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
 )
+@number("--steps", default=1500, text="Training steps.")
+@number("--questions", default=12, text="Questions per batch.")
+@number("--accumulate", default=1, text="Batches per step.")
 @click.option(
-    "--unanswered",
-    type=click.FloatRange(0, 1),
-    default=0.15,
+    "--learning-rate",
+    type=Finite(0, min_open=True),
+    default=6e-5,
     show_default=True,
-    help="Share of these that are read with that passage alone: there is no answer.",
+    help="Peak learning rate; ten times that for the span layer.",
 )
+@share("--layer-decay", default=1.0, text="Factor on the learning rate for each layer below the top.")
+@share("--negatives", default=0.4, text="Share of questions that also get a passage without the answer.")
+@share("--unanswered", default=0.15, text="Share of these that get that passage alone: there is no answer.")
 @click.option(
     "--per-passage",
     "globally",
     flag_value=False,
     default=True,
-    help="Normalize over each passage by itself, not over all passages of a question.",
+    help="One softmax over each passage, not over the passages of a question.",
 )
-@click.option(
+@number(
     "--global-tokens",
-    type=click.IntRange(0),
     default=0,
-    show_default=True,
-    help="Fusion-in-Encoder: so many tokens that all passages of a question share.",
+    least=0,
+    text="Fusion-in-Encoder: number of global tokens shared by all passages of a question.",
 )
 @click.option(
     "--dropout", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout."
 )
-@click.option("--train-length", type=click.IntRange(128), default=256, show_default=True, help="Wordpieces.")
-@click.option("--held-out", type=click.IntRange(1), default=300, show_default=True, help="For validation.")
-@click.option("--validate-every", type=click.IntRange(1), default=300, show_default=True, help="Steps.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=13, show_default=True, help="Seed.")
-@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
-@click.option("--resume", is_flag=True, help="Continue an interrupted training.")
+@number("--train-length", default=256, least=128, text="Training windows, in wordpieces.")
+@number("--held-out", default=300, text="Questions for validation.")
+@number("--validate-every", default=300, text="Steps between validations.")
+@number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
+@end_options
 def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any) -> None:
     """Train a reader to find answers in passages.
 
-    The most likely answer over all passages of a question is learned (Clark and Gardner, 2018), and "no
+    One softmax over the passages of a question is learned (shared normalization, Clark and Gardner), and "no
     answer" where none holds one. The best by F1 on held-out questions is kept.
     """
-    from sparta.models.resolve import DEFAULT_MODEL
+    from sparta.reader.config import DEFAULT_READER
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
 
-    recipe = ReaderRecipe(**{**given, "encoder": given["encoder"] or DEFAULT_MODEL})
+    logging.getLogger("sparta").setLevel(logging.INFO)
+    recipe = ReaderRecipe(**{**given, "encoder": given["encoder"] or DEFAULT_READER})
     result = train([_file_of(one) for one in data], recipe, output, resume=resume, command=typed_command())
-    click.echo(f"{result.folder}: {result.reached} on held-out questions, at step {result.step:,}")
+    report(result)
 
 
 @click.command("tune-reader")
@@ -140,7 +157,7 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
 @click.option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
 @click.option("--int8", is_flag=True, help="Store weights in 8 bits with row scales.")
 def tune_reader(output: Path, **given: Any) -> None:
-    """Fit a reader's probabilities and the ranker's weight.
+    """Calibrate a reader's scores, and choose the ranker's weight.
 
     Give it questions that it was not trained on. Prints EM for each weight, and the expected calibration
     error of the probabilities, fitted on one half of the questions and measured on the other.
@@ -155,8 +172,9 @@ def tune_reader(output: Path, **given: Any) -> None:
         tuned = tune_and_save(given["reader"], questions, retriever, output, **settings)
     for weight, em in tuned.by_weight.items():
         click.echo(f"weight {weight:.1f}  EM {100 * em:.2f}{'  *' if weight == tuned.config.weight else ''}")
-    error = f"{100 * tuned.calibration_error:.1f} points"
-    click.echo(f"{counted(tuned.questions, 'question')}; expected calibration error {error}\n{output}")
+    error = tuned.calibration_error
+    shown = "not measured" if error is None else f"{100 * error:.1f} points"
+    click.echo(f"{counted(tuned.questions, 'question')}; expected calibration error {shown}\n{output}")
 
 
 def _sampled(questions: Any, given: dict[str, Any]) -> Any:
@@ -168,7 +186,7 @@ def _sampled(questions: Any, given: dict[str, Any]) -> Any:
 
 def _file_of(text: str) -> tuple[Path, int | None]:
     """`FILE` or `FILE=N`."""
-    match = re.fullmatch(r"(.+)=(\d+)", text)
+    match = re.fullmatch(r"(.+)=([1-9]\d*)", text)
     path = Path(match[1] if match else text)
     if not path.is_file():
         raise InputError("expected a file of questions with answers, found none", where=str(path))

@@ -40,14 +40,14 @@ def train_in_two_stages(
     (`output/mined.json`). Stage two (`output/stage-2`) begins again from the pretrained encoder, with
     P1 ∪ P2 when there is one set and with P2 alone when there are several.
 
-    Other than in the paper, the texts that are ranked are those of the training set, not a whole collection
+    Unlike the paper, the texts that are ranked are those of the training set, not a whole collection
     (`dense mine` ranks that); the 100 are a paragraph's, the best over all its questions, and a batch draws
     two of them; with P1, half of the groups take texts that stand beside each other in the file.
 
     A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
 
     :param recipe: its `steps` are those of each stage
-    :param p2_alone: P2 alone with one set, too
+    :param p2_alone: use P2 alone even with a single set
     :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)

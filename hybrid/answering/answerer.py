@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ class Answerer(Closing):
     answers are those of reading all. `counts` says how many were read.
 
     :param depth: how many passages are retrieved for a question
-    :param weight: the retriever's share of an answer's score, 0 to 1; None is the reader's own
+    :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
+        tuned with. With another, scores order answers and are no probabilities
     :param threshold: an answer less probable than this is not given
     """
 
@@ -66,11 +67,13 @@ class Answerer(Closing):
             )
         self.retriever, self.reader = retriever, reader
         self.depth, self.weight, self.threshold = depth, weight, threshold
+        tuned = weight == reader.config.weight
+        self.config = reader.config if tuned else replace(reader.config, answer=None)
         self.counts = ReadingCounts()
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """The `n` best answers, best first; none where no passage was found, or none is probable enough."""
-        return self._answer(query, self.retriever.search(query, self.depth), n)
+        return self.answer_hits(query, self.retriever.search(query, self.depth), n)
 
     def batch_answer(
         self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
@@ -80,20 +83,23 @@ class Answerer(Closing):
             texts, ids = [q for q, _ in block], [i for _, i in block]
             hits = self.retriever.batch_search(texts, ids, self.depth, threads)
             for query, query_id in block:
-                yield query_id, self._answer(query, hits[query_id], n)
+                yield query_id, self.answer_hits(query, hits[query_id], n)
 
     def close(self) -> None:
         """Release the retriever."""
         self.retriever.close()
 
-    def _answer(self, query: str, hits: Sequence[Hit], n: int) -> list[Answer]:
+    def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> list[Answer]:
+        """The `n` best answers from passages that were retrieved before, best first."""
+        if n < 1:
+            raise InputError(f"expected at least 1 answer to be wanted, found {n}")
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
         if texts and not any(text.text for text in texts):
             raise IndexStateError(
                 "expected passages with texts to read, found an index without them",
                 remedy="index the corpus itself, or vectors whose records have `contents`",
             )
-        config, read = self.reader.config, dict[Text, list[Span]]()
+        config, read = self.config, dict[Text, list[Span]]()
         spans: list[list[Span]] = []
         found: list[Answer] = []
         self.counts.retrieved += len(hits)
@@ -112,7 +118,7 @@ class Answerer(Closing):
         if len(found) < n:
             return False
         bound = (1 - self.weight) + self.weight * ranker
-        if answer := self.reader.config.answer:
+        if answer := self.config.answer:
             bound = probability(answer, bound)
         return found[n - 1].score >= bound
 

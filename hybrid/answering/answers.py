@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +34,13 @@ class Answer:
     ranker: float
 
     def around(self, characters: int = 160) -> tuple[str, str, str]:
-        """The text before the answer, the answer, and the text after it, shortened at white space."""
+        """The text before the answer, the answer, and the text after it, cut at white space if possible."""
         left, right = max(0, self.start - characters), min(len(self.text), self.end + characters)
         before, after = self.text[left : self.start], self.text[self.end : right]
         if left > 0:
-            before = "… " + before.partition(" ")[2]
+            before = "… " + re.sub(r"^\S{0,20}\s+", "", before)
         if right < len(self.text):
-            after = after.rpartition(" ")[0] + " …"
+            after = re.sub(r"\s+\S{0,20}$", "", after) + " …"
         return before, self.answer, after
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,18 +89,18 @@ def reader_probabilities(
     """
     if not config.global_tokens:
         return [[probability(config.passage, span.score) for span in own] for own in spans]
-    highest = max((0.0, *(2 * span.score for own in spans for span in own)))
-    shares = [[math.exp(2 * span.score - highest) for span in own] for own in spans]
-    total = math.exp(-highest) + math.fsum(share for own in shares for share in own)
-    sums: dict[str, float] = {}
-    named = [
-        [_key(text.text[span.start : span.end]) for span in own]
+    once = dict(zip(texts, spans, strict=False))  # a text that several hits share counts once
+    highest = max((0.0, *(2 * span.score for own in once.values() for span in own)))
+    total, sums = math.exp(-highest), dict[str, float]()
+    for text, own in once.items():
+        for span in own:
+            name, share = _key(text.text[span.start : span.end]), math.exp(2 * span.score - highest)
+            total += share
+            sums[name] = sums.get(name, 0.0) + share
+    return [
+        [sums[_key(text.text[span.start : span.end])] / total for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
-    for names, own_shares in zip(named, shares, strict=True):
-        for name, share in zip(names, own_shares, strict=True):
-            sums[name] = sums.get(name, 0.0) + share / total
-    return [[sums[name] for name in names] for names in named]
 
 
 def _key(answer: str) -> str:

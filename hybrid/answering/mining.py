@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hybrid.answering.answers import text_of
+from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query, Retriever
 from sparta.data.answers import answer_spans
@@ -49,4 +50,9 @@ def mine_answers(
                     line = {"question": query.text, "answers": list(query.answers), "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1
+        if not written:
+            raise InputError(
+                f"expected a passage that holds an answer among the first {depth}, found none",
+                remedy="check that questions and index belong together, or raise --depth",
+            )
     return written

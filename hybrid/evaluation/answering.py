@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +37,6 @@ class Answering:
     reader: Reader
     depths: Sequence[int] = (10,)
     weight: float | None = None
-    advance: Callable[[int], object] = field(default=lambda n: None)
 
     def names(self) -> list[tuple[int, str]]:
         """Each depth with what its measures are called: EM and F1, or of several depths EM@10 and so on."""
@@ -45,27 +44,47 @@ class Answering:
 
 
 class Readings:
-    """What a reader found in the best passages of some rankings: each passage is read once."""
+    """What a reader found in the best passages of some rankings.
+
+    Each passage of a question is read once, but by a reader with global tokens: to it, passages are what they
+    are beside each other, and each ranking is read for itself, at each depth.
+    """
 
     def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
         self.config = answering.reader.config
         self._hits: dict[str, Hit] = {}
-        self._spans: dict[str, dict[str, Sequence[Span]]] = {}
+        self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
         self._record = retrieved.record
-        deepest = max(answering.depths)
         asked = [query for query in retrieved.query_set.queries if query.answers]
         for some in itertools.batched(asked, _AT_ONCE):
-            ids = [
-                list(dict.fromkeys(p.passage_id for run in runs.values() for p in run[q.query_id][:deepest]))
-                for q in some
-            ]
-            texts = [[text_of(self.hit(i)) for i in own] for own in ids]
+            jobs = [(query, ids) for query in some for ids in self._together(query.query_id, runs, answering)]
+            texts = [[text_of(self.hit(i)) for i in ids] for _, ids in jobs]
             once = [list(dict.fromkeys(own)) for own in texts]
-            read = answering.reader.read_all([q.text for q in some], once, SPANS)
-            for query, own, seen, distinct, spans in zip(some, ids, texts, once, read, strict=True):
+            read = answering.reader.read_all([query.text for query, _ in jobs], once, SPANS)
+            for (query, ids), own, distinct, spans in zip(jobs, texts, once, read, strict=True):
                 found = dict(zip(distinct, spans, strict=True))
-                self._spans[query.query_id] = {i: found[text] for i, text in zip(own, seen, strict=True)}
-            answering.advance(len(some))
+                self._spans[query.query_id, self._key(ids)] = {
+                    i: found[text] for i, text in zip(ids, own, strict=True)
+                }
+
+    def _together(
+        self, query_id: str, runs: Mapping[str, Run], answering: Answering
+    ) -> Iterator[tuple[str, ...]]:
+        """Yield which passages of a question are read in one call."""
+        rankings = [tuple(p.passage_id for p in run[query_id]) for run in runs.values()]
+        if self.config.global_tokens:
+            yield from dict.fromkeys(ids[:depth] for ids in rankings for depth in answering.depths)
+        else:
+            deepest = max(answering.depths)
+            yield tuple(dict.fromkeys(i for ids in rankings for i in ids[:deepest]))
+
+    def _key(self, ids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(ids) if self.config.global_tokens else ()
+
+    def _spans_of(self, query_id: str, best: Sequence[ScoredPassage]) -> list[Sequence[Span]]:
+        ids = [p.passage_id for p in best]
+        by_passage = self._spans[query_id, self._key(ids)]
+        return [by_passage[i] for i in ids]
 
     def hit(self, passage_id: str) -> Hit:
         """A passage as it is read."""
@@ -75,8 +94,7 @@ class Readings:
 
     def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:
         """Yield the text and the best span of each passage that has one."""
-        for passage in ranking:
-            spans = self._spans[query_id][passage.passage_id]
+        for passage, spans in zip(ranking, self._spans_of(query_id, ranking), strict=True):
             if spans:
                 yield text_of(self.hit(passage.passage_id)).text, spans[0]
 
@@ -86,7 +104,7 @@ class Readings:
         """The best answer from the first passages of a ranking; None where there is none."""
         best = ranking[:depth]
         hits = [self.hit(p.passage_id) for p in best]
-        spans = [self._spans[query_id][p.passage_id] for p in best]
+        spans = self._spans_of(query_id, best)
         scores = ranker_scores([p.score for p in best])
         found = combine(self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1)
         return found[0] if found else None
@@ -118,12 +136,15 @@ def measure_answers(
         measures: dict[str, Mapping[str, float]] = dict(known.get(name, {}))
         for depth, suffix in answering.names():
             answers[name] = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-            said = {q: one.answer if one else "" for q, one in answers[name].items()}
+            given = answers[name]
             measures[f"EM{suffix}"] = {
-                q: float(exact_match(said[q], own, match=match)) for q, own in expected.items()
+                q: float(one is not None and exact_match(one.answer, expected[q], match=match))
+                for q, one in given.items()
             }
             if match == "string":
-                measures[f"F1{suffix}"] = {q: token_f1(said[q], own) for q, own in expected.items()}
+                measures[f"F1{suffix}"] = {
+                    q: token_f1(one.answer, expected[q]) if one else 0.0 for q, one in given.items()
+                }
         measured.append(Evaluation(name, measures))
     return measured, answers
 

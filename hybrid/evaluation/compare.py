@@ -116,7 +116,7 @@ def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:
     macro = [_by_group(one, query_set.groups) for one in results.evaluations]
     return [
         replace(results, name=f"{query_set.name} (micro)"),
-        replace(results, name=f"{query_set.name} (macro)", evaluations=macro),
+        replace(results, name=f"{query_set.name} (macro)", evaluations=macro, answers={}),
     ]
 
 

@@ -21,6 +21,7 @@ from sparta.data.trec import write_run
 
 SIGNIFICANT = 0.05
 EXACT = "EM"
+OF_ANSWERS = (EXACT, "F1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class SetResults:
         """Yield every ranking's answer to every question, with its EM and F1."""
         for one in self.evaluations:
             for query_id, answer in self.answers.get(one.name, {}).items():
-                measured = {m: v[query_id] for m, v in one.per_query.items() if m.startswith(("EM", "F1"))}
+                measured = {m: v[query_id] for m, v in one.per_query.items() if m.startswith(OF_ANSWERS)}
                 said = answer.as_dict() if answer else {"answer": ""}
                 yield {"set": self.name, "ranking": one.name, "id": query_id, **said, **measured}
 
@@ -66,12 +67,15 @@ def results_table(
     `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse. ± is half of the 95 %
     interval of EM (bootstrap over questions).
 
-    :param measures: columns; the first is what p is of. Without any: all that were measured, and
-        `SetResults.main_measure`.
+    :param measures: columns, beside those of answers; p is of the first. Without any, or with answers, p is
+        of `SetResults.main_measure`.
     :param label: the header of the rankings' names
     """
-    columns = list(measures) or list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
-    mains = {measures[0] if measures else one.main_measure for one in sets}
+    measured = list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
+    of_answers = [m for m in measured if m.startswith(OF_ANSWERS)]
+    columns = [*measures, *of_answers] if measures else measured
+    chosen = measures[0] if measures and not of_answers else None
+    mains = {chosen or one.main_measure for one in sets}
     timed = any(one.ms for one in sets)
     named = [name for m in columns for name in ([m, "±"] if m.startswith(EXACT) else [m])]
     header = ["set", label, *named, f"p ({mains.pop()})" if len(mains) == 1 else "p"]
@@ -79,7 +83,7 @@ def results_table(
     for domain in dict.fromkeys(one.domain for one in sets):
         own = [one for one in sets if one.domain == domain]
         for one in own:
-            rows += _rows(one, columns, measures[0] if measures else one.main_measure)
+            rows += _rows(one, columns, chosen or one.main_measure)
         if measures and len(own) > 1:
             rows += _means(own, columns)
     if not timed:
@@ -119,14 +123,16 @@ def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell
 
 def _mean_cells(rankings: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[Cell]:
     for m in columns:
-        yield 100 * fmean(one.mean(m) for one in rankings)
+        yield (
+            100 * fmean(one.mean(m) for one in rankings) if all(m in r.per_query for r in rankings) else None
+        )
         if m.startswith(EXACT):
             yield None
 
 
 def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
     """Draw one measure of every ranking, set by set; the file's name says in which form (PNG, SVG, PDF)."""
-    names = list(dict.fromkeys(e.name for one in sets for e in one.evaluations))
+    names = list(dict.fromkeys(e.name for one in sets for e in one.evaluations if measure in e.per_query))
     width = 0.8 / len(names)
     with figure(path, figsize=(2 + 1.6 * len(sets), 3.6)) as axis:
         for i, name in enumerate(names):
@@ -144,8 +150,10 @@ def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
     """Yield one object for each set, ranking and query."""
     for one in sets:
         for evaluation in one.evaluations:
-            for query_id in next(iter(evaluation.per_query.values())):
-                values = {m: figures[query_id] for m, figures in evaluation.per_query.items()}
+            ids = dict.fromkeys(q for figures in evaluation.per_query.values() for q in figures)
+            for query_id in ids:
+                known = evaluation.per_query.items()
+                values = {m: figures[query_id] for m, figures in known if query_id in figures}
                 yield {"set": one.name, "ranking": evaluation.name, "query_id": query_id, **values}
 
 

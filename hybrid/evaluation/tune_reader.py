@@ -16,7 +16,7 @@ from hybrid.evaluation.tune import fold_of
 from sparta.base.errors import InputError
 from sparta.base.records import Retriever, Run, ScoredPassage
 from sparta.data.answers import exact_match
-from sparta.reader.config import Calibration, ReaderConfig
+from sparta.reader.config import Calibration, ReaderConfig, reader_folder
 from sparta.reader.reader import Reader
 from sparta.reader.span_reader import SpanReader
 
@@ -27,12 +27,13 @@ WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 class TunedReader:
     """A reader's new configuration, EM by weight of the ranker, and the calibration error.
 
-    The error is that of probabilities fitted on one half of the questions and measured on the other.
+    The error is that of probabilities fitted on one half of the questions and measured on the other; None
+    where a half has only right or only wrong answers.
     """
 
     config: ReaderConfig
     by_weight: dict[float, float]
-    calibration_error: float
+    calibration_error: float | None
     questions: int
 
 
@@ -94,17 +95,20 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
     return TunedReader(config, by_weight, _held_out_error(scored[best]), len(expected))
 
 
-def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float:
+def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float | None:
+    """None where a half of the questions has only right or only wrong answers, or none."""
+    halves = [[one for q, one in scored.items() if fold_of(q) % 2 == half] for half in (0, 1)]
+    if any(len({right for _, right in half}) < 2 for half in halves):
+        return None
     shown: list[tuple[float, bool]] = []
-    for fold in (0, 1):
-        fitted = fit(*zip(*(one for q, one in scored.items() if fold_of(q) % 2 != fold), strict=True))
-        own = [one for q, one in scored.items() if fold_of(q) % 2 == fold]
-        shown += [(probability(fitted, score), right) for score, right in own]
+    for fitted_on, measured in (halves, halves[::-1]):
+        fitted = fit([score for score, _ in fitted_on], [right for _, right in fitted_on])
+        shown += [(probability(fitted, score), right) for score, right in measured]
     return calibration_error([p for p, _ in shown], [right for _, right in shown])
 
 
 def tune_and_save(
-    reader_folder: Path,
+    reader: str | Path,
     questions: QuestionSet,
     retriever: Retriever,
     output: Path,
@@ -117,7 +121,7 @@ def tune_and_save(
 
     :param int8: store its weights in 8 bits with row scales
     """
-    reader = Reader.open(reader_folder)
+    folder = reader_folder(reader)
     asked = [q for q in questions.queries if q.answers]
     found = retriever.batch_search([q.text for q in asked], [q.query_id for q in asked], depth, threads)
     records = {
@@ -128,8 +132,8 @@ def tune_and_save(
     run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
     known = replace(questions, queries=tuple(asked))
     retrieved = Retrieved(known, {"": run}, Holds({}, str), records.__getitem__)
-    tuned = tune_reader(retrieved, run, reader, depth)
-    model = SpanReader.load(reader_folder)  # in full precision
+    tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
+    model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config
     model.save_pretrained(output, int8=int8)
     return tuned

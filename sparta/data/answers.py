@@ -67,12 +67,14 @@ def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
 
 
 def _counts(word: str) -> bool:
-    return word not in _ARTICLES and any(character.isalnum() for character in word)
+    return word not in _ARTICLES and not _PUNCTUATION.issuperset(word)
 
 
 def normalized(answer: str) -> str:
-    """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation)."""
-    bare = "".join(c for c in answer.lower() if c not in _PUNCTUATION)
+    """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
+    characters (NFC), so that accents agree however they are written.
+    """
+    bare = "".join(c for c in unicodedata.normalize("NFC", answer).lower() if c not in _PUNCTUATION)
     return " ".join(word for word in bare.split() if word not in _ARTICLES)
 
 

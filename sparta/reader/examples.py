@@ -16,7 +16,7 @@ from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored
 from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of
 
-READ_FORM = '{"question", "answers", "passages": [{"title", "text"}]}'
+READ_FORM = '{"question", "answers", "passages": [{"title", "text", "spans"}]}'
 PASSAGES = 20
 """How many passages of a question are kept."""
 
@@ -86,11 +86,36 @@ def _dpr(path: Path) -> Iterator[ReadingExample]:
             yield matched(str(record["question"]), record["answers"], texts, path.name)
 
 
-def matched(question: str, answers: Sequence[str], texts: Sequence[Text], source: str) -> ReadingExample:
-    """An example whose spans are every mention of an answer (distant supervision)."""
-    kept = tuple(texts[:PASSAGES])
-    spans = tuple(tuple(answer_spans(one.text, answers)) for one in kept)
-    return ReadingExample(question, tuple(answers), kept, spans, source)
+def matched(
+    question: str,
+    answers: Sequence[str],
+    texts: Sequence[Text],
+    source: str,
+    spans: Sequence[Sequence[tuple[int, int]] | None] = (),
+) -> ReadingExample:
+    """An example with the given spans; where none are given, every mention of an answer is one (distant
+    supervision). Of more passages than `PASSAGES`, those with a span stay first.
+    """
+    found = [
+        tuple(answer_spans(text.text, answers) if own is None else own)
+        for text, own in zip(texts, spans or [None] * len(texts), strict=True)
+    ]
+    order = (
+        sorted(range(len(texts)), key=lambda i: not found[i]) if len(texts) > PASSAGES else range(len(texts))
+    )
+    kept = sorted(order[:PASSAGES])
+    return ReadingExample(
+        question, tuple(answers), tuple(texts[i] for i in kept), tuple(found[i] for i in kept), source
+    )
+
+
+def _given_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
+    if "spans" not in passage:
+        return None
+    spans, length = [(int(a), int(b)) for a, b in passage["spans"]], len(str(passage["text"]))
+    if not all(0 <= a < b <= length for a, b in spans):
+        raise ValueError(f"spans outside a text of {length} characters")
+    return spans
 
 
 def _records(path: Path) -> Iterator[ReadingExample]:
@@ -103,7 +128,8 @@ def _records(path: Path) -> Iterator[ReadingExample]:
                 continue
             if "passages" in record:
                 texts = [Text(str(p["text"]), str(p.get("title") or "")) for p in record["passages"]]
-                example = matched(str(record["question"]), answers, texts, path.name)
+                spans = [_given_spans(p) for p in record["passages"]]
+                example = matched(str(record["question"]), answers, texts, path.name, spans)
             else:
                 example = _pair(record, answers, path.name)
         yield example

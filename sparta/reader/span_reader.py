@@ -11,14 +11,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.files import atomic_write
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_state
-from sparta.reader.config import ReaderConfig
+from sparta.reader.config import DEFAULT_READER, ReaderConfig, reader_folder
 from sparta.reader.fusion import FusedEncoder
 
 
@@ -37,6 +37,19 @@ class SpanReader(nn.Module):
     def encoder_depth(self) -> int:
         """How many layers the encoder has."""
         return int(self._encoder_config["num_hidden_layers"])
+
+    def check_length(self, length: int) -> None:
+        """Refuse windows that the encoder has no positions for.
+
+        :raises InputError: it has fewer.
+        """
+        known = self._encoder_config.get("max_position_embeddings")
+        if isinstance(known, int) and length > known:
+            raise InputError(
+                f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
+                f" {length}",
+                remedy="give a smaller --train-length, or another encoder",
+            )
 
     @property
     def device(self) -> torch.device:
@@ -85,9 +98,19 @@ class SpanReader(nn.Module):
     @staticmethod
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
         """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
-        if found := folder_with("reader", Path(name)):
+        shipped = str(name) == DEFAULT_READER and not Path(name).exists()
+        if found := reader_folder(name) if shipped else folder_with("reader", Path(name)):
             other = SpanReader.load(found)
             reader = SpanReader(_plain(other), other.tokenizer, config)
+            if isinstance(other.encoder, FusedEncoder):
+                if other.config.global_tokens != config.global_tokens:
+                    raise InputError(
+                        f"expected the reader's {other.config.global_tokens} global tokens, found"
+                        f" {config.global_tokens}",
+                        where=str(name),
+                        remedy="train it further with the same --global-tokens, or begin with an encoder",
+                    )
+                reader.encoder.load_state_dict(other.encoder.state_dict())
             reader.spans.load_state_dict(other.spans.state_dict())
             return reader
         if found := sparta_folder(name):

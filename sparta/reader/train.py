@@ -1,4 +1,4 @@
-"""Training a reader: the most likely answer over all passages of a question (Clark and Gardner, 2018)."""
+"""Training a reader: one softmax over passages of a question (shared normalization, Clark and Gardner)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch.nn import functional
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, sha256_file
 from sparta.data.answers import exact_match, token_f1
-from sparta.models.resolve import DEFAULT_MODEL
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
     Trainer,
@@ -28,7 +27,7 @@ from sparta.neural.trainer import (
     use_fast_attention,
     wait_for_all,
 )
-from sparta.reader.config import ReaderConfig, ReaderLayout
+from sparta.reader.config import DEFAULT_READER, ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
@@ -46,13 +45,13 @@ HEAD_RATE = 10.0
 class ReaderRecipe:
     """How a reader is trained.
 
-    A step reads `questions` questions: a passage that holds the answer, and for a share `negatives` of them
-    one that does not, from the question's own passages or near in the file. Of those, `unanswered` have no
-    other passage: there the right answer is none. With `globally`, one softmax runs over all passages of a
-    question (Clark and Gardner); otherwise over each passage.
+    A batch has `questions` questions, each with a passage that holds the answer; a share `negatives` of them
+    also with one that does not, from the question's own passages or near in the file. Of those, `unanswered`
+    have no other passage: there the right answer is none. With `globally`, one softmax runs over both
+    passages (shared normalization, Clark and Gardner, 2018); otherwise over each.
     """
 
-    encoder: str = DEFAULT_MODEL
+    encoder: str = DEFAULT_READER
     steps: int = 1500
     questions: int = 12
     learning_rate: float = 6e-5
@@ -79,10 +78,21 @@ class ReaderTraining:
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
         self.model = SpanReader.from_encoder(recipe.encoder, config).to(training_device(recipe.device))
+        self.model.check_length(max(recipe.train_length, recipe.layout.max_length))
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
-        self.layout = replace(recipe.layout, max_length=recipe.train_length)
-        self.examples, self.held_out = split(sets, recipe.held_out)
+        overlap = min(recipe.layout.overlap, recipe.train_length // 4)
+        self.layout = replace(recipe.layout, max_length=recipe.train_length, overlap=overlap)
+        examples, self.held_out = split(sets, recipe.held_out)
+        self.examples = [one for one in examples if self._answerable(one)]
+        if len(self.examples) < len(examples):
+            left_out = len(examples) - len(self.examples)
+            logger.warning("left out %d questions whose answer is longer than a reader gives", left_out)
+        if len(self.examples) < recipe.questions:
+            raise InputError(
+                f"expected a batch of {recipe.questions} questions to train on, found {len(self.examples)}",
+                remedy="give more data, or a smaller --questions",
+            )
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -98,7 +108,8 @@ class ReaderTraining:
             validate_every=recipe.validate_every,
             checkpoint_every=recipe.validate_every,
         )
-        facts = {"recipe": asdict(recipe), "examples": fingerprint(self.examples)}
+        settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
+        facts = {**settings, "examples": fingerprint(self.examples)}
         trainer = Trainer(
             self.model,
             self.parameter_groups(),
@@ -126,6 +137,11 @@ class ReaderTraining:
         parts = name.split(".")
         layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
         return self.recipe.layer_decay ** (depth - 1 - layer)
+
+    def _answerable(self, example: ReadingExample) -> bool:
+        """Whether some answer is no longer than those that are given, about 5 characters a wordpiece."""
+        most = 5 * self.layout.longest_answer
+        return any(b - a <= most for spans in example.spans for a, b in spans)
 
     def save_best(self) -> None:
         """Write the model in full precision."""
@@ -251,8 +267,9 @@ def _span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]])
     if not any(spans):
         return total.mean()
     right = [
-        torch.stack([scores[side, row, pair[side]] for row, own in enumerate(spans) for pair in own])
+        torch.stack([scores[side, row, at] for row, at in places])
         for side in (0, 1)
+        for places in [dict.fromkeys((row, pair[side]) for row, own in enumerate(spans) for pair in own)]
     ]
     return (total[0] - right[0].logsumexp(0) + total[1] - right[1].logsumexp(0)) / 2
 
@@ -277,7 +294,7 @@ class ReadingSet:
 def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExample], list[ReadingExample]]:
     """Return what is trained on, and `held_out` questions, taken by the hash of their first passage.
 
-    No first passage is in both parts. The sizes of the sets are those of the first part.
+    No first passage and no question is in both parts. The sizes of the sets are those of the first part.
     """
     by_text: dict[str, list[ReadingExample]] = {}
     for example in (e for one in sets for e in one.examples):
@@ -289,7 +306,13 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
             break
         kept += by_text[text]
         taken.add(text)
-    rest = [one.drawn([e for e in one.examples if e.passages[0].text not in taken]) for one in sets]
+    asked = {example.question.casefold() for example in kept}
+
+    def others(examples: Sequence[ReadingExample]) -> list[ReadingExample]:
+        new = (e for e in examples if e.question.casefold() not in asked)
+        return [e for e in new if e.passages[0].text not in taken]
+
+    rest = [one.drawn(others(one.examples)) for one in sets]
     if not any(rest):
         raise InputError(
             f"expected more texts than those of {held_out} held-out questions, found {len(by_text)}",
@@ -307,7 +330,7 @@ def fingerprint(examples: Sequence[ReadingExample]) -> str:
 
 
 def train_reader(
-    data: Sequence[tuple[Path, int | None]],
+    data: Sequence[Path | tuple[Path, int | None]],
     recipe: ReaderRecipe,
     output: Path,
     *,
@@ -316,14 +339,15 @@ def train_reader(
 ) -> TrainResult:
     """Train a reader; the best on held-out questions ends in `output/best`, with its model card.
 
-    :param data: files as `read_examples` takes them, each with how many of its questions are used (None:
-        all; more than there are: some again)
+    :param data: files as `read_examples` takes them, each maybe with how many of its questions are used
+        (None: all; more than there are: some again)
     :param command: what the card names as the command; otherwise the recipe
     """
     check_output(output, resume=resume)
-    if len({path.resolve() for path, _ in data}) < len(data):
+    sized = [one if isinstance(one, tuple) else (Path(one), None) for one in data]
+    if len({path.resolve() for path, _ in sized}) < len(sized):
         raise InputError("expected different files, found one twice", remedy="name it once, as in FILE=5000")
-    sets = [ReadingSet(path.name, read_examples(path), size) for path, size in data]
+    sets = [ReadingSet(path.name, read_examples(path), size) for path, size in sized]
     training = ReaderTraining(recipe, sets, output)
     result = training.run(resume=resume)
     rank, _ = process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,10 +15,13 @@ from sparta.reader.records import Text
 
 
 class Window(NamedTuple):
-    """One input: the text begins at `text_start` of `ids`, its wordpieces have these `offsets`."""
+    """One input: what follows the question begins at `question_end` of `ids`, the text at `text_start`; its
+    wordpieces have these `offsets`.
+    """
 
     passage: int
     ids: list[int]
+    question_end: int
     text_start: int
     offsets: list[tuple[int, int]]
 
@@ -35,17 +39,26 @@ def windows(question: str, texts: Sequence[Text], tokenizer: Tokenizer, layout: 
         named = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
         head = [first, *asked, last, *([*named, last] if named else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
+        offsets = [(a, _with_accents(text, b)) for a, b in encoded.offsets]
         room = layout.max_length - len(head) - 1
         for start in window_starts(len(encoded.ids), room, layout.overlap):
             ids = [*head, *encoded.ids[start : start + room], last]
-            made.append(Window(number, ids, len(head), encoded.offsets[start : start + room]))
+            window = Window(number, ids, len(asked) + 2, len(head), offsets[start : start + room])
+            made.append(window)
     return made
+
+
+def _with_accents(text: str, end: int) -> int:
+    """Where a wordpiece ends with the combining marks behind it, which a tokenizer may leave out."""
+    while end < len(text) and unicodedata.combining(text[end]):
+        end += 1
+    return end
 
 
 def window_starts(length: int, room: int, overlap: int) -> range:
     """Where windows of `room` begin, so that neighbours share `overlap` and the last one reaches the end."""
-    step = max(1, room - overlap)
-    return range(0, max(1, length - overlap) if length > room else min(1, length), step)
+    overlap = min(overlap, room // 2)
+    return range(0, max(1, length - overlap) if length > room else min(1, length), room - overlap)
 
 
 def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
@@ -57,6 +70,6 @@ def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
         size = len(window.ids)
         ids[row, :size] = torch.tensor(window.ids)
         mask[row, :size] = 1
-        segments[row, window.ids.index(window.ids[-1]) + 1 : size] = 1  # what follows the question
+        segments[row, window.question_end : size] = 1
         readable[row, window.text_start : size - 1] = True
     return ids, mask, segments, readable

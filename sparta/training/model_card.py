@@ -43,7 +43,9 @@ def finish(
         on = f", on queries of {', '.join(training.validated)} that no step was trained on"
     rank, processes = process_group()
     if not rank:
-        several = f"  # in {processes} processes of torchrun, each with batches of its own"
+        gathered = getattr(training.ranking_config, "gather", False)
+        shared = "sharing each batch" if gathered else "each with its own batches"
+        several = f"  # in {processes} processes of torchrun, {shared}"
         text = (command or str(recipe)) + (several if processes > 1 else "")
         write_card(best, program, text, recipe.encoder, sets, reached + on)
     wait_for_all()

@@ -35,7 +35,7 @@ def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.
     pairs = [(i, question) for i, p in enumerate(data.paragraphs) for question, _ in p.questions]
     positives = _positives_of(data.paragraphs)
     best: list[dict[int, float]] = [{} for _ in data.paragraphs]
-    keep = min(depth + 1, len(data.paragraphs))
+    keep = min(depth + max(map(len, positives), default=0) + 1, len(data.paragraphs))
     at_once = max(1, min(QUESTIONS_AT_ONCE, _SCORES_AT_ONCE // len(data.paragraphs)))
     for first in range(0, len(pairs), at_once):
         part = pairs[first : first + at_once]

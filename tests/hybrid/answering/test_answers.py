@@ -77,6 +77,15 @@ def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
     assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
 
 
+def test_a_text_that_two_hits_share_adds_up_once() -> None:
+    config = ReaderConfig(global_tokens=2)
+    text, other = Text("the Moon"), Text("Mars")
+    one, two = [Span(0, 0, 8, 0.5)], [Span(0, 0, 4, 0.5)]
+    [[alone], *_] = reader_probabilities(config, [text, other], [one, two])
+    [[first], [second], _] = reader_probabilities(config, [text, text, other], [one, one, two])
+    assert alone == first == second
+
+
 def test_a_sentence_is_read_in_its_context() -> None:
     assert text_of(hit("a", "It did.", context="Ada was born. It did.")).text == "Ada was born. It did."
     assert text_of(hit("a", "It did.", context="")).text == "It did."
@@ -92,6 +101,8 @@ def test_the_text_around_an_answer() -> None:
     text = "one two three four five six seven"
     answer = Answer("four", 1.0, "a", "", text, text.index("four"), text.index("four") + 4, 1.0, 1.0)
     assert answer.around(9) == ("… three ", "four", " five …")
+    chinese = Answer("北京", 1.0, "a", "", "中国的首都是北京。" * 30, 60, 62, 1.0, 1.0)
+    assert [len(part) for part in chinese.around(10)] == [12, 2, 12]
     assert answer.around() == ("one two three ", "four", " five six seven")
 
 
@@ -144,7 +155,7 @@ def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | N
     early = 0
     for seed in range(60):
         hits, spans = made(seed)
-        config = ReaderConfig(answer=answer)
+        config = ReaderConfig(answer=answer, weight=weight)
         reader = FixedReader(spans, config)
         for n in (1, 3):
             answerer = Answerer(FixedRetriever(hits), reader, depth=20, weight=weight)  # type: ignore[arg-type]
@@ -165,6 +176,17 @@ def test_a_text_is_read_once() -> None:
     assert sorted(reader.texts) == sorted({one.text for one in hits})
 
 
+def test_with_another_weight_no_probability_is_shown() -> None:
+    hits, spans = made(4)
+    reader = FixedReader(spans, ReaderConfig(answer=Calibration(9.0, -9.0), weight=0.2))
+    tuned, other = (
+        Answerer(FixedRetriever(hits), reader, weight=weight).answer("?")[0]  # type: ignore[arg-type]
+        for weight in (0.2, 0.3)
+    )
+    assert tuned.score == pytest.approx(sigmoid(9 * (0.8 * tuned.reader + 0.2 * tuned.ranker) - 9))
+    assert other.score == pytest.approx(0.7 * other.reader + 0.3 * other.ranker)
+
+
 def test_many_questions_are_as_one_by_one() -> None:
     hits, spans = made(3)
     answerer = Answerer(FixedRetriever(hits), FixedReader(spans))  # type: ignore[arg-type]
@@ -178,6 +200,8 @@ def test_thresholds_and_nothing_found() -> None:
     assert Answerer(FixedRetriever([]), reader).answer("?") == []  # type: ignore[arg-type]
     sure = Answerer(FixedRetriever(hits), reader, threshold=1.0)  # type: ignore[arg-type]
     assert sure.answer("?") == []
+    with pytest.raises(InputError, match="at least 1 answer"):
+        Answerer(FixedRetriever(hits), reader).answer("?", 0)  # type: ignore[arg-type]
     for wrong in ({"depth": 0}, {"weight": 1.5}, {"threshold": -0.1}):
         with pytest.raises(InputError, match="expected a depth of at least 1"):
             Answerer(FixedRetriever(hits), reader, **wrong)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from hybrid.evaluation.answering import (
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
-from hybrid.evaluation.results import SetResults, results_table
+from hybrid.evaluation.results import SetResults, per_query_lines, results_table
 from hybrid.evaluation.tune_reader import fit, tune_reader
 from sparta.base.errors import InputError
 from sparta.base.records import Query, ScoredPassage
@@ -106,6 +106,47 @@ def test_a_text_of_several_rankings_is_read_once_for_a_question() -> None:
     assert sorted(reader.read_texts) == sorted(["nobody", "Ada Lovelace wrote it"] * 3 + ["in 1843"] * 2)
 
 
+def test_with_global_tokens_each_ranking_is_read_for_itself() -> None:
+    reader = FixedReader(READER.scores)
+    reader.config = ReaderConfig(global_tokens=2)
+    together: list[list[str]] = []
+    usual = reader.read_all
+
+    def read_all(questions: Any, texts: Any, n: int = 5) -> Any:
+        together.extend([text.text for text in own] for own in texts)
+        return usual(questions, texts, n)
+
+    reader.read_all = read_all  # type: ignore[method-assign]
+    Readings(retrieved(), runs(), Answering(reader, (1, 2)))  # type: ignore[arg-type]
+    assert together[:4] == [
+        *(["nobody"], ["nobody", "Ada Lovelace wrote it"]),
+        *(["Ada Lovelace wrote it"], ["Ada Lovelace wrote it", "in 1843"]),
+    ]
+
+
+def test_no_answer_is_never_right() -> None:
+    """Also where the answer that is expected is an article alone, which normalizes to nothing."""
+    known = QuestionSet("set", (Query("1", "?", ("The",)),), {})
+    one = Retrieved(known, {}, Holds({}, str), RECORDS.__getitem__)
+    [found], _ = measure_answers(one, {"x": {"1": []}}, [], Answering(READER))  # type: ignore[arg-type]
+    assert (found.mean("EM"), found.mean("F1")) == (0.0, 0.0)
+
+
+def test_means_over_sets_with_answers_and_lines_of_what_was_measured() -> None:
+    answering = Answering(READER, (3,), 0.0)  # type: ignore[arg-type]
+    known = [Evaluation(name, {"RR": {"1": 0.5, "2": 0.5, "3": 0.5, "4": 1.0}}) for name in ("x", "y")]
+    found, answers = measure_answers(retrieved(), runs(), known, answering, judged=True)
+    sets = [SetResults(name, found, fused=[JUDGED], answers=answers) for name in ("a", "b")]
+    table = results_table(sets, ["RR"]).write("csv").splitlines()
+    assert table[0].startswith("set,channel,RR,EM,±,F1,p (EM)")
+    assert table[-3].startswith("mean,x,62.5,33.3")
+    assert table[-1].startswith(f"mean,{JUDGED},,33.3")
+    lines = list(per_query_lines(sets[:1]))
+    assert [line for line in lines if line["query_id"] == "4"] == [
+        {"set": "a", "ranking": name, "query_id": "4", "RR": 1.0} for name in ("x", "y")
+    ]
+
+
 def test_expected_calibration_error_by_hand() -> None:
     # below 0.5: 2 of 0.2 with 1 right; above: 3 of 0.9 with 2 right
     shown, right = [0.2, 0.2, 0.9, 0.9, 0.9], [True, False, True, True, False]
@@ -146,4 +187,5 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     assert tuned.by_weight[0.0] == 0.0
     assert tuned.by_weight[tuned.config.weight] == max(tuned.by_weight.values()) == 26 / 40
     assert tuned.config.answer is not None
+    assert tuned.calibration_error is not None
     assert 0 <= tuned.calibration_error < 0.2

@@ -24,6 +24,7 @@ SPANS = {
     "several answers": ("in 1998 by Larry Page", ["Larry Page", "1998"], ["1998", "Larry Page"]),
     "none": ("nothing here", ["elsewhere"], []),
     "an empty answer": ("some text", ["", " "], []),
+    "signs that SQuAD counts": ("It cost $5.", ["€5"], []),
     "only an article": ("the end", ["the"], ["the"]),
 }
 
@@ -52,6 +53,7 @@ def test_squad_normalization():
     assert normalized("The  Quick, brown-fox!") == "quick brownfox"
     assert exact_match("the Beatles.", ["Beatles"])
     assert not exact_match("Beatle", ["Beatles"])
+    assert exact_match("Jose\u0301", ["José"])
     assert exact_match("July 4", [r"july\s?4"], match="regex")
     assert not exact_match("on July 4", [r"july\s?4"], match="regex")
 

@@ -9,7 +9,9 @@ from sparta.reader.windows import Window
 
 
 def window(passage, start, size):
-    return Window(passage, list(range(start + size + 1)), start, [(10 * i, 10 * i + 7) for i in range(size)])
+    return Window(
+        passage, list(range(start + size + 1)), 0, start, [(10 * i, 10 * i + 7) for i in range(size)]
+    )
 
 
 def test_all_spans_are_tried():

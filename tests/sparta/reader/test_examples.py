@@ -86,6 +86,31 @@ def test_mined_passages(tmp_path: Path) -> None:
     assert spans_of(one) == [[], ["Brin"]]
 
 
+def test_spans_that_are_given_are_kept(tmp_path: Path) -> None:
+    """As those of a regular expression, which no search for the answer finds again."""
+    passage = {"text": "in 1984 it", "spans": [[3, 7]]}
+    line = {"question": "when?", "answers": [r"19\\d\\d"], "passages": [passage]}
+    [one] = read(tmp_path / "a.jsonl", [line])
+    assert spans_of(one) == [["1984"]]
+    with pytest.raises(InputError, match="spans outside a text of 10 characters"):
+        read(tmp_path / "b.jsonl", [{**line, "passages": [{**passage, "spans": [[3, 17]]}]}])
+
+
+def test_passages_with_an_answer_are_kept_before_others(tmp_path: Path) -> None:
+    passages = [{"text": f"nothing {i}"} for i in range(PASSAGES + 3)] + [{"text": TEXT}]
+    [one] = read(tmp_path / "a.jsonl", [{"question": "who?", "answers": ["Brin"], "passages": passages}])
+    assert (one.positives, len(one.passages)) == ([PASSAGES - 1], PASSAGES)
+    assert one.passages[0].text == "nothing 0"
+
+
+def test_a_question_of_two_files_is_held_out_of_both() -> None:
+    mined = [
+        ReadingExample(e.question, ("a",), (Text("other " + e.question),), e.spans) for e in examples("a", 20)
+    ]
+    trained, held_out = split([ReadingSet("a", examples("a", 20)), ReadingSet("b", mined)], 6)
+    assert not {e.question for e in trained} & {e.question for e in held_out}
+
+
 def examples(prefix: str, n: int) -> list[ReadingExample]:
     return [
         ReadingExample(f"{prefix}{i}", ("a",), (Text(f"{prefix}{i // 2}"),), (((0, 1),),)) for i in range(n)

@@ -15,6 +15,7 @@ from sparta.reader.config import ReaderLayout
 from sparta.reader.examples import read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
 from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, _span_loss, targets, train_reader
 from sparta.reader.windows import windows
 
@@ -62,9 +63,12 @@ def test_the_loss_by_hand() -> None:
     # over all windows, and "no answer" with score 0; two spans of the first window are right
     all_starts = math.log(math.exp(1) + math.exp(2) + math.exp(0.5) + 1)
     all_ends = math.log(math.exp(0) + math.exp(1) + math.exp(3) + 1)
-    right_start, right_end = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(1) + math.exp(1))
+    right_start, right_end = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(0) + math.exp(1))
     expected = (all_starts - right_start + all_ends - right_end) / 2
-    assert float(_span_loss(scores, [[(0, 1), (1, 1)], []])) == pytest.approx(expected)
+    assert float(_span_loss(scores, [[(0, 0), (1, 1)], []])) == pytest.approx(expected)
+    # places that two spans share count once
+    nested = (all_starts - right_start + all_ends - 1.0) / 2
+    assert float(_span_loss(scores, [[(0, 1), (1, 1)], []])) == pytest.approx(nested)
     # none is right: "no answer" is
     assert float(_span_loss(scores, [[], []])) == pytest.approx((all_starts + all_ends) / 2)
 
@@ -139,6 +143,29 @@ def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tm
     assert factors == {10.0, 1.0, 0.5, 0.25}  # spans and global tokens; two layers; embeddings
     sizes = sum(p.numel() for group in training.parameter_groups() for p in group["params"])
     assert sizes == sum(p.numel() for p in training.model.parameters())
+
+
+def test_fewer_questions_than_a_batch_are_refused(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a batch of 8 questions to train on, found 5"):
+        train_reader([(data, 5)], recipe(encoder_folder), tmp_path / "out")
+
+
+def test_windows_longer_than_the_encoder_are_refused(
+    data: Path, encoder_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="windows of at most 512 wordpieces"):
+        train_reader([data], recipe(encoder_folder, train_length=600), tmp_path / "out")
+
+
+def test_global_tokens_go_on(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    first = train_reader([data], recipe(encoder_folder, steps=2, global_tokens=2), tmp_path / "a")
+    again = ReaderTraining(
+        recipe(first.folder, global_tokens=2), [ReadingSet("data", read_examples(data))], tmp_path / "b"
+    )
+    before = SpanReader.load(first.folder)
+    assert torch.equal(again.model.encoder.global_states, before.encoder.global_states)
+    with pytest.raises(InputError, match="the reader's 2 global tokens, found 3"):
+        train_reader([data], recipe(first.folder, global_tokens=3), tmp_path / "c")
 
 
 def test_a_file_is_named_once(data: Path, encoder_folder: Path, tmp_path: Path) -> None:

@@ -76,3 +76,28 @@ def test_padding(tiny_tokenizer, words):
 def test_lengths_that_do_not_go_together(given):
     with pytest.raises(InputError, match="expected windows of at least 128"):
         ReaderLayout(**given)
+
+
+def test_a_special_token_in_a_question_moves_no_segment(tiny_tokenizer, words):
+    [window] = windows(f"{words[0]} [SEP] {words[1]}", [Text(words[2])], tiny_tokenizer, LAYOUT)
+    _, _, segments, readable = padded([window])
+    question = window.question_end
+    assert segments[0].tolist() == [0] * question + [1] * (len(window.ids) - question)
+    assert question == len(window.ids) - 2
+    assert readable[0].tolist() == [False] * question + [True, False]
+
+
+def test_accents_that_follow_a_letter_belong_to_its_wordpiece(tiny_tokenizer):
+    text = "won by Pele\u0301 in"
+    [window] = windows("who", [Text(text)], tiny_tokenizer, LAYOUT)
+    [last] = [b for a, b in window.offsets if text[a:b].endswith("e\u0301")]
+    assert text[:last].endswith("Pele\u0301")
+
+
+@pytest.mark.parametrize("title", ["", "a long title of many words that takes a quarter"])
+def test_every_wordpiece_is_read_in_the_narrowest_layout(tiny_tokenizer, words, title):
+    layout = ReaderLayout(max_length=24, overlap=11, longest_question=12)
+    text = " ".join(words[i % len(words)] for i in range(50))
+    made = windows(" ".join(words[:12]), [Text(text, title)], tiny_tokenizer, layout)
+    seen = {offset for window in made for offset in window.offsets}
+    assert seen == set(tiny_tokenizer.encode(text, add_special_tokens=False).offsets)
