@@ -10,7 +10,7 @@ from sparta.base.errors import MissingPackageError
 EXTRAS = {
     "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
-    "eval": ("ir_measures", "pytrec_eval", "matplotlib"),
+    "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
     "pyserini": ("pyserini",),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""

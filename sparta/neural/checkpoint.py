@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import nn
 
 from sparta.base.errors import ModelError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, make_folder
 from sparta.neural.encoding import one_thread
 from sparta.neural.stored import ROW_SCALE
 
@@ -89,7 +89,7 @@ def save_model(
     :param int8: store matrices in 8 bits with row scales
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     state = {k: v for k, v in model.state_dict().items() if not (without and k.startswith(without))}
     save_state(folder / "model.safetensors", state, int8=int8)
     tokenizer: Any = model.tokenizer

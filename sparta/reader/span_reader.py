@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, make_folder
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, sparta_folder
 from sparta.models.sparta import SpartaModel
@@ -67,7 +67,7 @@ class SpanReader(nn.Module):
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         config = {
             **self._encoder_config,
             "architectures": ["SpanReader"],

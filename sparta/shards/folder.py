@@ -17,6 +17,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
+from sparta.base.files import make_folder
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.languages import check_language
@@ -153,7 +154,7 @@ def open_output(
     :param prepare: writes `tokenizer`, before there is a manifest
     """
     if not folder.exists() or all(p.name == "tokenizer" or p.match(_LEFT_OVER) for p in folder.iterdir()):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         remove_left_overs(folder)
         if prepare:
             prepare()

@@ -177,4 +177,4 @@ def test_the_demo_keeps_to_its_own_index(tmp_path):
     assert (result.returncode, result.stderr) == (0, "")
     assert "holds wiki.jsonl: 2 short passages" in result.stdout
     assert '$ sparta search "who founded google" -k 3\ngot 4 in ' in result.stdout
-    assert result.stdout.count(f"in {folder / 'examples'} with <>") == 3
+    assert result.stdout.count(f"in {folder / 'examples'} with <>") == 4

@@ -180,17 +180,20 @@ def test_the_models_that_ship_are_whole():
     """One for each family, with a card whose checksum is that of the weights."""
     from dense.models.resolve import DEFAULT_DENSE_MODEL
     from sparta.models.resolve import DEFAULT_MODEL
+    from sparta.reader.config import DEFAULT_READER
 
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
-    assert {p.name for p in models} == {DEFAULT_MODEL, DEFAULT_DENSE_MODEL}
+    assert {p.name for p in models} == {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER}
     for model in models:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         if model.name == DEFAULT_MODEL:
             assert config["sparta"]["quantizer"]["max_weight"] > 0
-        else:
+        elif model.name == DEFAULT_DENSE_MODEL:
             assert config["dense"]["routing"] == "det"
+        else:
+            assert config["reader"]["answer"]["a"] > 0
         card = (model / "README.md").read_text(encoding="utf-8")
         assert hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest() in card
         assert (model / "tokenizer.json").is_file()
