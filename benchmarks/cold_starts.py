@@ -41,6 +41,7 @@ def main() -> None:
             "sparta search": ("sparta", "search", QUERY, "--index", index),
             "dense search": ("dense", "search", QUERY, "--index", index),
             "hybrid search": ("hybrid", "search", QUERY, "--index", index, *weights),
+            "sparta answer": ("sparta", "answer", QUERY, "--index", index),
         }
         print("| command | first, s | then, s |\n|---|---|---|")
         for name, (program, *arguments) in commands.items():
