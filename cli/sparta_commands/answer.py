@@ -16,6 +16,7 @@ from cli._options import (
     dumps,
     file_type,
     index_option,
+    number,
     options,
     threads_option,
     visible,
@@ -25,12 +26,11 @@ from sparta.base.files import atomic_path, check_place
 
 reading_options = options(
     click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships]."),
-    click.option(
+    number(
         "--depth",
-        type=click.IntRange(1, HIGHEST_COUNT),
         default=10,
-        show_default=True,
-        help="Passages retrieved per question; those that can change the answer are read.",
+        most=HIGHEST_COUNT,
+        text="Passages retrieved per question; those that can change the answer are read.",
     ),
     click.option(
         "--weight",

@@ -12,6 +12,7 @@ import click
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import (
     Decorator,
+    choice,
     counted,
     file_type,
     folder_type,
@@ -44,21 +45,9 @@ _questions = options(
         metavar="NAME[=WEIGHT],…",
         help="What retrieves, as in sparta search [default: impact, or bm25 in an index for BM25 alone].",
     ),
-    click.option(
-        "--depth",
-        type=click.IntRange(1),
-        default=10,
-        show_default=True,
-        help="Passages retrieved per question.",
-    ),
+    number("--depth", default=10, text="Passages retrieved per question."),
     click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
-    click.option(
-        "--match",
-        type=click.Choice(["string", "regex"]),
-        default="string",
-        show_default=True,
-        help="How answers are matched; regex for CuratedTREC.",
-    ),
+    choice("--match", values=["string", "regex"], text="How answers are matched; regex for CuratedTREC."),
     threads_option,
 )
 

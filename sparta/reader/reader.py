@@ -63,7 +63,7 @@ class Reader:
         for batch in self._batches(made):
             tensors = (t.to(self.model.device) for t in padded([w for _, w in batch]))
             scores = self.model(*tensors).cpu()
-            for q, row in {q: None for q, _ in batch}.items():  # noqa: B007
+            for q in dict.fromkeys(owner for owner, _ in batch):
                 rows = [i for i, (owner, _) in enumerate(batch) if owner == q]
                 own = [batch[i][1] for i in rows]
                 for span in best_spans(scores[:, rows], own, n, layout.longest_answer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +11,11 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.files import atomic_write, make_folder
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
-from sparta.neural.checkpoint import load_state, read_json, save_state
+from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.reader.config import DEFAULT_READER, ReaderConfig, reader_folder
 from sparta.reader.fusion import FusedEncoder
 
@@ -66,16 +64,12 @@ class SpanReader(nn.Module):
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
-        folder = Path(folder)
-        make_folder(folder)
         config = {
             **self._encoder_config,
             "architectures": ["SpanReader"],
             "reader": asdict(self.config),
         }
-        save_state(folder / "model.safetensors", self.state_dict(), int8=int8)
-        atomic_write(folder / "tokenizer.json", self.tokenizer.to_str(pretty=True).encode())
-        atomic_write(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+        save_model(folder, self, config, int8=int8)
 
     @staticmethod
     def load(folder: Path) -> SpanReader:
