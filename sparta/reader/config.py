@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.resolve import folder_with
+from sparta.models.resolve import folder_with, is_shipped, shipped_folder
 
 DEFAULT_READER = "reader-bge-small-en"
 
@@ -18,8 +17,8 @@ def reader_folder(name: str | Path | None = None) -> Path:
 
     :raises ModelError: there is none.
     """
-    if name is None or (str(name) == DEFAULT_READER and not Path(name).is_dir()):
-        name = Path(str(files("sparta.resources") / "models" / DEFAULT_READER))
+    if name is None or is_shipped(name, DEFAULT_READER):
+        name = shipped_folder(DEFAULT_READER)
     if not Path(name).is_dir():
         raise ModelError(
             "expected the folder of a reader, found none",

@@ -12,7 +12,7 @@ from torch import nn
 
 from sparta.base.errors import InputError, ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import folder_with, sparta_folder
+from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_model
@@ -92,7 +92,7 @@ class SpanReader(nn.Module):
     @staticmethod
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
         """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
-        shipped = str(name) == DEFAULT_READER and not Path(name).exists()
+        shipped = is_shipped(name, DEFAULT_READER)
         if found := reader_folder(name) if shipped else folder_with("reader", Path(name)):
             other = SpanReader.load(found)
             reader = SpanReader(_plain(other), other.tokenizer, config)
