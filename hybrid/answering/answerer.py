@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparta.reader.reader import Reader
 
 DEPTH = 10
-_AT_ONCE = 3
+_AT_ONCE = 4
 SPANS = 10
 """How many spans of a passage are kept, as FiE keeps them."""
 _QUERIES_AT_ONCE = 500
