@@ -78,6 +78,11 @@ class ChannelSearcher(Closing):
         """The query side of the index."""
         raise NotImplementedError
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        raise NotImplementedError
+
     def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
         raise NotImplementedError
@@ -163,6 +168,12 @@ class Searcher(ChannelSearcher):
         """The query side of the index."""
         with self.index.reading() as view:
             return view.tokenizer
+
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        with self.index.reading() as view:
+            return view.generation.language
 
     def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
