@@ -1,0 +1,51 @@
+"""LlamaIndex: a `BaseRetriever`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from hybrid.integrations.source import Source, metadata_of, open_source
+
+
+class LlamaIndexRetriever(BaseRetriever):
+    """Gives LlamaIndex the hits of an index, as `TextNode`s with scores.
+
+        from hybrid.integrations import LlamaIndexRetriever
+
+        retriever = LlamaIndexRetriever("my-index", k=3)
+        for node in retriever.retrieve("who founded microsoft"):
+            print(node.node_id, node.score, node.text)
+
+    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
+    :param k: hits for a question
+    """
+
+    def __init__(
+        self, index: Source = None, channels: str | None = None, *, k: int = 10, **others: Any
+    ) -> None:
+        super().__init__(**others)
+        self.retriever = open_source(index, channels, k)
+        self.k = k
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        hidden = ["channels"]  # ranks and scores say nothing to a language model
+        return [
+            NodeWithScore(
+                node=TextNode(
+                    id_=hit.passage_id,
+                    text=hit.text,
+                    metadata=metadata_of(hit),
+                    excluded_llm_metadata_keys=hidden,
+                    excluded_embed_metadata_keys=hidden,
+                ),
+                score=float(hit.score),
+            )
+            for hit in self.retriever.search(query_bundle.query_str, self.k)
+        ]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
