@@ -12,6 +12,7 @@ from cli.sparta_commands.encode import encode
 from cli.sparta_commands.eval import eval_command
 from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export
+from cli.sparta_commands.export_model import export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
 from cli.sparta_commands.mcp import mcp
@@ -37,7 +38,7 @@ def main() -> None:
 
 WRITING = (index, update, delete, encode)
 READING = (search, answer, explain, terms, info, export, verify, mcp)
-OTHERS = (train, eval_command, doctor)
+OTHERS = (train, export_model, eval_command, doctor)
 READERS = (mine_answers, train_reader, tune_reader)
 for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)
