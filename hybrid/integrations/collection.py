@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +14,9 @@ import numpy as np
 
 from hybrid.integrations.source import Source, open_source
 from sparta.base.errors import InputError
+from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models.resolve import hash_folder, model_folder
 
 
 class Collection:
@@ -45,6 +49,17 @@ class Collection:
             from dense.channel.sync import build_dense
 
             build_dense(self._folder)
+
+    @property
+    def revision(self) -> str:
+        """What decides the scores, in 12 letters: results are kept by it. Of an open retriever it is new."""
+        if self.index is None:
+            known = f"{self.options} {hash_folder(model_folder(self.options.model))}"
+        elif isinstance(self.index, str | Path):
+            known = (Path(self.index) / MANIFEST_NAME).read_text(encoding="utf-8")
+        else:
+            known = secrets.token_hex()
+        return hashlib.sha256(f"{self.channels} {known}".encode()).hexdigest()[:12]
 
     @property
     def _folder(self) -> Path:

@@ -70,4 +70,5 @@ class MtebSearch:
     @property
     def mteb_model_meta(self) -> ModelMeta:
         """What MTEB writes into its results."""
-        return ModelMeta.create_empty({"name": self.name, "revision": "1", "model_type": ["sparse"]})
+        about = {"name": self.name, "revision": self.collection.revision, "model_type": ["sparse"]}
+        return ModelMeta.create_empty(about)

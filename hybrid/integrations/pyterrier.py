@@ -43,7 +43,7 @@ class PyTerrierRetriever(pt.Transformer):
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         queries, rows = [str(query) for query in inp["query"]], [str(row) for row in range(len(inp))]
         search = self.retriever.batch_search if self.texts else self.retriever.run
-        found: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads)
+        found: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads) if rows else {}
         hits = [(int(row), rank, hit) for row in rows for rank, hit in enumerate(found[row])]
         result = inp.iloc[[row for row, _, _ in hits]].reset_index(drop=True)
         result["docno"] = pd.Series([hit.passage_id for _, _, hit in hits], dtype=object)

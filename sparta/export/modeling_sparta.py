@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from sentence_transformers.base.modules import InputModule
+from sentence_transformers.base.modules import InputModule, Router
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 CHUNK = 4096
 """Terms whose logits are in memory at once."""
+
+
+class SpartaRouter(Router):
+    """Questions to one module, passages to the other; a saved folder names this file, wherever it lies."""
+
+    def save(self, output_path: str, *given: Any, **named: Any) -> None:
+        """Write both modules, and which is which."""
+        super().save(output_path, *given, **named)
+        path = Path(output_path) / self.config_file_name
+        config = json.loads(path.read_text(encoding="utf-8"))
+        own = Path(__file__).stem
+        config["types"] = {part: f"{own}.{kind.rpartition('.')[2]}" for part, kind in config["types"].items()}
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 class SpartaModule(InputModule):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from dataclasses import asdict
@@ -54,7 +53,8 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     :raises IndexStateError: the folder holds files.
     """
     from sentence_transformers import SparseEncoder as Theirs
-    from sentence_transformers.base.modules import Router
+
+    from sparta.export.modeling_sparta import SpartaRouter
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise folder_in_use(output)
@@ -64,7 +64,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
             f"expected a SPARTA model, found {opened.name}, which sentence-transformers opens as it is",
             remedy="name a folder that sparta train wrote",
         )
-    router = Router.for_query_document([_query_side(opened)], [_document_side(opened)])
+    router = SpartaRouter.for_query_document([_query_side(opened)], [_document_side(opened)])
     make_folder(output.absolute().parent)
     with storage_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent) as temporary:
         work = Path(temporary) / "model"
@@ -73,16 +73,12 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
         )
         shutil.copyfile(CODE, work / CODE.name)
         (work / "README.md").write_text(CARD.format(name=opened.name, folder=output.name), encoding="utf-8")
-        _name_own_code(work / "router_config.json")
+        modules = work / "modules.json"
+        modules.write_text(
+            modules.read_text(encoding="utf-8").replace("sparta.export.", ""), encoding="utf-8"
+        )
         work.replace(output)
     return output
-
-
-def _name_own_code(path: Path) -> None:
-    """Let the folder name its own file, in place of our package."""
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["types"] = {part: kind.removeprefix("sparta.export.") for part, kind in config["types"].items()}
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _query_side(model: SpartaModel) -> torch.nn.Module:
