@@ -25,7 +25,7 @@ class LangChainRetriever(BaseRetriever):
 
     :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
     :param k: hits for a question
-    :param search_kwargs: further arguments of `search`; those of `invoke` go before them
+    :param search_kwargs: more arguments of `search` (filter, collapse, offset); those of `invoke` go first
     """
 
     retriever: SkipValidation[Retriever]

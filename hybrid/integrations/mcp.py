@@ -27,6 +27,12 @@ _READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 Objects = list[dict[str, Any]]
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Questions = Annotated[str | list[str], Field(description="A question or keywords, or a list of them")]
+Wanted = Annotated[
+    dict[str, Any],
+    Field(
+        description='Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}}'
+    ),
+]
 Ids = Annotated[
     str | list[str], Field(description="The id of a passage as search gives it, or a list of ids")
 ]
@@ -112,15 +118,23 @@ class _Tools:
             before.close()
 
     @_guarded
-    def search(self, query: Questions, k: Number | None = None) -> Objects:
+    def search(
+        self,
+        query: Questions,
+        k: Number | None = None,
+        offset: Annotated[int, Field(ge=0)] = 0,
+        filter: Wanted | None = None,
+        collapse: Annotated[str | None, Field(description="Best passage of each value of this field")] = None,
+    ) -> Objects:
         """Find the passages that answer a question, best first: rank, id, score, title, text, metadata.
 
         Of several questions each has an object with its query and hits.
         """
 
         def hits(question: str) -> Objects:
-            found = self.retriever.search(question, k or self.k)
-            return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, 1)]
+            page = {"offset": offset, "filter": filter, "collapse": collapse}
+            found = self.retriever.search(question, k or self.k, **page)
+            return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, offset + 1)]
 
         return hits(query) if isinstance(query, str) else [{"query": q, "hits": hits(q)} for q in query]
 

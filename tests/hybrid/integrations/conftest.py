@@ -29,7 +29,9 @@ def index(
 
     records = make_records(30, seed=4)
     twins = [{**record, "id": f"twin-{record['id']}"} for record in records]
-    given = [{**record, "lang": "en" if i % 3 else "de"} for i, record in enumerate(records + twins)]
+    given = [
+        {**record, "lang": "en" if i % 3 else "de", "year": i} for i, record in enumerate(records + twins)
+    ]
     folder = tmp_path_factory.mktemp("integrations") / "my-index"
     Index.create(folder, given, options=IndexOptions(model=str(tiny_model_folder), dtype="fp32")).close()
     return folder

@@ -49,6 +49,18 @@ def test_search_is_the_retrievers(server: Any, retriever: Any) -> None:
     ]
 
 
+def test_search_filters_collapses_and_turns_pages(server: Any, retriever: Any) -> None:
+    given: dict[str, Any] = {"filter": {"lang": "de"}, "collapse": "title", "offset": 2}
+    hits = retriever.search(QUESTIONS[1], 4, **given)
+    found = call(server, "search", query=QUESTIONS[1], **given)
+    assert [(f["rank"], f["id"], f["score"]) for f in found] == [
+        (rank, hit.passage_id, hit.score) for rank, hit in enumerate(hits, 3)
+    ]
+    assert found
+    with pytest.raises(fastmcp.exceptions.ToolError, match="expected"):
+        call(server, "search", query="moon", filter={"lang": {"like": "d"}})
+
+
 def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
     from sparta import Index
 
@@ -118,3 +130,22 @@ def test_an_index_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
     from tests.cli.commands import refused, sparta
 
     refused(sparta("mcp", "--index", tmp_path / "nowhere"), 2, "nowhere")
+
+
+@pytest.mark.slow
+def test_answers_are_the_answerers(index: Path) -> None:
+    from hybrid.answering.answerer import open_answerer
+    from hybrid.integrations import mcp_server
+    from sparta.reader.config import reader_folder
+
+    pytest.importorskip("torch")
+    try:
+        reader_folder()
+    except ModelError:
+        pytest.skip("no reader is in this checkout")
+    server = mcp_server(index)
+    with open_answerer(index) as answerer:
+        own = [found.as_dict() for found in answerer.answer(QUESTIONS[0], 2)]
+    assert own
+    assert call(server, "answer", question=QUESTIONS[0], n=2) == own
+    assert call(server, "answer", question=QUESTIONS[:1], n=2) == [{"question": QUESTIONS[0], "answers": own}]

@@ -45,7 +45,9 @@ CONFIGS = {
         log_count=2,
     ),
     "weighted": SpartaConfig(
-        layout=InputLayout(max_length=64), weighted_queries=True, query_quantizer=QueryQuantizer(3.0)
+        layout=InputLayout(max_length=64, overlap=16),
+        weighted_queries=True,
+        query_quantizer=QueryQuantizer(3.0),
     ),
 }
 
