@@ -38,14 +38,15 @@ class SpartaModule(InputModule):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        self.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-        self.size = size
+        self.backend, self.size = tokenizer, size
+        self.tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer
+        )  # what sentence-transformers asks
 
     def pieces(self, inputs: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the wordpieces of each text."""
-        backend = self.tokenizer.backend_tokenizer
         texts = [f"{prompt or ''}{text}" for text in inputs]
-        return [encoded.ids for encoded in backend.encode_batch(texts, add_special_tokens=False)]
+        return [encoded.ids for encoded in self.backend.encode_batch(texts, add_special_tokens=False)]
 
     def get_embedding_dimension(self) -> int:
         """Return the number of terms."""
@@ -53,19 +54,18 @@ class SpartaModule(InputModule):
 
     def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:
         """Write tokenizer.json, the weights and config.json."""
-        self.tokenizer.backend_tokenizer.save(str(Path(output_path) / "tokenizer.json"))
+        self.backend.save(str(Path(output_path) / "tokenizer.json"))
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
         self.save_config(output_path)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **given: Any) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", **given: Any) -> Self:  # type: ignore[override]
         """Read what `save` wrote, from a folder or the hub."""
-        hub = {name: given.get(name) for name in ("token", "cache_folder", "revision")}
-        hub["local_files_only"] = bool(given.get("local_files_only"))
-        place = {"model_name_or_path": model_name_or_path, "subfolder": subfolder, **hub}
-        tokenizer = Tokenizer.from_file(cls.load_file_path(filename="tokenizer.json", **place))
-        module = cls(tokenizer, **cls.load_config(**place))
-        return cls.load_torch_weights(model=module, **place)
+        place: dict[str, Any] = {"model_name_or_path": model_name_or_path, "subfolder": subfolder}
+        hub = ("token", "cache_folder", "revision", "local_files_only")
+        place |= {name: given[name] for name in hub if name in given}
+        tokenizer = Tokenizer.from_file(str(cls.load_file_path(filename="tokenizer.json", **place)))
+        return cls.load_torch_weights(model=cls(tokenizer, **cls.load_config(**place)), **place)
 
 
 class SpartaQuery(SpartaModule):
@@ -129,7 +129,7 @@ class SpartaDocument(SpartaModule):
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
         """Passages to padded windows of wordpieces; `owner` says whose each window is."""
-        first, last = self.tokenizer.backend_tokenizer.encode("", add_special_tokens=True).ids
+        first, last = self.backend.encode("", add_special_tokens=True).ids
         room = self.max_length - 2
         step = max(1, room - self.overlap)
         windows, owner = [], []
@@ -152,10 +152,8 @@ class SpartaDocument(SpartaModule):
             counts = saturated(counted(ids, own, self.size), **self.lexical)
             weights = weights + self.gains.clamp_min(0) * counts
         weights = torch.where(self.allowed, weights, torch.zeros_like(weights))
-        texts = int(owner.max()) + 1
-        if texts < len(owner):
-            weights = weights.new_zeros(texts, self.size).index_reduce(0, owner, weights, "amax")
-        features["sentence_embedding"] = weights
+        sizes = torch.bincount(owner).tolist()
+        features["sentence_embedding"] = torch.stack([part.amax(0) for part in weights.split(sizes)])
         return features
 
     def pooled(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import Tokenizer
@@ -17,6 +18,9 @@ from sparta.models.load import load_model
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import encoder_config, without_pooler
+
+if TYPE_CHECKING:
+    from sparta.export.modeling_sparta import SpartaDocument, SpartaQuery
 
 CODE = Path(__file__).with_name("modeling_sparta.py")
 CARD = """---
@@ -81,7 +85,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     return output
 
 
-def _query_side(model: SpartaModel) -> torch.nn.Module:
+def _query_side(model: SpartaModel) -> SpartaQuery:
     from sparta.export.modeling_sparta import SpartaQuery
 
     side, excluded = model.query_tokenizer(), model.excluded_terms()
@@ -93,7 +97,7 @@ def _query_side(model: SpartaModel) -> torch.nn.Module:
     return query
 
 
-def _document_side(model: SpartaModel) -> torch.nn.Module:
+def _document_side(model: SpartaModel) -> SpartaDocument:
     from sparta.export.modeling_sparta import SpartaDocument
 
     config, excluded, gains = model.config, model.excluded_terms(), model.lexical_gains()
