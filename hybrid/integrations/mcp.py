@@ -58,7 +58,7 @@ def mcp_server(
     folder = _folder_of_reader(reader)
     tools = _Tools(index, channels, k, folder)
     own: list[Callable[..., Objects]] = [tools.search]
-    own += [tools.explain, tools.passage] if tools.index else []
+    own += [tools.explain, tools.passage] if tools.index is not None else []
     own += [tools.answer] if folder else []
     server: FastMCP = FastMCP("sparta", instructions="Searches a collection of passages; cite them by id.")
     for tool in own:
@@ -113,7 +113,7 @@ class _Tools:
 
     def refresh(self) -> None:
         """Open the channels again where another process has committed."""
-        if self.index and self.index.refresh():
+        if self.index is not None and self.index.refresh():
             before, self.retriever = self.retriever, self.open()
             before.close()
 
