@@ -12,8 +12,10 @@ from cli.sparta_commands.encode import encode
 from cli.sparta_commands.eval import eval_command
 from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export
+from cli.sparta_commands.export_model import export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
+from cli.sparta_commands.mcp import mcp
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
@@ -35,8 +37,8 @@ def main() -> None:
 
 
 WRITING = (index, update, delete, encode)
-READING = (search, answer, explain, terms, info, export, verify)
-OTHERS = (train, eval_command, doctor)
+READING = (search, answer, explain, terms, info, export, verify, mcp)
+OTHERS = (train, export_model, eval_command, doctor)
 READERS = (mine_answers, train_reader, tune_reader)
 for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)

@@ -12,6 +12,14 @@ EXTRAS = {
     "dense": ("faiss",),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
     "pyserini": ("pyserini",),
+    "mcp": ("fastmcp",),
+    "langchain": ("langchain_core",),
+    "llamaindex": ("llama_index",),
+    "haystack": ("haystack",),
+    "pyterrier": ("pyterrier",),
+    "beir": ("beir",),
+    "mteb": ("mteb",),
+    "sentence-transformers": ("sentence_transformers",),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}

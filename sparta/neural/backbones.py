@@ -29,11 +29,12 @@ def load_encoder(name: str | Path) -> nn.Module:
             where=str(name),
             remedy="give the folder or the hub id of an encoder such as BERT",
         ) from error
-    return from_pretrained(AutoModel, name, **_without_pooler(config))
+    return from_pretrained(AutoModel, name, **without_pooler(config.model_type))
 
 
-def _without_pooler(config: Any) -> dict[str, bool]:
-    return {"add_pooling_layer": False} if config.model_type in _WITH_POOLER else {}
+def without_pooler(model_type: str) -> dict[str, bool]:
+    """Return the arguments that leave an encoder's pooler out, where it may have one."""
+    return {"add_pooling_layer": False} if model_type in _WITH_POOLER else {}
 
 
 def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
@@ -46,7 +47,7 @@ def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
         known = AutoConfig.for_model(**config)
     except (TypeError, ValueError, KeyError) as error:
         raise ModelError(f"expected the configuration of an encoder: {error}", where=where) from error
-    arguments = {"dtype": torch.float32, **_without_pooler(known)}
+    arguments = {"dtype": torch.float32, **without_pooler(known.model_type)}
     with torch.device("meta"):
         encoder: nn.Module = AutoModel.from_config(known, **arguments)
     buffers = {name.rpartition(".")[2] for name, _ in encoder.named_buffers()}

@@ -1,0 +1,30 @@
+"""`sparta mcp`: an index as tools for a language model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._options import index_option, number
+
+
+@click.command()
+@index_option
+@click.option(
+    "--channel",
+    metavar="NAME[=WEIGHT],…",
+    help="What is searched: impact, bm25 or dense, or several that are fused, as in dense,impact"
+    " [default: impact, or bm25 in an index for BM25 alone].",
+)
+@number("-k", default=10, most=100, text="Hits where the model asks for no other number.")
+@click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships].")
+def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
+    """Serve an index to a language model: MCP over standard input and output.
+
+    Tools: search, explain, passage, and answer where there is a reader. None of them writes. A client is told
+    the command, as in {"command": "sparta", "args": ["mcp", "--index", "/path/to/index"]}.
+    """
+    from hybrid.integrations import mcp_server
+
+    mcp_server(index, channel, k=k, reader=reader).run("stdio", show_banner=False)

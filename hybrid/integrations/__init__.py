@@ -1,0 +1,38 @@
+"""Retrievers in other people's frameworks, one module each; a name is imported when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparta.base.exports import lazy_names
+
+if TYPE_CHECKING:
+    from hybrid.integrations.beir import BeirSearch
+    from hybrid.integrations.haystack import HaystackRetriever
+    from hybrid.integrations.langchain import LangChainRetriever
+    from hybrid.integrations.llamaindex import LlamaIndexRetriever
+    from hybrid.integrations.mcp import mcp_server
+    from hybrid.integrations.mteb import MtebSearch
+    from hybrid.integrations.pyterrier import PyTerrierRetriever
+
+_HOMES = {
+    "BeirSearch": "hybrid.integrations.beir",
+    "HaystackRetriever": "hybrid.integrations.haystack",
+    "LangChainRetriever": "hybrid.integrations.langchain",
+    "LlamaIndexRetriever": "hybrid.integrations.llamaindex",
+    "MtebSearch": "hybrid.integrations.mteb",
+    "PyTerrierRetriever": "hybrid.integrations.pyterrier",
+    "mcp_server": "hybrid.integrations.mcp",
+}
+
+__all__ = [
+    "BeirSearch",
+    "HaystackRetriever",
+    "LangChainRetriever",
+    "LlamaIndexRetriever",
+    "MtebSearch",
+    "PyTerrierRetriever",
+    "mcp_server",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,93 @@
+"""Collections that an evaluation tool hands over: indexed in a temporary folder, searched, forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybrid.integrations.source import Source, open_source
+from sparta.base.errors import InputError
+from sparta.base.manifest import MANIFEST_NAME
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models.resolve import hash_folder, model_folder
+
+
+class Collection:
+    """The passages of a test set, by an index that is there or by one that is made of them.
+
+    :param index: an index folder or an open retriever; None: what `hold` is given is indexed
+    :param channels: as in `open_retriever`
+    :param options: how an index is made; by default passages without a text are left out
+    """
+
+    def __init__(
+        self,
+        index: Source = None,
+        channels: str | None = None,
+        options: IndexOptions | None = None,
+        threads: int = 2,
+    ) -> None:
+        self.index, self.channels, self.threads = index, channels, threads
+        self.options = options or IndexOptions(skip_invalid=True)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def hold(self, passages: Iterable[Mapping[str, Any]]) -> None:
+        """Index passages (`id`, `title`, `text`) in place of earlier ones, unless an index was given."""
+        if self.index is not None:
+            return
+        self._temporary = tempfile.TemporaryDirectory()
+        alone = "bm25" if self.channels == "bm25" else self.options.channels
+        build_index(self._folder, list(map(dict, passages)), options=replace(self.options, channels=alone))
+        if self.channels and "dense" in self.channels:
+            from dense.channel.sync import build_dense
+
+            build_dense(self._folder)
+
+    @property
+    def revision(self) -> str:
+        """What decides the scores, in 12 letters: results are kept by it. Of an open retriever it is new."""
+        if self.index is None:
+            known = f"{self.options} {hash_folder(model_folder(self.options.model))}"
+        elif isinstance(self.index, str | Path):
+            known = (Path(self.index) / MANIFEST_NAME).read_text(encoding="utf-8")
+        else:
+            known = secrets.token_hex()
+        return hashlib.sha256(f"{self.channels} {known}".encode()).hexdigest()[:12]
+
+    @property
+    def _folder(self) -> Path:
+        if self._temporary is None:
+            raise InputError("expected passages before questions", remedy="hand over the corpus first")
+        return Path(self._temporary.name) / "index"
+
+    def scores(self, queries: Mapping[str, str], k: int) -> dict[str, dict[str, float]]:
+        """The `k` best passages for each query, `{query id: {id: score}}`, in the order of their scores."""
+        retriever = open_source(self._folder if self.index is None else self.index, self.channels, k)
+        try:
+            run = retriever.run(list(queries.values()), list(queries), k, self.threads)
+        finally:
+            if retriever is not self.index:
+                retriever.close()
+        return {
+            query_id: dict(zip([p.passage_id for p in own], falling([p.score for p in own]), strict=True))
+            for query_id, own in run.items()
+        }
+
+
+def falling(scores: Sequence[float]) -> list[float]:
+    """Scores as float32, each below the one before it: equal ones are set a least step apart.
+
+    trec_eval, which measures for these tools, reads float32 and puts equal scores in the order of the ids.
+    """
+    before, found = np.float32(np.inf), []
+    for score in scores:
+        before = min(np.float32(score), np.nextafter(before, np.float32(-np.inf)))
+        found.append(float(before))
+    return found

@@ -1,0 +1,97 @@
+"""Haystack: a component."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from haystack import Document, component, default_from_dict, default_to_dict
+
+from hybrid.integrations.filters import filter_of, unknown_filter
+from hybrid.integrations.source import Source, metadata_of, open_source
+from sparta.base.errors import InputError
+from sparta.base.records import Retriever
+
+
+@component
+class HaystackRetriever:
+    """Gives a Haystack pipeline the hits of an index, as `Document`s with id, score and meta (title, …).
+
+        from hybrid.integrations import HaystackRetriever
+
+        retriever = HaystackRetriever("my-index", top_k=3)
+        for document in retriever.run("who founded microsoft")["documents"]:
+            print(document.id, document.score, document.content)
+
+    A saved pipeline is loaded with `Pipeline.loads(text, allowed_modules=["hybrid.integrations"])`.
+
+    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
+    :param top_k: hits for a question
+    :param filters: which passages may be found, as Haystack writes it; those of `run` go before
+    """
+
+    def __init__(
+        self,
+        index: Source = None,
+        channels: str | None = None,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+    ) -> None:
+        self.index, self.channels, self.top_k, self.filters = index, channels, top_k, filters
+        self._retriever: Retriever | None = None
+
+    def warm_up(self) -> None:
+        """Open the index."""
+        self._open()
+
+    def _open(self) -> Retriever:
+        if self._retriever is None:
+            self._retriever = open_source(self.index, self.channels, self.top_k)
+        return self._retriever
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, top_k: int | None = None, filters: dict[str, Any] | None = None
+    ) -> dict[str, list[Document]]:
+        """Return the `top_k` best passages as `documents`, best first."""
+        wanted = filter_of(_conditions(filters or self.filters or {}))
+        hits = self._open().search(query, self.top_k if top_k is None else top_k, filter=wanted)
+        return {
+            "documents": [
+                Document(id=hit.passage_id, content=hit.text, meta=metadata_of(hit), score=float(hit.score))
+                for hit in hits
+            ]
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes the same component again.
+
+        :raises InputError: it was made with an open retriever, which cannot be written down.
+        """
+        if not (self.index is None or isinstance(self.index, str | Path)):
+            raise InputError(
+                f"expected an index folder to write down, found the open retriever {self.index.channel}",
+                remedy="make the component with the folder and the names of the channels",
+            )
+        folder = None if self.index is None else str(self.index)
+        given = {"channels": self.channels, "top_k": self.top_k, "filters": self.filters}
+        return default_to_dict(self, index=folder, **given)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> HaystackRetriever:
+        """Make the component that `to_dict` wrote down."""
+        made: HaystackRetriever = default_from_dict(cls, data)
+        return made
+
+
+def _conditions(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    if not filters:
+        return
+    if "field" in filters:
+        yield str(filters["field"]).removeprefix("meta."), filters["operator"], filters.get("value")
+        return
+    if filters.get("operator") != "AND":
+        raise unknown_filter(f"the operator {filters.get('operator')!r}")
+    for one in filters.get("conditions", ()):
+        yield from _conditions(one)

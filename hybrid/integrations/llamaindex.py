@@ -1,0 +1,73 @@
+"""LlamaIndex: a `BaseRetriever`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores import FilterCondition, MetadataFilters
+
+from hybrid.integrations.filters import filter_of, unknown_filter
+from hybrid.integrations.source import Source, metadata_of, open_source
+
+
+class LlamaIndexRetriever(BaseRetriever):
+    """Gives LlamaIndex the hits of an index, as `TextNode`s with scores.
+
+        from hybrid.integrations import LlamaIndexRetriever
+
+        retriever = LlamaIndexRetriever("my-index", k=3)
+        for node in retriever.retrieve("who founded microsoft"):
+            print(node.node_id, node.score, node.text)
+
+    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
+    :param k: hits for a question
+    :param filters: which passages may be found; all conditions must hold
+    """
+
+    def __init__(
+        self,
+        index: Source = None,
+        channels: str | None = None,
+        *,
+        k: int = 10,
+        filters: MetadataFilters | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__(**others)
+        self.retriever = open_source(index, channels, k)
+        self.k, self.filters = k, filters
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        wanted = filter_of(_conditions(self.filters)) if self.filters else None
+        hidden = ["channels"]  # ranks and scores say nothing to a language model
+        return [
+            NodeWithScore(
+                node=TextNode(
+                    id_=hit.passage_id,
+                    text=hit.text,
+                    metadata=metadata_of(hit),
+                    excluded_llm_metadata_keys=hidden,
+                    excluded_embed_metadata_keys=hidden,
+                ),
+                score=float(hit.score),
+            )
+            for hit in self.retriever.search(query_bundle.query_str, self.k, filter=wanted)
+        ]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+def _conditions(filters: MetadataFilters) -> Iterator[tuple[str, str, Any]]:
+    several = len(filters.filters) > 1 and filters.condition == FilterCondition.OR
+    if several or filters.condition == FilterCondition.NOT:
+        raise unknown_filter(f"the condition {filters.condition.value!r}")
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            yield from _conditions(one)
+        else:
+            yield one.key, one.operator.value, one.value

@@ -1,0 +1,167 @@
+"""MCP: an index as tools for a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from pydantic import Field
+
+from hybrid.answering.answerer import Answerer
+from hybrid.integrations.source import Source, open_source
+from sparta.api import Index
+from sparta.base.errors import InputError, ModelError, SpartaError
+from sparta.reader.config import reader_folder
+
+if TYPE_CHECKING:
+    from sparta.reader.reader import Reader
+
+MOST = 100
+_READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+Objects = list[dict[str, Any]]
+Number = Annotated[int, Field(ge=1, le=MOST)]
+Questions = Annotated[str | list[str], Field(description="A question or keywords, or a list of them")]
+Wanted = Annotated[
+    dict[str, Any],
+    Field(
+        description='Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}}'
+    ),
+]
+Ids = Annotated[
+    str | list[str], Field(description="The id of a passage as search gives it, or a list of ids")
+]
+
+
+def mcp_server(
+    index: Source = None, channels: str | None = None, *, k: int = 10, reader: str | Path | None = None
+) -> FastMCP:
+    """Return an MCP server with the tools search, explain, passage, and answer if there is a reader.
+
+        from hybrid.integrations import mcp_server
+
+        server = mcp_server("my-index")
+        server.run(show_banner=False)  # over standard input and output, as `sparta mcp` does
+
+    No tool writes. What other processes commit to the index is searched by the next call.
+
+    :param index: an index folder; an open retriever has the tools search and answer only
+    :param channels: as in `open_retriever`
+    :param k: hits for a question, where a call names no other number
+    :param reader: a reader's folder; None is the one that ships, where it and torch are installed
+    """
+    folder = _folder_of_reader(reader)
+    tools = _Tools(index, channels, k, folder)
+    own: list[Callable[..., Objects]] = [tools.search]
+    own += [tools.explain, tools.passage] if tools.index is not None else []
+    own += [tools.answer] if folder else []
+    server: FastMCP = FastMCP("sparta", instructions="Searches a collection of passages; cite them by id.")
+    for tool in own:
+        server.tool(tool, annotations=_READS)
+    return server
+
+
+def _folder_of_reader(reader: str | Path | None) -> Path | None:
+    if reader is not None:
+        return reader_folder(reader)
+    try:
+        return reader_folder() if find_spec("torch") else None
+    except ModelError:
+        return None
+
+
+def _several(named: str | list[str]) -> list[str]:
+    return [named] if isinstance(named, str) else named
+
+
+def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
+    """One call at a time, on the index as it is now; an error meant for people is told with its remedy."""
+
+    @wraps(call)
+    def guarded(self: _Tools, *given: Any, **named: Any) -> Objects:
+        with self.lock:
+            try:
+                self.refresh()
+                return call(self, *given, **named)
+            except SpartaError as error:
+                raise ToolError(str(error)) from error
+
+    return guarded
+
+
+class _Tools:
+    """What the tools share. One question or id gives its own objects; a list of them gives one for each."""
+
+    def __init__(self, source: Source, channels: str | None, k: int, reader: Path | None) -> None:
+        self.open = lambda: open_source(source, channels, MOST)
+        self.retriever = self.open()
+        self.index = Index(source) if source is None or isinstance(source, str | Path) else None
+        self.k, self.folder, self.lock = k, reader, Lock()
+        self.reader: Reader | None = None
+
+    @property
+    def passages(self) -> Index:
+        """The index itself, where a folder was given."""
+        if self.index is None:
+            raise InputError("expected an index folder, found an open retriever")
+        return self.index
+
+    def refresh(self) -> None:
+        """Open the channels again where another process has committed."""
+        if self.index is not None and self.index.refresh():
+            before, self.retriever = self.retriever, self.open()
+            before.close()
+
+    @_guarded
+    def search(
+        self,
+        query: Questions,
+        k: Number | None = None,
+        offset: Annotated[int, Field(ge=0)] = 0,
+        filter: Wanted | None = None,
+        collapse: Annotated[str | None, Field(description="Best passage of each value of this field")] = None,
+    ) -> Objects:
+        """Find the passages that answer a question, best first: rank, id, score, title, text, metadata.
+
+        Of several questions each has an object with its query and hits.
+        """
+
+        def hits(question: str) -> Objects:
+            page = {"offset": offset, "filter": filter, "collapse": collapse}
+            found = self.retriever.search(question, k or self.k, **page)
+            return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, offset + 1)]
+
+        return hits(query) if isinstance(query, str) else [{"query": q, "hits": hits(q)} for q in query]
+
+    @_guarded
+    def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
+        """Explain why a passage has its score by impacts: its rank, and what each term of the query adds."""
+        return [self.passages.explain(query, one).as_dict() for one in _several(id)]
+
+    @_guarded
+    def passage(self, id: Ids) -> Objects:
+        """Read passages whole, by their ids: id, title, contents and the other fields of the record."""
+        return [self.passages.passage(one) for one in _several(id)]
+
+    @_guarded
+    def answer(self, question: Questions, n: Number = 1) -> Objects:
+        """Answer a question from the passages: answer, score (a probability), and the passage it stands in.
+
+        Of several questions each has an object with its question and answers. No answer: an empty list.
+        """
+        from sparta.reader.reader import Reader
+
+        self.reader = self.reader or Reader.open(self.folder)
+        answerer = Answerer(self.retriever, self.reader)
+
+        def answers(one: str) -> Objects:
+            return [found.as_dict() for found in answerer.answer(one, n)]
+
+        if isinstance(question, str):
+            return answers(question)
+        return [{"question": one, "answers": answers(one)} for one in question]

@@ -1,0 +1,74 @@
+"""MTEB: a model of its `SearchProtocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mteb.models.model_meta import ModelMeta
+
+from hybrid.integrations.collection import Collection
+from hybrid.integrations.source import Source
+from sparta.index.pipeline import IndexOptions
+
+
+class MtebSearch:
+    """Searches the corpora of MTEB's retrieval and reranking tasks, so that MTEB measures it.
+
+        import mteb
+        from hybrid.integrations import MtebSearch
+
+        task = mteb.get_task("SciFact")
+        print(mteb.evaluate(MtebSearch(), task)[0].get_score())
+
+    Equal scores come back a least step apart, in the retriever's order.
+
+    :param index: an index folder or an open retriever; None: each corpus is indexed in a temporary folder
+    :param channels: as in `open_retriever`; of several, the `top_k` best of each are fused
+    :param options: how a corpus is indexed
+    :param name: of the model in MTEB's results, as organization/model
+    """
+
+    def __init__(
+        self,
+        index: Source = None,
+        channels: str | None = None,
+        *,
+        options: IndexOptions | None = None,
+        threads: int = 2,
+        name: str | None = None,
+    ) -> None:
+        self.collection = Collection(index, channels, options, threads)
+        self.name = name or f"sparta/{(channels or 'impact').replace(',', '+')}"
+        self._size = 0
+
+    def index(self, corpus: Iterable[Mapping[str, Any]], **_: Any) -> None:
+        """Index a corpus of `id`, `text` and maybe `title`."""
+        rows = [{name: row[name] for name in ("id", "title", "text") if row.get(name)} for row in corpus]
+        self._size = len(rows)
+        self.collection.hold(rows)
+
+    def search(
+        self,
+        queries: Iterable[Mapping[str, Any]],
+        *,
+        top_k: int,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        **_: Any,
+    ) -> dict[str, dict[str, float]]:
+        """The `top_k` best passages for each query; in a reranking task, of those in `top_ranked`."""
+        texts = {str(query["id"]): str(query["text"]) for query in queries}
+        found = self.collection.scores(texts, max(top_k, self._size) if top_ranked else top_k)
+        if not top_ranked:
+            return found
+        chosen = {q: set(top_ranked.get(q, ())) for q in found}
+        return {
+            q: dict([hit for hit in scores.items() if hit[0] in chosen[q]][:top_k])
+            for q, scores in found.items()
+        }
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """What MTEB writes into its results."""
+        about = {"name": self.name, "revision": self.collection.revision, "model_type": ["sparse"]}
+        return ModelMeta.create_empty(about)

@@ -1,0 +1,57 @@
+"""PyTerrier: a transformer from queries to rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from hybrid.integrations.source import Source, open_source
+
+
+class PyTerrierRetriever(pt.Transformer):
+    """Ranks the passages of an index for the queries of a frame: usable in `pt.Experiment`, `+`, `%`, `>>`.
+
+        import pandas as pd
+        from hybrid.integrations import PyTerrierRetriever
+
+        retriever = PyTerrierRetriever("my-index", k=3, texts=True)
+        print(retriever.search("who founded microsoft")[["docno", "rank", "score", "text"]])
+
+    :param index: an index folder, or a retriever that is open; `channels` as in `open_retriever`
+    :param k: hits for a query
+    :param threads: searching threads
+    :param texts: add the columns `title` and `text`, as rerankers want them
+    """
+
+    def __init__(
+        self,
+        index: Source = None,
+        channels: str | None = None,
+        *,
+        k: int = 1000,
+        threads: int = 1,
+        texts: bool = False,
+    ) -> None:
+        self.retriever = open_source(index, channels, k)
+        self.k, self.threads, self.texts = k, threads, texts
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Queries (`qid`, `query`, …) to their hits: `docno`, `rank` from 0, `score`, best first."""
+        pt.validate.query_frame(inp, extra_columns=["query"], context=self)
+        queries, rows = [str(query) for query in inp["query"]], [str(row) for row in range(len(inp))]
+        search = self.retriever.batch_search if self.texts else self.retriever.run
+        found: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads) if rows else {}
+        hits = [(int(row), rank, hit) for row in rows for rank, hit in enumerate(found[row])]
+        result = inp.iloc[[row for row, _, _ in hits]].reset_index(drop=True)
+        result["docno"] = pd.Series([hit.passage_id for _, _, hit in hits], dtype=object)
+        result["rank"] = pd.Series([rank for _, rank, _ in hits], dtype="int64")
+        result["score"] = pd.Series([hit.score for _, _, hit in hits], dtype="float64")
+        for name in ("title", "text") if self.texts else ():
+            result[name] = pd.Series([getattr(hit, name) for _, _, hit in hits], dtype=object)
+        return result
+
+    def __repr__(self) -> str:
+        return f"PyTerrierRetriever({self.retriever.channel})"

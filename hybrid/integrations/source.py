@@ -1,0 +1,38 @@
+"""What every adapter is given, and what a hit is called in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hybrid.retrieval.fusion import CANDIDATES
+from hybrid.retrieval.searcher import open_retriever
+from sparta.base.errors import InputError
+from sparta.base.records import Hit, Retriever
+
+Source = str | Path | Retriever | None
+"""An index folder (None: `$SPARTA_INDEX` or `./sparta-index`), or a retriever that is open."""
+
+
+def open_source(index: Source = None, channels: str | None = None, k: int = 10) -> Retriever:
+    """Open an index folder for searching, or return the retriever that was given.
+
+    :param channels: of a folder, as in `open_retriever`: `impact`, `bm25`, `dense`, `bm25=1.2,impact`
+    :param k: how many hits will be wanted: fusion reads as many candidates, at least 100
+    :raises InputError: channels were named for a retriever that is open.
+    """
+    if index is None or isinstance(index, str | Path):
+        return open_retriever(index, channels, candidates=max(CANDIDATES, k))
+    if channels:
+        raise InputError(
+            f"expected channels with an index folder only, found {channels!r} with the open {index.channel}",
+            remedy="name the channels when the retriever is opened",
+        )
+    return index
+
+
+def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:
+    """Return the other fields of a hit's record, its title and, if it is fused, its place in each channel."""
+    own = hit.as_dict()
+    channels = {"channels": own["channels"]} if "channels" in own else {}
+    return {**own["metadata"], "title": hit.title, **more, **channels}

@@ -1,0 +1,125 @@
+"""A SPARTA model as a folder that sentence-transformers opens: a `SparseEncoder` without a query network."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers import Tokenizer
+
+from sparta.base.errors import ModelError, folder_in_use
+from sparta.base.extras import optional_packages
+from sparta.base.files import make_folder, storage_errors
+from sparta.models.load import load_model
+from sparta.models.sparse import SparseEncoder
+from sparta.models.sparta import SpartaModel
+from sparta.neural.backbones import encoder_config, without_pooler
+
+if TYPE_CHECKING:
+    from sparta.export.modeling_sparta import SpartaDocument, SpartaQuery
+
+CODE = Path(__file__).with_name("modeling_sparta.py")
+CARD = """---
+library_name: sentence-transformers
+tags: [sentence-transformers, sparse-encoder, sparta]
+---
+
+# {name}
+
+A SPARTA model, exported for sentence-transformers. Documents are read by a transformer; questions are
+looked up in a table, without a network. `modeling_sparta.py` does both, hence `trust_remote_code`.
+
+```python
+from sentence_transformers import SparseEncoder
+
+model = SparseEncoder("{folder}", trust_remote_code=True)
+documents = model.encode_document(["Bill Gates founded Microsoft with Paul Allen in 1975."])
+print(model.similarity(model.encode_query(["who founded microsoft"]), documents))
+```
+
+A title stands before its text, with a space between them.
+"""
+
+
+@optional_packages()
+def export_sentence_transformers(model: SparseEncoder | str | Path | None, output: Path) -> Path:
+    """Write a SPARTA model as a folder that `SparseEncoder(folder, trust_remote_code=True)` opens.
+
+    Its weights are those of `encode_document` in float32 and of `encode_query`. The folder brings the code
+    that reads it and is there whole or not at all.
+
+    :param model: a model, or what `load_model` takes
+    :raises ModelError: a model of other makers.
+    :raises IndexStateError: the folder holds files.
+    """
+    from sentence_transformers import SparseEncoder as Theirs
+
+    from sparta.export.modeling_sparta import SpartaRouter
+
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise folder_in_use(output)
+    opened = model if isinstance(model, SparseEncoder) else load_model(model)
+    if not isinstance(opened, SpartaModel):
+        raise ModelError(
+            f"expected a SPARTA model, found {opened.name}, which sentence-transformers opens as it is",
+            remedy="name a folder that sparta train wrote",
+        )
+    router = SpartaRouter.for_query_document([_query_side(opened)], [_document_side(opened)])
+    make_folder(output.absolute().parent)
+    with storage_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent) as temporary:
+        work = Path(temporary) / "model"
+        Theirs(modules=[router], similarity_fn_name="dot", device="cpu").save(
+            str(work), create_model_card=False
+        )
+        shutil.copyfile(CODE, work / CODE.name)
+        (work / "README.md").write_text(CARD.format(name=opened.name, folder=output.name), encoding="utf-8")
+        modules = work / "modules.json"
+        modules.write_text(
+            modules.read_text(encoding="utf-8").replace("sparta.export.", ""), encoding="utf-8"
+        )
+        work.replace(output)
+    return output
+
+
+def _query_side(model: SpartaModel) -> SpartaQuery:
+    from sparta.export.modeling_sparta import SpartaQuery
+
+    side, excluded = model.query_tokenizer(), model.excluded_terms()
+    query = SpartaQuery(_tokenizer(model), len(excluded), once=side.weights is not None)
+    if side.weights is not None:
+        known = torch.from_numpy(side.weights).float() * side.step
+        query.weight.data[: len(known)] = known
+    query.weight.data[excluded] = 0
+    return query
+
+
+def _document_side(model: SpartaModel) -> SpartaDocument:
+    from sparta.export.modeling_sparta import SpartaDocument
+
+    config, excluded, gains = model.config, model.excluded_terms(), model.lexical_gains()
+    layout, encoder = config.layout, encoder_config(model.encoder)
+    document = SpartaDocument(
+        _tokenizer(model),
+        len(excluded),
+        encoder=encoder,
+        arguments=without_pooler(encoder["model_type"]),
+        max_length=layout.max_length,
+        overlap=layout.overlap,
+        segment=0 if layout.share_context else layout.answer_segment,
+        pool_special=config.pool_special,
+        log_count=config.log_count,
+        lexical=asdict(config.lexical) if config.lexical else None,
+    )
+    state = {f"model.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
+    state |= {"terms": model.term_matrix(), "scale": model.scale, "bias": model.bias, "allowed": ~excluded}
+    state["gains"] = document.gains if gains is None else gains
+    document.load_state_dict(state)
+    return document.eval()
+
+
+def _tokenizer(model: SpartaModel) -> Tokenizer:
+    return Tokenizer.from_str(model.tokenizer.to_str())

@@ -1,0 +1,141 @@
+"""BEIR's and MTEB's own code measures what `sparta eval` measures, ties and own passages included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybrid.integrations.collection import Collection, falling
+from sparta.base.errors import InputError
+from tests.hybrid.integrations.sets import local_task, write_set
+
+pytestmark = pytest.mark.jvm
+MEASURES = ("nDCG@10", "R@100", "AP@100")
+
+
+@pytest.fixture(scope="module")
+def folder(make_records: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_set(tmp_path_factory.mktemp("sets") / "my-set", make_records(15, seed=6))
+
+
+@pytest.fixture(scope="module")
+def options(tiny_model_folder: Path) -> Any:
+    from sparta.index.pipeline import IndexOptions
+
+    return IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path, tiny_model_folder: Path) -> dict[str, dict[str, float]]:
+    """What `sparta eval` finds, by channel and measure."""
+    from hybrid.evaluation.evaluate import evaluate_set
+    from sparta.models.load import load_model
+    from sparta.shards.encode import EncodeOptions
+
+    model = load_model(tiny_model_folder)
+    found = evaluate_set(folder, model, EncodeOptions(dtype="fp32"), measures=MEASURES)
+    return {one.name: {m: one.mean(m) for m in MEASURES} for one in found.evaluations}
+
+
+@pytest.mark.parametrize("channel", ["impact", "bm25"])
+def test_beir(folder: Path, options: Any, ours: Any, channel: str) -> None:
+    pytest.importorskip("beir")
+    from beir.datasets.data_loader import GenericDataLoader
+    from beir.retrieval.evaluation import EvaluateRetrieval
+
+    from hybrid.integrations import BeirSearch
+
+    corpus, queries, qrels = GenericDataLoader(str(folder)).load(split="test")
+    beir = EvaluateRetrieval(BeirSearch(None, channel, options=options), k_values=[10, 100])
+    found = beir.retrieve(corpus, queries)
+    assert all(query not in hits for query, hits in found.items())
+    ndcg, ap, recall, _ = beir.evaluate(qrels, found, beir.k_values)
+    theirs = {"nDCG@10": ndcg["NDCG@10"], "R@100": recall["Recall@100"], "AP@100": ap["MAP@100"]}
+    assert theirs == pytest.approx(ours[channel], abs=6e-6)  # BEIR rounds to five digits
+    with pytest.raises(NotImplementedError, match="use retrieve"):
+        beir.encode_and_retrieve(corpus, queries)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["impact", "bm25"])
+def test_mteb(folder: Path, options: Any, ours: Any, channel: str) -> None:
+    mteb = pytest.importorskip("mteb")
+    pytest.importorskip("beir")
+    from hybrid.integrations import MtebSearch
+
+    model = MtebSearch(None, channel, options=options)
+    result = mteb.evaluate(model, local_task(folder), cache=None, show_progress_bar=False)
+    (scores,) = result[0].scores["test"]
+    theirs = {
+        "nDCG@10": scores["ndcg_at_10"],
+        "R@100": scores["recall_at_100"],
+        "AP@100": scores["map_at_100"],
+    }
+    assert theirs == pytest.approx(ours[channel], abs=6e-6)
+    from mteb.models.models_protocols import SearchProtocol
+
+    assert isinstance(model, SearchProtocol)
+
+
+@pytest.mark.slow
+def test_mteb_ranks_the_passages_of_a_reranking_task_among_themselves(folder: Path, options: Any) -> None:
+    pytest.importorskip("mteb")
+    pytest.importorskip("beir")
+    from hybrid.integrations import MtebSearch
+
+    task = local_task(folder)
+    task.load_data()
+    data = task.dataset["default"]["test"]
+    model = MtebSearch(options=options)
+    model.index(data["corpus"])
+    whole = model.search(data["queries"], top_k=1000)
+    chosen = {q: list(hits)[1::2] for q, hits in whole.items()}
+    found = model.search(data["queries"], top_k=5, top_ranked=chosen)
+    assert {q: list(hits) for q, hits in found.items()} == {q: ids[:5] for q, ids in chosen.items()}
+
+
+def test_results_are_kept_by_what_decides_the_scores(options: Any, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    same = Collection(None, "impact", options).revision
+    assert Collection(None, "impact", options).revision == same
+    assert Collection(None, "bm25", options).revision != same
+    assert Collection(None, "impact", replace(options, top_k=5)).revision != same
+    assert Collection(None, "impact", replace(options, model=None)).revision != same
+
+
+def test_questions_before_passages() -> None:
+    with pytest.raises(InputError, match="expected passages before questions"):
+        Collection().scores({"q": "moon"}, 3)
+
+
+@pytest.mark.parametrize(
+    "scores", [[5, 5, 5, 3, 3, 1], [0.0, 0.0, -1.0, -1.0], [1e8 + 1, 1e8, 7], [0.1 + 0.2, 0.3, 0.3], []]
+)
+def test_equal_scores_fall_by_the_least_that_float32_tells_apart(scores: list[float]) -> None:
+    found = np.array(falling(scores), np.float32)
+    assert (np.diff(found) < 0).all()
+    np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-40)
+
+
+@pytest.mark.parametrize("channels", ["impact", "bm25,impact"])
+def test_order_is_the_retrievers(
+    folder: Path, options: Any, channels: str, make_records: Callable[..., Any]
+) -> None:
+    from hybrid.retrieval.searcher import open_retriever
+
+    made = Collection(None, channels, options)
+    made.hold(make_records(20, seed=2, longest=4))
+    queries = {"a": "who founded google", "b": "the moon of the earth"}
+    found = made.scores(queries, 9)
+    with open_retriever(made._folder, channels) as retriever:
+        run = retriever.run(list(queries.values()), list(queries), 9)
+        for given in (made._folder, retriever):
+            assert Collection(given, None if given is retriever else channels).scores(queries, 9) == found
+    for query_id, hits in run.items():
+        assert list(found[query_id]) == [hit.passage_id for hit in hits]
+        assert list(found[query_id].values()) == pytest.approx([hit.score for hit in hits])

@@ -1,0 +1,151 @@
+"""The MCP server's tools, in memory and over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import IndexStateError, ModelError
+from tests.hybrid.integrations.conftest import QUESTIONS
+
+pytestmark = pytest.mark.jvm
+fastmcp = pytest.importorskip("fastmcp")
+ROOT = Path(__file__).parents[3]
+
+
+def call(server: Any, tool: str, **given: Any) -> list[dict[str, Any]]:
+    async def ask() -> Any:
+        async with fastmcp.Client(server) as client:
+            return (await client.call_tool(tool, given)).structured_content
+
+    return list(asyncio.run(ask())["result"])
+
+
+@pytest.fixture
+def server(index: Path, channels: str) -> Any:
+    from hybrid.integrations import mcp_server
+
+    return mcp_server(index, channels, k=4)
+
+
+def test_search_is_the_retrievers(server: Any, retriever: Any) -> None:
+    import json
+
+    def hits(question: str, k: int) -> Any:
+        found = retriever.search(question, k)
+        own = [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, 1)]
+        return json.loads(json.dumps(own))
+
+    for question in QUESTIONS:
+        assert call(server, "search", query=question) == hits(question, 4)
+    assert call(server, "search", query=QUESTIONS[0], k=9) == hits(QUESTIONS[0], 9)
+    assert call(server, "search", query=QUESTIONS, k=2) == [
+        {"query": question, "hits": hits(question, 2)} for question in QUESTIONS
+    ]
+
+
+def test_search_filters_collapses_and_turns_pages(server: Any, retriever: Any) -> None:
+    given: dict[str, Any] = {"filter": {"lang": "de"}, "collapse": "title", "offset": 2}
+    hits = retriever.search(QUESTIONS[1], 4, **given)
+    found = call(server, "search", query=QUESTIONS[1], **given)
+    assert [(f["rank"], f["id"], f["score"]) for f in found] == [
+        (rank, hit.passage_id, hit.score) for rank, hit in enumerate(hits, 3)
+    ]
+    assert found
+    with pytest.raises(fastmcp.exceptions.ToolError, match="expected"):
+        call(server, "search", query="moon", filter={"lang": {"like": "d"}})
+
+
+def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
+    from sparta import Index
+
+    with Index(index) as opened:
+        for ids in ("p3", ["p3", "twin-p7"]):
+            named = [ids] if isinstance(ids, str) else ids
+            why = [opened.explain(QUESTIONS[1], one).as_dict() for one in named]
+            assert call(server, "explain", query=QUESTIONS[1], id=ids) == why
+            assert call(server, "passage", id=ids) == [opened.passage(one) for one in named]
+
+
+def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
+    with pytest.raises(fastmcp.exceptions.ToolError, match=r"no passage with the id 'nobody'[^→]*→ sparta"):
+        call(server, "passage", id="nobody")
+    for wrong in ({"query": "moon", "k": 0}, {"query": "moon", "k": 101}, {"query": 5}, {}):
+        with pytest.raises(fastmcp.exceptions.ToolError, match="validation error"):
+            call(server, "search", **wrong)
+
+
+def test_no_tool_writes_and_answers_need_a_reader(
+    index: Path, server: Any, retriever: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from hybrid.integrations import mcp, mcp_server
+
+    async def tools(server: Any) -> dict[str, bool]:
+        async with fastmcp.Client(server) as client:
+            return {t.name: t.annotations.read_only_hint for t in await client.list_tools()}
+
+    assert set(asyncio.run(tools(server))) >= {"search", "explain", "passage"}
+    assert set(asyncio.run(tools(server)).values()) == {True}
+    home = sys.modules["hybrid.integrations.mcp"]
+    monkeypatch.setattr(home, "find_spec", lambda name: None)
+    assert set(asyncio.run(tools(mcp_server(index)))) == {"search", "explain", "passage"}
+    assert set(asyncio.run(tools(mcp_server(retriever)))) == {"search"}
+    with pytest.raises(ModelError, match="expected the folder of a reader"):
+        mcp_server(index, reader=tmp_path / "nowhere")
+    with pytest.raises(IndexStateError):
+        mcp_server(tmp_path / "nowhere")
+    assert mcp
+
+
+def test_what_was_committed_since_is_found(tiny_model_folder: Path, tmp_path: Path) -> None:
+    from hybrid.integrations import mcp_server
+    from sparta import Index
+    from sparta.index.pipeline import IndexOptions
+
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+    with Index.create(tmp_path / "ix", [{"id": "a", "text": "the moon"}], options=options) as opened:
+        server = mcp_server(tmp_path / "ix", "bm25,impact")
+        assert [hit["id"] for hit in call(server, "search", query="moon")] == ["a"]
+        opened.append([{"id": "b", "text": "moon moon moon"}], options=options)
+        assert {hit["id"] for hit in call(server, "search", query="moon")} == {"a", "b"}
+        assert call(server, "passage", id="b")[0]["contents"] == "moon moon moon"
+
+
+def test_over_standard_input_and_output(index: Path) -> None:
+    given = {
+        "command": sys.executable,
+        "args": ["-m", "cli._sparta", "mcp", "--index", str(index), "-k", "3"],
+        "env": {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"},
+    }
+    hits = call({"mcpServers": {"sparta": given}}, "search", query=QUESTIONS[0])
+    assert [hit["rank"] for hit in hits] == [1, 2, 3]
+
+
+def test_an_index_that_is_not_there_ends_the_command(tmp_path: Path) -> None:
+    from tests.cli.commands import refused, sparta
+
+    refused(sparta("mcp", "--index", tmp_path / "nowhere"), 2, "nowhere")
+
+
+@pytest.mark.slow
+def test_answers_are_the_answerers(index: Path) -> None:
+    from hybrid.answering.answerer import open_answerer
+    from hybrid.integrations import mcp_server
+    from sparta.reader.config import reader_folder
+
+    pytest.importorskip("torch")
+    try:
+        reader_folder()
+    except ModelError:
+        pytest.skip("no reader is in this checkout")
+    server = mcp_server(index)
+    with open_answerer(index) as answerer:
+        own = [found.as_dict() for found in answerer.answer(QUESTIONS[0], 2)]
+    assert own
+    assert call(server, "answer", question=QUESTIONS[0], n=2) == own
+    assert call(server, "answer", question=QUESTIONS[:1], n=2) == [{"question": QUESTIONS[0], "answers": own}]
