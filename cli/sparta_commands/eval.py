@@ -27,7 +27,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
 _OF_SETS = (
-    *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid"),
+    *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid", "language"),
     *("channels", "dense", "depth", "threads", "output_runs", "answers"),
 )
 """Options that say how a test set is indexed and searched."""
@@ -70,6 +70,7 @@ _OF_SETS = (
     show_default=True,
     help="Measures, as ir_measures names them.",
 )
+@click.option("--language", default="en", show_default=True, help="Language of the sets.")
 @depth_option
 @threads_option
 @form_option
@@ -129,7 +130,7 @@ def eval_command(
             check_test_set(path)
         from sparta.models.load import open_encoder
 
-        options = encode_options(**{**given, "language": "en"})
+        options = encode_options(**given)
         model = open_encoder(given["model"], given["bits"], options.devices)
         found = []
         for path, domain in domains.items():

@@ -72,7 +72,7 @@ def mine_answers(output: Path, **given: Any) -> None:
     queries = [q for q in _sampled(questions_of(given["dataset"]), given).queries if q.answers]
     with open_retriever(given["index"], given["channel"]) as retriever:
         settings = {name: given[name] for name in ("depth", "match", "threads")}
-        written = mine(queries, retriever, output, **settings)
+        written = mine(queries, retriever, output, language=retriever.language, **settings)
     said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
     click.echo(said, err=not output.is_file())
 

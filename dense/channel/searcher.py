@@ -154,6 +154,12 @@ class DenseSearcher(ChannelSearcher):
         assert self.generation is not None
         return self.folder.query_side(self.generation).query_tokenizer()
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        assert self.generation is not None
+        return self.generation.language
+
     def rank(
         self,
         queries: Sequence[str],

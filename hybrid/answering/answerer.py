@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparta.reader.reader import Reader
 
 DEPTH = 10
-_AT_ONCE = 3
+_AT_ONCE = 4
 SPANS = 10
 """How many spans of a passage are kept, as FiE keeps them."""
 _QUERIES_AT_ONCE = 500
@@ -48,6 +48,7 @@ class Answerer(Closing):
     :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
         tuned with. With another, scores order answers and are no probabilities
     :param threshold: an answer less probable than this is not given
+    :param language: that of the texts: what answers count as the same
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Answerer(Closing):
         depth: int = DEPTH,
         weight: float | None = None,
         threshold: float = 0.0,
+        language: str = "en",
     ) -> None:
         weight = reader.config.weight if weight is None else weight
         if depth < 1 or not 0 <= weight <= 1 or not 0 <= threshold <= 1:
@@ -67,6 +69,7 @@ class Answerer(Closing):
             )
         self.retriever, self.reader = retriever, reader
         self.depth, self.weight, self.threshold = depth, weight, threshold
+        self.language = language
         tuned = weight == reader.config.weight
         self.config = reader.config if tuned else replace(reader.config, answer=None)
         self.counts = ReadingCounts()
@@ -109,7 +112,7 @@ class Answerer(Closing):
             new = [text for text in dict.fromkeys(some) if text not in read]
             read.update(zip(new, self.reader.read(query, new, SPANS), strict=True))
             spans += [read[text] for text in some]
-            found = combine(config, hits, texts, rankers, spans, self.weight, n)
+            found = combine(config, hits, texts, rankers, spans, self.weight, n, self.language)
         self.counts.read += len(spans)
         return [one for one in found if one.score >= self.threshold]
 
@@ -142,7 +145,8 @@ def open_answerer(
     try:
         from sparta.reader.reader import Reader
 
-        return Answerer(retriever, Reader.open(folder, device=device), **settings)
+        opened = Reader.open(folder, device=device)
+        return Answerer(retriever, opened, language=retriever.language, **settings)
     except BaseException:
         retriever.close()
         raise

@@ -79,7 +79,7 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
 
 
 def reader_probabilities(
-    config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]]
+    config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
 ) -> list[list[float]]:
     """How probable each span is as the answer, by passage.
 
@@ -94,18 +94,18 @@ def reader_probabilities(
     total, sums = math.exp(-highest), dict[str, float]()
     for text, own in once.items():
         for span in own:
-            name, share = _key(text.text[span.start : span.end]), math.exp(2 * span.score - highest)
+            name, share = _key(text.text[span.start : span.end], language), math.exp(2 * span.score - highest)
             total += share
             sums[name] = sums.get(name, 0.0) + share
     return [
-        [sums[_key(text.text[span.start : span.end])] / total for span in own]
+        [sums[_key(text.text[span.start : span.end], language)] / total for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
 
 
-def _key(answer: str) -> str:
-    """What answers have in common that SQuAD's measure counts as the same."""
-    return normalized(answer) or answer
+def _key(answer: str, language: str) -> str:
+    """What answers have in common that the measure of their language counts as the same."""
+    return normalized(answer, language) or answer
 
 
 def combine(
@@ -116,16 +116,18 @@ def combine(
     spans: Sequence[Sequence[Span]],
     weight: float,
     n: int,
+    language: str = "en",
 ) -> list[Answer]:
     """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
 
-    Answers that SQuAD's measure counts as the same are one, with the best score of its mentions (the
-    maximum, as in SPARTA's own code). Equal scores: the passage that was ranked higher, then the place in it.
+    Answers that the measure of their language counts as the same are one, with the best score of its
+    mentions (the maximum, as in SPARTA's own code). Equal scores: the passage that was ranked higher, then
+    the place in it.
 
     :param spans: those of the first passages; the others are not read yet
     """
     found: list[tuple[float, int, int, Answer]] = []
-    readers = reader_probabilities(config, texts, spans)
+    readers = reader_probabilities(config, texts, spans, language)
     for at, (own, probabilities) in enumerate(zip(spans, readers, strict=True)):
         hit, text, ranker = hits[at], texts[at], rankers[at]
         for span, reader in zip(own, probabilities, strict=True):
@@ -144,5 +146,5 @@ def combine(
             found.append((-score, at, span.start, answer))
     best: dict[str, Answer] = {}
     for *_, answer in sorted(found, key=lambda one: one[:3]):
-        best.setdefault(_key(answer.answer), answer)
+        best.setdefault(_key(answer.answer, language), answer)
     return list(best.values())[:n]

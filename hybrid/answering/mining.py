@@ -23,6 +23,7 @@ def mine_answers(
     depth: int = 10,
     match: str = "string",
     threads: int = 1,
+    language: str = "en",
 ) -> int:
     """Write `{"question", "answers", "passages": [{"title", "text", "spans"}]}` for each question.
 
@@ -30,6 +31,7 @@ def mine_answers(
     left out. SPARTA, §4: the reader learns from the ranker's own top 10.
 
     :param match: how answers are looked for, as in `has_answer`
+    :param language: that of the texts
     :return: how many questions were written
     """
     written = 0
@@ -42,7 +44,7 @@ def mine_answers(
                     {
                         "title": text.title,
                         "text": text.text,
-                        "spans": answer_spans(text.text, query.answers, match=match),
+                        "spans": answer_spans(text.text, query.answers, match=match, language=language),
                     }
                     for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
                 ]

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,7 @@ class Readings:
 
     def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
         self.config = answering.reader.config
+        self.language = retrieved.query_set.language
         self._hits: dict[str, Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
         self._record = retrieved.record
@@ -106,7 +108,9 @@ class Readings:
         hits = [self.hit(p.passage_id) for p in best]
         spans = self._spans_of(query_id, best)
         scores = ranker_scores([p.score for p in best])
-        found = combine(self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1)
+        found = combine(
+            self.config, hits, [text_of(hit) for hit in hits], scores, spans, weight, 1, self.language
+        )
         return found[0] if found else None
 
 
@@ -122,12 +126,14 @@ def measure_answers(
 
     :param judged: read the judged passages too, as a ranking `JUDGED` that comes last: the reader alone
     """
-    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    asked = retrieved.query_set
+    expected, match, language = asked.answers, asked.match, asked.language
     if not expected:
         return list(evaluations), {}
     if judged:
         runs = {**runs, JUDGED: _judged(retrieved)}
     readings = Readings(retrieved, runs, answering)
+    same = partial(exact_match, match=match, language=language)
     weight = answering.reader.config.weight if answering.weight is None else answering.weight
     known = {one.name: one.per_query for one in evaluations}
     measured: list[Evaluation] = []
@@ -138,12 +144,12 @@ def measure_answers(
             answers[name] = {q: readings.answer(q, run[q], depth, weight) for q in expected}
             given = answers[name]
             measures[f"EM{suffix}"] = {
-                q: float(one is not None and exact_match(one.answer, expected[q], match=match))
-                for q, one in given.items()
+                q: float(one is not None and same(one.answer, expected[q])) for q, one in given.items()
             }
             if match == "string":
                 measures[f"F1{suffix}"] = {
-                    q: token_f1(one.answer, expected[q]) if one else 0.0 for q, one in given.items()
+                    q: token_f1(one.answer, expected[q], language=language) if one else 0.0
+                    for q, one in given.items()
                 }
         measured.append(Evaluation(name, measures))
     return measured, answers

@@ -106,17 +106,24 @@ def evaluate_set(
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
     from sparta.index.jobs import WriteOptions
+    from sparta.index.pipeline import IndexOptions, build_index
     from sparta.index.sources import corpus_source
 
     if output_runs:
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        tested = open_test_set(path, work)
+        tested = open_test_set(path, work, options.language)
         check_unit(tested, options.unit)
         index = IndexFolder(work / "index")
-        source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
-        write_index(index, source, WriteOptions())
+        if tuple(channels) == (BM25,):
+            own = IndexOptions(
+                channels=BM25, unit=options.unit, language=options.language, skip_invalid=skip_invalid
+            )
+            build_index(index.path, tested.corpus, options=own, advance=advance)
+        else:
+            source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
+            write_index(index, source, WriteOptions(language=options.language))
         evaluations, ms, runs = [], {}, dict[str, Run]()
         searches: dict[str, Callable[[], tuple[Run, float]]] = {
             channel: partial(search_index, index.path, channel, tested, depth, threads)
@@ -149,6 +156,7 @@ def _with_answers(
             remedy="leave --answers out, or give the queries `answers`",
         )
     with Searcher(index, channel=BM25) as searcher:
+        known = replace(known, language=searcher.language)
         retrieved = Retrieved(known, runs, Holds({}, str), searcher.passage)
         found, answers = measure_answers(retrieved, runs, results.evaluations, answering, judged=True)
     return replace(results, evaluations=found, fused=[JUDGED], answers=answers)

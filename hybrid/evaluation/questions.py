@@ -38,7 +38,7 @@ class QuestionSet:
 
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
-    (`beir`) a query may be a passage too, which is then no hit.
+    (`beir`) a query may be a passage too, which is then no hit. Answers are compared as `language` has it.
     """
 
     name: str
@@ -48,6 +48,7 @@ class QuestionSet:
     match: str = "string"
     of: int = 0
     beir: bool = False
+    language: str = "en"
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hybrid.evaluation.measures import Evaluation, evaluate
@@ -108,6 +108,7 @@ class Shown(NamedTuple):
 
 def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
     """Search all channels side by side, each once."""
+    query_set = replace(query_set, language=next(iter(channels.searchers.values())).language)
     shown: dict[str, Shown] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(query_set.queries), _AT_ONCE):

@@ -44,7 +44,7 @@ class TestSet:
     beir: bool = False
 
 
-def open_test_set(path: Path, work: Path) -> TestSet:
+def open_test_set(path: Path, work: Path, language: str = "en") -> TestSet:
     """Open a BEIR folder (corpus.jsonl, queries.jsonl, qrels/), SQuAD JSON, MRQA JSONL or MultiReQA's folder.
 
     A folder with questions.jsonl and qrels.tsv beside its corpus, as that of the examples, will do too. One
@@ -52,13 +52,14 @@ def open_test_set(path: Path, work: Path) -> TestSet:
 
     All but BEIR's become ReQA (SPARTA, §5.1): every sentence of a paragraph is a candidate answer with the
     paragraph as its context, and the sentences in which an answer begins are the right ones. MultiReQA says
-    what the sentences are; others are split here. Their corpus is written into the folder `work`.
+    what the sentences are; others are split here, as their `language` has them. Their corpus is written into
+    the folder `work`.
 
     :raises InputError: none of these.
     """
     if path.is_dir():
         if found := _multireqa(path):
-            return _reqa(path.name, read_mrqa(found[1], read_candidates(found[0])), work)
+            return _reqa(path.name, read_mrqa(found[1], read_candidates(found[0])), work, language)
         return _beir(path)
     if not path.exists():
         raise InputError(
@@ -68,9 +69,9 @@ def open_test_set(path: Path, work: Path) -> TestSet:
         )
     name = plain_name(path.name)
     if name.endswith(".jsonl"):
-        return _reqa(name.removesuffix(".jsonl"), read_mrqa(path), work)
+        return _reqa(name.removesuffix(".jsonl"), read_mrqa(path), work, language)
     if name.endswith(".json"):
-        return _reqa(name.removesuffix(".json"), read_squad(path), work)
+        return _reqa(name.removesuffix(".json"), read_squad(path), work, language)
     raise InputError(
         "expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found another name",
         where=str(path),
@@ -143,12 +144,12 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestS
     return TestSet(name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
 
 
-def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path) -> TestSet:
+def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> TestSet:
     """Write the sentences as a corpus; an answer that no sentence holds leaves its question out.
 
     A paragraph that comes again, as in files with one question a line, is written once.
     """
-    split = sentence_splitter("en")
+    split = sentence_splitter(language)
     queries: list[Query] = []
     left_out = 0
     qrels: dict[str, dict[str, int]] = {}

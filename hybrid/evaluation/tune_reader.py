@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,11 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
 
     :param run: the ranking that is read, one of those retrieved or fused
     """
-    expected, match = retrieved.query_set.answers, retrieved.query_set.match
+    asked = retrieved.query_set
+    expected, same = asked.answers, partial(exact_match, match=asked.match, language=asked.language)
     readings = Readings(retrieved, {"": run}, Answering(reader, (depth,)))
     spans = [
-        (span.score, exact_match(text[span.start : span.end], expected[q], match=match))
+        (span.score, same(text[span.start : span.end], expected[q]))
         for q in expected
         for text, span in readings.best_spans(q, run[q][:depth])
     ]
@@ -83,11 +85,7 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
     scored: dict[float, dict[str, tuple[float, bool]]] = {}
     for weight in WEIGHTS:
         given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-        scored[weight] = {
-            q: (one.score, exact_match(one.answer, expected[q], match=match))
-            for q, one in given.items()
-            if one
-        }
+        scored[weight] = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}
         by_weight[weight] = sum(right for _, right in scored[weight].values()) / max(1, len(expected))
     best = max(WEIGHTS, key=lambda weight: by_weight[weight])
     answer = fit(*zip(*scored[best].values(), strict=True))

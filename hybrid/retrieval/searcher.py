@@ -53,6 +53,11 @@ class HybridSearcher(Closing):
         return self._first.tokenizer
 
     @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return self._first.language
+
+    @property
     def _first(self) -> ChannelSearcher:
         return self.channels.searchers[next(iter(self.fusion.weights))]
 

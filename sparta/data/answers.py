@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 import regex
 
-_TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
-_ARTICLES = frozenset(("a", "an", "the"))
-_PUNCTUATION = frozenset(string.punctuation)
+from sparta.data.languages import Language, language_of
+
+# Scripts without spaces: every character is a token.
+_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}"
+_TOKEN = regex.compile(rf"(?V1)[{_ALONE}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{_ALONE}]]+|[^\p{{Z}}\p{{C}}]")
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 
 
 def tokens(text: str) -> list[str]:
-    """Letters, digits and marks together, other visible characters alone; decomposed and lower-cased."""
+    """Letters, digits and marks together, other visible characters alone; decomposed and lower-cased.
+
+    Characters of Chinese and Japanese, which are written without spaces, are alone too.
+    """
     return [t.lower() for t in _TOKEN.findall(unicodedata.normalize("NFD", text))]
 
 
@@ -33,26 +38,27 @@ def _tokens_in_place(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     return [m[0].lower() for m in found], spans
 
 
-def answer_spans(text: str, answers: Sequence[str], *, match: str = "string") -> list[tuple[int, int]]:
+def answer_spans(
+    text: str, answers: Sequence[str], *, match: str = "string", language: str = "en"
+) -> list[tuple[int, int]]:
     """Where answers stand in a text: `(start, before end)` in characters, in order, each span once.
 
     An answer is found where its tokens stand side by side (DPR). One that is found nowhere is looked for
-    without the articles and the punctuation that SQuAD's measure does not count. `match` is as in
+    without the articles and the punctuation that the measure of its language does not count. `match` is as in
     `has_answer`.
     """
     if match == "regex":
         return sorted({m.span() for answer in answers for m in _matches(answer, text) if m[0].strip()})
     words, places = _tokens_in_place(text)
-    counted = [i for i, word in enumerate(words) if _counts(word)]
+    own = language_of(language)
+    counted = [i for i, word in enumerate(words) if _counts(word, own)]
     spans: set[tuple[int, int]] = set()
     for answer in answers:
         wanted = tokens(answer)
         found = _runs(words, wanted)
         if not found:
-            found = [
-                (counted[a], counted[b])
-                for a, b in _runs([words[i] for i in counted], [word for word in wanted if _counts(word)])
-            ]
+            wanted = [word for word in wanted if _counts(word, own)]
+            found = [(counted[a], counted[b]) for a, b in _runs([words[i] for i in counted], wanted)]
         spans.update((places[a][0], places[b][1]) for a, b in found)
     return sorted(spans)
 
@@ -66,35 +72,57 @@ def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
     return [(i, i + n - 1) for i in starts]
 
 
-def _counts(word: str) -> bool:
-    return word not in _ARTICLES and not _PUNCTUATION.issuperset(word)
+def _counts(word: str, language: Language) -> bool:
+    return word not in language.articles and not all(map(language.punctuation, word))
 
 
-def normalized(answer: str) -> str:
+def normalized(answer: str, language: str = "en") -> str:
     """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
     characters (NFC), so that accents agree however they are written.
     """
-    bare = "".join(c for c in unicodedata.normalize("NFC", answer).lower() if c not in _PUNCTUATION)
-    return " ".join(word for word in bare.split() if word not in _ARTICLES)
+    own = language_of(language)
+    bare = "".join(c for c in unicodedata.normalize("NFC", answer).lower() if not own.punctuation(c))
+    return " ".join(word for word in bare.split() if word not in own.articles)
 
 
-def exact_match(answer: str, expected: Sequence[str], *, match: str = "string") -> bool:
+def exact_match(answer: str, expected: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
     """Whether an answer is one of those expected (SQuAD's EM); of a `regex`, matched as a whole."""
     if match == "regex":
         return any(_searched(rf"\A(?:{pattern})\Z", answer.strip()) for pattern in expected)
-    return any(normalized(answer) == normalized(one) for one in expected)
+    return any(normalized(answer, language) == normalized(one, language) for one in expected)
 
 
-def token_f1(answer: str, expected: Sequence[str]) -> float:
-    """The best F1 of the words of an answer and of one expected (SQuAD's F1)."""
-    return max((_f1(normalized(answer).split(), normalized(one).split()) for one in expected), default=0.0)
+def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> float:
+    """The best F1 of an answer and one of those expected, over the words they share (SQuAD's F1).
+
+    In Chinese, over the longest stretch of characters and words that stands in both (CMRC 2018).
+    """
+    shared = _longest_stretch if language_of(language).in_order else _in_both
+    found = _parts(answer, language)
+    return max((_f1(shared, found, _parts(one, language)) for one in expected), default=0.0)
 
 
-def _f1(found: list[str], wanted: list[str]) -> float:
+def _parts(answer: str, language: str) -> list[str]:
+    """Return what F1 counts: the words of an answer, or its tokens where characters are words."""
+    bare = normalized(answer, language)
+    return _TOKEN.findall(bare) if language_of(language).in_order else bare.split()
+
+
+def _f1(
+    shared: Callable[[Sequence[str], Sequence[str]], int], found: Sequence[str], wanted: Sequence[str]
+) -> float:
     if not found or not wanted:
         return float(found == wanted)
-    common = sum((Counter(found) & Counter(wanted)).values())
-    return 2 * common / (len(found) + len(wanted))
+    return 2 * shared(found, wanted) / (len(found) + len(wanted))
+
+
+def _in_both(one: Sequence[str], other: Sequence[str]) -> int:
+    return (Counter(one) & Counter(other)).total()
+
+
+def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    return matcher.find_longest_match().size
 
 
 def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> bool:

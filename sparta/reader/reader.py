@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, padded, windows
 
 TOKEN_BUDGET = 4096
+_Owned = tuple[int, Window]  # the number of the question, and one of its windows
 
 
 class Reader:
@@ -48,7 +50,6 @@ class Reader:
         """Return the `n` best spans of each text, best first; an empty text has none."""
         return self.read_all([question], [texts], n)[0]
 
-    @torch.inference_mode()
     def read_all(
         self, questions: Sequence[str], texts: Sequence[Sequence[Text]], n: int = 5
     ) -> list[list[list[Span]]]:
@@ -60,9 +61,8 @@ class Reader:
             for q, (question, own) in enumerate(zip(questions, texts, strict=True))
             for window in windows(question, own, self.model.tokenizer, layout)
         ]
-        for batch in self._batches(made):
-            tensors = (t.to(self.model.device) for t in padded([w for _, w in batch]))
-            scores = self.model(*tensors).cpu()
+        batches = self._batches(made)
+        for batch, scores in zip(batches, self._scores(batches), strict=True):
             for q in dict.fromkeys(owner for owner, _ in batch):
                 rows = [i for i, (owner, _) in enumerate(batch) if owner == q]
                 own = [batch[i][1] for i in rows]
@@ -70,13 +70,39 @@ class Reader:
                     found[q][span.passage].append(span)
         return [[_distinct(spans)[:n] for spans in own] for own in found]
 
-    def _batches(self, made: Sequence[tuple[int, Window]]) -> list[list[tuple[int, Window]]]:
-        """Windows of similar length together; with global tokens, those of one question together."""
+    def _batches(self, made: Sequence[_Owned]) -> list[list[_Owned]]:
+        """Windows of similar length together; with global tokens, those of one question together.
+
+        A CPU reads each window alone, the longest first: what a layer computes of it stays in the cache.
+        """
         if self.config.global_tokens:
             owners = dict.fromkeys(q for q, _ in made)
             return [[one for one in made if one[0] == q] for q in owners]
+        if self.model.device.type == "cpu":
+            return [[one] for one in sorted(made, key=lambda one: -len(one[1].ids))]
         lengths = [len(window.ids) for _, window in made]
         return [[made[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)]
+
+    def _scores(self, batches: Sequence[Sequence[_Owned]]) -> Iterator[torch.Tensor]:
+        """Each batch's start and end scores; on a CPU every thread reads windows of its own."""
+        if self.model.device.type != "cpu" or self.config.global_tokens:
+            yield from map(self._score, batches)
+            return
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+        def alone(batch: Sequence[_Owned]) -> torch.Tensor:
+            with torch.autocast("cpu", autocast, enabled=autocast is not None):  # a thread begins without
+                return self._score(batch)
+
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(alone, batches)
+
+    @torch.inference_mode()
+    def _score(self, batch: Sequence[_Owned]) -> torch.Tensor:
+        tensors = (t.to(self.model.device) for t in padded([window for _, window in batch]))
+        scores: torch.Tensor = self.model(*tensors).cpu()
+        return scores
 
 
 def _distinct(spans: Sequence[Span]) -> list[Span]:

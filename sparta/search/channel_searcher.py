@@ -33,6 +33,11 @@ class ChannelSearcher(Closing):
         """The query side of the index."""
         raise NotImplementedError
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        raise NotImplementedError
+
     def rank(
         self,
         queries: Sequence[str],

@@ -76,6 +76,12 @@ class Searcher(ChannelSearcher):
         with self.index.reading() as view:
             return view.tokenizer
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        with self.index.reading() as view:
+            return view.generation.language
+
     def rank(
         self,
         queries: Sequence[str],

@@ -128,6 +128,20 @@ def test_both_stages_begin_from_one_encoder(
     assert staged("out", resume=True).step
 
 
+def test_negatives_are_mined_from_the_100_best(
+    staged: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths = []
+
+    def noting(data: ParagraphSet, scores: Any, depth: int, **settings: Any) -> Any:
+        depths.append(depth)
+        return mine_set(data, scores, depth, **settings)
+
+    monkeypatch.setattr("dense.training.stages.mine", noting)
+    staged("out", sets=2)
+    assert depths == [100, 100]
+
+
 def test_two_stages_mine_between_and_not_on_the_way(staged: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="expected two stages or mining on the way"):
         staged("out", mine_every=2)

@@ -22,7 +22,9 @@ class Channel:
     """One channel that finds all passages, in their order, for each question."""
 
     def __init__(self) -> None:
-        self.searchers = {"bm25": SimpleNamespace(records=lambda docids: [RECORDS[i] for i in docids])}
+        self.searchers = {
+            "bm25": SimpleNamespace(records=lambda docids: [RECORDS[i] for i in docids], language="en")
+        }
 
     def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:
         found = Ranked([f"p{i}" for i in range(4)], list(range(4)), [4.0, 3.0, 2.0, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from functools import partial
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -63,7 +64,7 @@ class Made:
         self.runs = {n: {q: r for runs in sets for q, r in runs[n].items()} for n in names}
         self.calls = 0
         self.searchers = {
-            n: SimpleNamespace(search=lambda q, k, n=n: self._found(n, q, k), records=self.records)
+            n: SimpleNamespace(search=partial(self._found, n), records=self.records, language="en")
             for n in names
         }
 

@@ -237,7 +237,7 @@ def test_what_are_no_weights(given: str, found: str) -> None:
         ("$5 million", "5 million", True),
         ("a b c", "a c", False),  # side by side
         ("anything", "", False),
-        ("\u5317\u4eac\u662f\u57ce\u5e02", "\u5317\u4eac", False),  # letters without spaces are one token
+        ("\u5317\u4eac\u662f\u57ce\u5e02", "\u5317\u4eac", True),  # scripts without spaces: each letter
     ],
 )
 def test_answers_by_tokens(text: str, answer: str, held: bool) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from sparta.base.errors import InputError
 from sparta.data.answers import answer_spans, exact_match, has_answer, normalized, token_f1
+from sparta.data.languages import LANGUAGES, Language
 
 SPANS = {
     "every mention": ("Ada met Ada.", ["ada"], ["Ada", "Ada"]),
@@ -65,3 +67,38 @@ def test_f1_worked_by_hand():
     assert token_f1("", ["x"]) == 0.0
     assert token_f1("the", ["a"]) == 1.0
     assert token_f1("x", ["y", "x"]) == 1.0
+
+
+CHINESE = {
+    "same": ("北京", ["北京"], True, 1.0),
+    "punctuation does not count": ("《红楼梦》。", ["红楼梦"], True, 1.0),
+    "a part": ("中国北京", ["北京"], False, 2 * 2 / (4 + 2)),
+    "the longest stretch, not all that is shared": ("北大京", ["北京"], False, 2 * 1 / (3 + 2)),
+    "a number is one token": ("1998年", ["1998"], False, 2 * 1 / (2 + 1)),
+    "Latin words are tokens": ("google公司", ["Google 公司"], False, 1.0),
+    "the best of several": ("上海市", ["北京", "上海"], False, 2 * 2 / (3 + 2)),
+    "nothing": ("", ["北京"], False, 0.0),
+}
+
+
+@pytest.mark.parametrize(("answer", "expected", "same", "f1"), CHINESE.values(), ids=CHINESE.keys())
+def test_chinese_answers_are_compared_as_cmrc_does(answer, expected, same, f1):
+    assert exact_match(answer, expected, language="zh") is same
+    assert token_f1(answer, expected, language="zh") == pytest.approx(f1)
+
+
+def test_texts_without_spaces_hold_answers():
+    text = "中国的首都是北京。"
+    assert has_answer(text, ["北京"])
+    assert not has_answer(text, ["京北"])
+    assert [text[a:b] for a, b in answer_spans(text, ["北京", "首都"], language="zh")] == ["首都", "北京"]
+
+
+def test_another_language_is_another_entry(monkeypatch):
+    assert normalized("Die „kleine“ Stadt", "de") == "kleine stadt"
+    assert exact_match("das Meer", ["Meer"], language="de")
+    assert not exact_match("das Meer", ["Meer"])
+    monkeypatch.setitem(LANGUAGES, "nl", Language(frozenset(("de", "het", "een"))))
+    assert exact_match("het huis.", ["huis"], language="nl")
+    with pytest.raises(InputError, match="expected the code of a language"):
+        normalized("x", "xx")
