@@ -27,15 +27,11 @@ _READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 Objects = list[dict[str, Any]]
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Questions = Annotated[str | list[str], Field(description="A question or keywords, or a list of them")]
-Wanted = Annotated[
-    dict[str, Any],
-    Field(
-        description='Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}}'
-    ),
-]
-Ids = Annotated[
-    str | list[str], Field(description="The id of a passage as search gives it, or a list of ids")
-]
+Ids = Annotated[str | list[str], Field(description="An id as search gives it, or a list of ids")]
+_FILTER = 'Which passages: {"lang": "en", "country": {"in": ["de", "fr"]}, "year": {"gte": 1990}}'
+Wanted = Annotated[dict[str, Any], Field(description=_FILTER)]
+Place = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(description="Only the best passage of each value of this field")]
 
 
 def mcp_server(
@@ -122,9 +118,9 @@ class _Tools:
         self,
         query: Questions,
         k: Number | None = None,
-        offset: Annotated[int, Field(ge=0)] = 0,
+        offset: Place = 0,
         filter: Wanted | None = None,
-        collapse: Annotated[str | None, Field(description="Best passage of each value of this field")] = None,
+        collapse: Name | None = None,
     ) -> Objects:
         """Find the passages that answer a question, best first: rank, id, score, title, text, metadata.
 
@@ -132,8 +128,9 @@ class _Tools:
         """
 
         def hits(question: str) -> Objects:
-            page = {"offset": offset, "filter": filter, "collapse": collapse}
-            found = self.retriever.search(question, k or self.k, **page)
+            found = self.retriever.search(
+                question, k or self.k, offset=offset, filter=filter, collapse=collapse
+            )
             return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, offset + 1)]
 
         return hits(query) if isinstance(query, str) else [{"query": q, "hits": hits(q)} for q in query]

@@ -88,8 +88,3 @@ def test_names_have_their_homes() -> None:
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {n.name: one.module for one in block.body if isinstance(one, ast.ImportFrom) for n in one.names}
     assert seen == integrations._HOMES
-
-
-def test_adapters_stay_short() -> None:
-    lengths = {p.name: len(p.read_text().splitlines()) for p in (ROOT / "hybrid/integrations").glob("*.py")}
-    assert {name: n for name, n in lengths.items() if n > 160} == {}

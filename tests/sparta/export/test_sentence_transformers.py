@@ -115,6 +115,19 @@ def test_the_shipped_model_without_sparta(tmp_path: Path) -> None:
     np.testing.assert_allclose(queries, ours.encode_query(given).toarray())
 
 
+def test_the_command(tiny_model_folder: Path, tmp_path: Path) -> None:
+    from tests.cli.commands import done, refused, sparta
+
+    given = ("export-model", "--model", tiny_model_folder, "--output", tmp_path / "out")
+    assert "trust_remote_code=True" in done(sparta(*given)).stdout
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {
+        "modules.json",
+        "modeling_sparta.py",
+        "README.md",
+    }
+    refused(sparta(*given), 2, "expected an empty or a new folder")
+
+
 def test_what_cannot_be_exported(make_tiny_model: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
