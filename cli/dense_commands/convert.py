@@ -16,13 +16,14 @@ from cli._options import folder_type
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|ID",
-    help="A dict file of DPR or TASER, or transformers' DPR: both its folders, by --from twice.",
+    help="A dict file of DPR, TASER or Chain-of-Skills, or transformers' DPR: both its folders, by --from"
+    " twice.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for the model.")
 @click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer of a checkpoint that brings none.")
 @click.option("--int8", is_flag=True, help="Store the weights in 8 bits with row scales.")
 def convert(sources: tuple[str, ...], output: Path, tokenizer: str | None, int8: bool) -> None:
-    """Make a model folder from a checkpoint of DPR or TASER.
+    """Make a model folder from a checkpoint of DPR, TASER or Chain-of-Skills.
 
     Of a folder of ours, --int8 makes a smaller one.
 
