@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _WHAT = {
     "single": "Questions and passages: KILT's rows, pairs, DPR's JSON.",
-    "expanded": "Questions that go on from a passage: KILT's rows of several passages, paragraphs with links.",
+    "expanded": "Questions that go on from a passage: KILT's rows of several, paragraphs with links.",
     "span": "Texts with entities: paragraphs or table rows with links, rows with [START_ENT] and [END_ENT].",
     "link": "Entities and the pages that they mean: the same files.",
     "rerank": "Questions, passages and negatives: KILT's rows, pairs, DPR's JSON.",

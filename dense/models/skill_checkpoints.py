@@ -8,9 +8,17 @@ from pathlib import Path
 
 from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import LONGEST, State, begin_from, blank_bert, dict_weights, side_of
-from dense.models.config import DenseConfig
+from dense.models.config import FORMAT_VERSION, DenseConfig
 from dense.models.resolve import bi_encoder_folder
-from dense.models.skill_config import ASSIGNMENTS, EXPANDED, LINK, SINGLE, SKILLS, SkillConfig
+from dense.models.skill_config import (
+    ASSIGNMENTS,
+    EXPANDED,
+    FEED_FORWARD,
+    LINK,
+    SINGLE,
+    SKILLS,
+    SkillConfig,
+)
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.inputs import InputLayout
@@ -112,3 +120,32 @@ def load_released(path: str | Path, tokenizer: str | Path) -> DenseModel:
 def _our_name(name: str) -> str:
     """`…attention.self.moe_query.3.weight` is our `…attention.self.query.experts.3.weight`."""
     return _RELEASED.sub(r"\1.\2.\3.experts.\4.\5", name)
+
+
+def reader_alone(model: DenseModel, reader: str) -> DenseModel:
+    """Return a plain bi-encoder with one expert's weights, that of `passage`, `entity` and so on.
+
+    With it descriptions of entities are indexed as passages are: `dense index` knows nothing of skills.
+
+    :raises ModelError: the model has no skills, or no such reader.
+    """
+    skills = model.config.skills
+    if skills is None or reader not in skills.experts:
+        known = ", ".join(skills.experts) if skills else "no skills"
+        raise ModelError(f"expected a model with an expert for {reader}, found {known}")
+    plain = replace(model.config, skills=None, routing="", format_version=FORMAT_VERSION)
+    alone = DenseModel.like(model, plain)
+    state, own = {}, f".experts.{skills.experts[reader]}."
+    for name, tensor in model.state_dict().items():
+        if name.startswith("spans."):
+            continue
+        before, found, after = name.partition(own)
+        if not found:
+            if ".experts." not in name:
+                state[name] = tensor
+        elif skills.placement == FEED_FORWARD:  # an expert holds the layer's intermediate and output
+            state[f"{before.removesuffix('.output')}.{after}"] = tensor
+        else:
+            state[f"{before}.{after}"] = tensor
+    alone.load_state_dict(state)
+    return alone.eval()

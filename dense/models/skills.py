@@ -45,17 +45,24 @@ class Skills:
     """The skills of a model. Methods that begin with `encode`, and `find_spans`, `rerank`, need no gradients.
 
     :param experts: experts that read other inputs than their own, as in Table 7: `{"question": 4}`
+    :param dtype: arithmetic without gradients, as `pick_dtype` knows it
     :raises ModelError: the model has no skills, or not so many experts.
     """
 
-    def __init__(self, model: DenseModel, experts: Mapping[str, int] | None = None, where: str = "") -> None:
+    def __init__(
+        self,
+        model: DenseModel,
+        experts: Mapping[str, int] | None = None,
+        where: str = "",
+        dtype: str = "auto",
+    ) -> None:
         if model.config.skills is None:
             raise ModelError(
                 "expected a model with skills, found a plain bi-encoder",
                 where=where,
                 remedy="train one: dense train-skills",
             )
-        self.model, self.config, self.where = model, model.config.skills, where
+        self.model, self.config, self.where, self.dtype = model, model.config.skills, where, dtype
         self.experts = {**self.config.experts, **(experts or {})}
         wrong = {name: n for name, n in self.experts.items() if not 0 <= n < self.config.count}
         if wrong or set(self.experts) != set(self.config.experts):
@@ -66,11 +73,11 @@ class Skills:
             )
 
     @staticmethod
-    def open(name: str | Path, experts: Mapping[str, int] | None = None) -> Skills:
+    def open(name: str | Path, experts: Mapping[str, int] | None = None, dtype: str = "auto") -> Skills:
         """Return the skills of a model folder, or of one on the hub, on the best device."""
         folder = dense_model_folder(name)
         folder = folder / "best" if not (folder / "config.json").is_file() else folder
-        return Skills(DenseModel.load(folder).to(pick_device()), experts, str(folder))
+        return Skills(DenseModel.load(folder).to(pick_device()), experts, str(folder), dtype)
 
     def check(self, skill: str) -> None:
         """Refuse a skill that the model lacks."""
@@ -202,7 +209,7 @@ class Skills:
         """Without gradients, in the fastest arithmetic; a few texts take one thread."""
         self.model.eval()
         device = self.model.device
-        kind = pick_dtype("auto", device)
+        kind = pick_dtype(self.dtype, device)
         with (
             torch.inference_mode(),
             torch.autocast(device.type, dtype=kind, enabled=kind != torch.float32),
