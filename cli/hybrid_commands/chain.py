@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cli._options import Text, index_option, number, visible
+from cli._options import Text, dumps, index_option, number, visible
 
 
 @click.command()
@@ -48,7 +47,7 @@ def chain(question: str, steps: str, index: Path | None, k: int, as_json: bool, 
         found = Chain(chosen, tools).search(question, k)
     if as_json:
         value = {"paths": [path.as_dict() for path in found.paths], "seconds": found.seconds}
-        click.echo(json.dumps(value, ensure_ascii=False))
+        click.echo(dumps(value))
         return
     for rank, path in enumerate(found.paths, 1):
         click.echo(visible(f"{rank:>3}  {path}", keep="\n"))

@@ -177,7 +177,7 @@ def test_the_command(encoder: str, write_jsonl: Callable[..., Path], tmp_path: P
     assert done.exit_code == 0, done.output
     assert "validation" in done.output
     assert Skills.open(tmp_path / "out").config.skills == ("single", "expanded", "span", "link", "rerank")
-    assert "dense train-skills" in (tmp_path / "out" / "best" / "README.md").read_text()
+    assert "train-skills --encoder" in (tmp_path / "out" / "best" / "README.md").read_text()
     done = dense("train-skills", *common, *given, "--output", tmp_path / "out")
     assert done.exit_code == 2
     assert "--resume" in done.output

@@ -53,21 +53,16 @@ def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Pa
     assert "| rerank | rerank | 1 | 24 |" in card
 
 
-@pytest.mark.slow
-def test_each_loss_falls(encoder: str, words: list[str], tmp_path: Path) -> None:
-    """And what is learnt serves examples that were held out: the mean of the measures rises."""
-    sets = sets_of(words, n=64, size=8)
-    before = training(encoder, sets, tmp_path / "untrained", pooling="mean", cosine=True)
-    untrained = before.validate()
-    chosen = {"pooling": "mean", "cosine": True, "learning_rate": 5e-3, "held_out": 12}
-    result = train_skills(sets, recipe(encoder, steps=120, validate_every=60, **chosen), tmp_path / "out")
+@pytest.mark.parametrize("skill", ["single", "expanded", "span", "link", "rerank"])
+def test_each_loss_falls(skill: str, encoder: str, words: list[str], tmp_path: Path) -> None:
+    """Four examples, over and over, are learnt."""
+    [one] = [s for s in sets_of(words, n=4) if s.skill == skill]
+    given = {"learning_rate": 3e-3, "held_out": 0, "validate_every": 60, "checkpoint_every": 60}
+    train_skills([one], recipe(encoder, steps=60, **given), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    for skill in ("single", "expanded", "span", "link", "rerank"):
-        own = [line[skill] for line in lines if skill in line]
-        assert np.mean(own[-5:]) < 0.8 * np.mean(own[:3]), (skill, own)
-    assert result.validation > untrained + 0.1
-    skills = Skills.open(tmp_path / "out")
-    assert skills.config.skills == ("single", "expanded", "span", "link", "rerank")
+    losses = [line[skill] for line in lines if skill in line]
+    assert len(losses) == 60
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3]), losses
 
 
 def test_validation_by_hand(encoder: str, words: list[str], tmp_path: Path) -> None:
