@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from hybrid.evaluation.evidence import Gold
 from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.data.jsonlist import json_list
+from sparta.data.kilt import Evidence, evidence_of
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
@@ -38,7 +40,8 @@ class QuestionSet:
 
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
-    (`beir`) a query may be a passage too, which is then no hit.
+    (`beir`) a query may be a passage too, which is then no hit. `evidence` is KILT's provenance by query id;
+    `gold` is the same in the terms of an index (`hybrid.evaluation.provenance.judged`).
     """
 
     name: str
@@ -48,6 +51,8 @@ class QuestionSet:
     match: str = "string"
     of: int = 0
     beir: bool = False
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    gold: Gold | None = None
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
@@ -67,6 +72,8 @@ class QuestionSet:
             self,
             queries=tuple(q for q in self.queries if q.query_id in chosen),
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
+            evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
+            gold=self.gold.of(chosen) if self.gold else None,
             of=len(self.queries),
         )
 
@@ -119,7 +126,9 @@ def questions_of(path: Path) -> QuestionSet:
     """
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
-        return QuestionSet(name, tuple(_file(path)))
+        found = list(_file(path))
+        evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
+        return QuestionSet(name, tuple(one.query for one in found), evidence=evidence)
     for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
@@ -152,7 +161,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     groups: dict[str, str] = {}
     for path in relations:
         relation = path.name.split(".")[0]
-        for query in _items(path):
+        for query, _ in _items(path):
             own = replace(query, query_id=f"{relation}-{query.query_id}")
             if own.query_id in groups:
                 raise InputError(
@@ -166,7 +175,12 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     return QuestionSet(split, tuple(queries), groups=groups)
 
 
-def _file(path: Path) -> Iterator[Query]:
+class _Asked(NamedTuple):
+    query: Query
+    evidence: Evidence = ()
+
+
+def _file(path: Path) -> Iterator[_Asked]:
     """Tell the form by the first character that is not white space."""
     lines = numbered_lines(path)
     first = next(lines, None)
@@ -184,12 +198,12 @@ def _file(path: Path) -> Iterator[Query]:
         where = f"{path}:{number}"
         with placed(where):
             text = decoded(line)
-            query = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
-            remember_id(query.query_id, where, seen)
-        yield query
+            asked = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
+            remember_id(asked.query.query_id, where, seen)
+        yield asked
 
 
-def _row(line: str, number: str) -> Query:
+def _row(line: str, number: str) -> _Asked:
     """`question<TAB>['answer', …]`, quoted as Python's csv module does it: DPR's qas files."""
     remedy = "write question<TAB>['answer', 'another'], or JSON lines"
     try:
@@ -205,10 +219,10 @@ def _row(line: str, number: str) -> Query:
         raise BadRecordError(
             "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
-    return Query(number, _as_dpr(columns[0]), _answers(answers, remedy))
+    return _Asked(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
 
 
-def _items(path: Path) -> Iterator[Query]:
+def _items(path: Path) -> Iterator[_Asked]:
     """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
     seen: dict[str, str] = {}
     for number, item in enumerate(json_list(path, _LIST_FORM), 1):
@@ -217,18 +231,18 @@ def _items(path: Path) -> Iterator[Query]:
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
-            query = _question(item, str(number))
-            remember_id(query.query_id, where, seen)
-        yield query
+            asked = _question(item, str(number))
+            remember_id(asked.query.query_id, where, seen)
+        yield asked
     if not seen:
         raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 
-def _question(record: Mapping[str, Any], number: str) -> Query:
+def _question(record: Mapping[str, Any], number: str) -> _Asked:
     has_id = any(record.get(name) is not None for name in ("id", "_id"))
     own = identifier(record) if has_id else number
     if "input" in record and "output" in record:
-        return Query(own, _as_dpr(string_field(record, "input", of="input")), _of_kilt(record["output"]))
+        return _of_kilt(own, _as_dpr(string_field(record, "input", of="input")), record["output"])
     text = string_field(record, "question", "text", of="question")
     answers = next((record[name] for name in ("answers", "answer") if name in record), None)
     if answers is None:
@@ -237,16 +251,21 @@ def _question(record: Mapping[str, Any], number: str) -> Query:
             f"expected the field answers or answer, found {', '.join(record)}",
             remedy=_JSON_REMEDY,
         )
-    return Query(
-        own, _as_dpr(text), _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
-    )
+    known = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
+    return _Asked(Query(own, _as_dpr(text), known))
 
 
-def _of_kilt(outputs: Any) -> tuple[str, ...]:
-    """The answers of KILT's `output`, each once; an output of provenance alone has none."""
+def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
+    """A question of KILT: the answers of its outputs, each once, and their provenance; either will do."""
     given = outputs if isinstance(outputs, list) else [outputs]
     answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
-    return _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
+    evidence = evidence_of(given)
+    known = (
+        _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
+        if answers or not evidence
+        else ()
+    )
+    return _Asked(Query(query_id, text, known), evidence)
 
 
 def _as_dpr(question: str) -> str:

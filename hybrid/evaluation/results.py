@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, half_width
+from hybrid.evaluation.evidence import PAGE_PRECISION
 from hybrid.evaluation.measures import Evaluation, against_best
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
@@ -44,10 +45,11 @@ class SetResults:
 
     @property
     def main_measure(self) -> str:
-        """The measure that p-values are of, where none is chosen: EM (of the last depth), RR or the first."""
+        """What p-values are of, where none is chosen: EM (of the last depth), RR, page_Rprec or the first."""
         known = list(self.evaluations[0].per_query)
         exact = [measure for measure in known if measure.startswith(EXACT)]
-        return exact[-1] if exact else "RR" if "RR" in known else known[0]
+        usual = [measure for measure in ("RR", PAGE_PRECISION) if measure in known]
+        return [*exact[-1:], *usual, *known][0]
 
     def answer_lines(self) -> Iterator[dict[str, Any]]:
         """Yield every ranking's answer to every question, with its EM and F1."""
