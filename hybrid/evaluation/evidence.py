@@ -15,7 +15,8 @@ from functools import cache
 from sparta.base.records import Run
 from sparta.data.units import passage_of
 
-PAGE_PRECISION = "page_Rprec"
+R_PRECISION = "Rprec"
+PAGE_PRECISION = f"page_{R_PRECISION}"
 OF_PAGES = (PAGE_PRECISION, "page_recall@20", "page_success@20")
 OF_PASSAGES = ("passage_Rprec", "passage_recall@20", "passage_success@20")
 _MEASURE = re.compile(r"(page|passage)_(?:Rprec|(recall|success)@([1-9]\d{0,5}))")
@@ -59,7 +60,7 @@ class Gold:
 
 
 def of_evidence(measure: str) -> bool:
-    """Whether this is the name of one of these measures."""
+    """Whether this is the name of one of these measures, as in page_Rprec or passage_recall@20."""
     return bool(_MEASURE.fullmatch(measure))
 
 

@@ -147,7 +147,7 @@ def _absent(one: Provenance) -> str:
 def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place, end: Place) -> list[str]:
     """Return the passages of a page (ids and records, in order) that a span overlaps.
 
-    A span in a heading, which is in no passage, is of the passage that follows; after the last, of the last.
+    One in a heading, which is in no passage, is of the passage that follows; behind the text there is none.
     """
 
     def ends(record: Mapping[str, Any], side: str) -> Place:
@@ -156,4 +156,4 @@ def overlapping(passages: Sequence[tuple[str, Mapping[str, Any]]], start: Place,
     last = max(end, start._replace(character=start.character + 1))
     found = [i for i, record in passages if ends(record, "start") < last and start < ends(record, "end")]
     following = [i for i, record in passages if start < ends(record, "end")]
-    return found or following[:1] or [i for i, _ in passages[-1:]]
+    return found or following[:1]

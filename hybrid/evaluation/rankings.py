@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hybrid.evaluation.evidence import measured as by_evidence
 from hybrid.evaluation.evidence import of_evidence
-from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
 from hybrid.evaluation.provenance import page_of
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.retrieval.channels import Channels
@@ -102,6 +102,26 @@ def measures_of(query_set: QuestionSet) -> list[str]:
     if query_set.gold:
         return [*by_answer, *query_set.gold.measures()]
     return [*by_answer, *(MEASURES if query_set.qrels else ())]
+
+
+def parse_any(name: str) -> str:
+    """Return the name of a measure: of answers, of evidence, or one of ir_measures.
+
+    :raises InputError: an unknown name.
+    """
+    head, _, depth = name.strip().partition("@")
+    if f"{head}@" == ANSWER_RECALL and depth.isdecimal() and int(depth) > 0:
+        return f"{head}@{int(depth)}"
+    return name.strip() if of_evidence(name.strip()) else parse_measures([name])[0]
+
+
+def can_measure(query_set: QuestionSet, measure: str) -> bool:
+    """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
+    if measure.startswith(ANSWER_RECALL):
+        return bool(query_set.answers)
+    if of_evidence(measure):
+        return query_set.gold is not None and query_set.gold.knows(measure)
+    return bool(query_set.qrels)
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:

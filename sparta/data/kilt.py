@@ -90,8 +90,8 @@ def _provenance(one: Mapping[str, Any]) -> Provenance:
         start = Place(first, _number(one, "start_character") or 0)
         end_character = _number(one, "end_character")
         end_place = Place(last, math.inf if end_character is None else end_character)
-        if end_place < start:
-            detail = f"expected provenance that ends after its start, found {start[:]} to {end_place[:]}"
+        if last < first:
+            detail = f"expected provenance that ends after its start, found paragraphs {first} to {last}"
             raise BadRecordError("invalid span", detail, remedy=_PROVENANCE)
     page = one.get("wikipedia_id")
     return Provenance(
