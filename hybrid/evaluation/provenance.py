@@ -11,7 +11,7 @@ from typing import Any
 from hybrid.evaluation.evidence import EvidenceSets, Gold, Unit
 from hybrid.evaluation.questions import QuestionSet
 from sparta.base.errors import InputError
-from sparta.data.kilt import Evidence, Place, Provenance
+from sparta.data.kilt import Evidence, Place, Provenance, well_mapped
 from sparta.data.units import is_cut
 from sparta.search.searcher import BM25, Searcher
 
@@ -20,7 +20,7 @@ _AT_ONCE = 1000
 _PASSAGES_A_PAGE = 32  # that are looked for at first
 
 
-def judged(query_set: QuestionSet, index: Path) -> QuestionSet:
+def judged(query_set: QuestionSet, index: Path, *, least_bleu: float = 0.0) -> QuestionSet:
     """Return a set of KILT with its provenance in the terms of an index; another set as it is.
 
     Passages that provenance names are gold as they are, and of a span those that overlap it, in an index of
@@ -28,16 +28,20 @@ def judged(query_set: QuestionSet, index: Path) -> QuestionSet:
     index calls it: its Wikipedia id where records have one, else its title, else the id of the passage.
     Evidence that is not in the index stays, and is never found.
 
+    :param least_bleu: leave out provenance with a lower BLEU score: `LEAST_BLEU` for training, nothing for
+        measures
     :raises InputError: the set names passages by their ids, and the index has none of them.
     """
     if not query_set.evidence:
         return query_set
+    evidence = {q: well_mapped(own, least_bleu) for q, own in query_set.evidence.items()}
     with Searcher(index, channel=BM25) as searcher:
         with searcher.index.reading() as view:
             cut = is_cut(view.generation.unit)
-        known = _Known(searcher, query_set.evidence.values(), cut=cut)
-    passages = {q: sets for q, own in query_set.evidence.items() if (sets := _sets(map(known.passages, own)))}
-    pages = {q: sets for q, own in query_set.evidence.items() if (sets := _sets(map(known.pages, own)))}
+        known = _Known(searcher, evidence.values(), cut=cut)
+    units = {q: [list(known.passages(output)) for output in own] for q, own in evidence.items()}
+    passages = {q: sets for q, own in units.items() if (sets := _sets(own))}
+    pages = {q: sets for q, own in evidence.items() if (sets := _sets(map(known.pages, own)))}
     lacking = [q for q, sets in passages.items() if not any(map(known.holds, sets))]
     if lacking and len(lacking) == len(passages):
         _none_there(query_set, index)
@@ -47,12 +51,12 @@ def judged(query_set: QuestionSet, index: Path) -> QuestionSet:
             "%s: the index has none of the evidence of %d of %d questions, which count as not found",
             *(query_set.name, len(lacking), len(passages)),
         )
-    qrels = {
-        q: own
-        for q, sets in passages.items()
-        if (own := {i: 1 for units in sets for unit in units for i in sorted(unit) if i in known.records})
+    there = {
+        q: {i: 1 for output in units[q] for unit in output for i in sorted(unit) if i in known.records}
+        for q in passages
     }
-    return replace(query_set, gold=Gold(pages, passages, cut), qrels={} if cut else qrels)
+    qrels = {} if cut else {q: own for q, own in there.items() if own}
+    return replace(query_set, gold=Gold(pages, passages, cut), qrels=qrels)
 
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:

@@ -50,20 +50,19 @@ type Evidence = tuple[tuple[Provenance, ...], ...]
 """The evidence sets of a question: those of one output are needed together, the outputs are alternatives."""
 
 
-def evidence_of(outputs: Any, least_bleu: float = 0.0) -> Evidence:
+def evidence_of(outputs: Any) -> Evidence:
     """Return the provenance of each output of a KILT record; an output without any is left out.
 
-    :param least_bleu: leave out provenance that was mapped with a lower BLEU score; `LEAST_BLEU` for training
     :raises BadRecordError: provenance of another form.
     """
     given = outputs if isinstance(outputs, list) else [outputs]
-    sets = (
-        tuple(
-            own for one in _objects(output.get("provenance")) if (own := _provenance(one)).bleu >= least_bleu
-        )
-        for output in given
-        if isinstance(output, dict)
-    )
+    objects = (_objects(output.get("provenance")) for output in given if isinstance(output, dict))
+    return tuple(tuple(map(_provenance, own)) for own in objects if own)
+
+
+def well_mapped(evidence: Evidence, least_bleu: float = LEAST_BLEU) -> Evidence:
+    """Leave out provenance with a lower BLEU score; what has no score stays."""
+    sets = (tuple(one for one in own if one.bleu >= least_bleu) for own in evidence)
     return tuple(filter(None, sets))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli._dense import main as dense_main
 from cli._hybrid import main as hybrid_main
 from cli._sparta import main as sparta_main
 from hybrid.evaluation.evidence import Gold
@@ -110,8 +111,13 @@ def test_the_command_measures_both_levels(folder: Path, tmp_path: Path, own_logg
     assert ranked["heading"][0] == "7-0"
     values = {own["query_id"]: own for own in map(json.loads, lines.read_text().splitlines())}
     assert values["both"] == {
-        "set": "made-dev-kilt", "ranking": "bm25", "query_id": "both",
-        "page_Rprec": 1.0, "page_success@2": 1.0, "passage_Rprec": 1.0, "passage_recall@2": 0.5,
+        "set": "made-dev-kilt",
+        "ranking": "bm25",
+        "query_id": "both",
+        "page_Rprec": 1.0,
+        "page_success@2": 1.0,
+        "passage_Rprec": 1.0,
+        "passage_recall@2": 0.5,
     }
     assert values["heading"]["passage_Rprec"] == 1.0
     assert values["absent"]["page_Rprec"] == values["absent"]["passage_recall@2"] == 0.0
@@ -172,6 +178,27 @@ def test_sets_that_belong_to_another_index(
     )
     assert result.exit_code == 2
     assert "found none of it" in result.stderr
+
+
+@pytest.mark.jvm
+def test_training_data_of_a_task(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Positives are the passages of provenance with a BLEU score of 0.5; they are no negatives."""
+    asked = [
+        question("good", "moon paris capital", [span("8", 1, 0, 1, 5, bleu_score=0.5)]),
+        question("bad", "moon", [span("7", 1, 0, 1, 5, bleu_score=0.49)]),
+    ]
+    path = write_jsonl(tmp_path / "made-train-kilt.jsonl", asked)
+    output = tmp_path / "mined.json"
+    result = run(
+        dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet"
+    )
+    assert result.exit_code == 0, result.output
+    (only,) = json.loads(output.read_text())
+    assert only["question"] == "moon paris capital"
+    assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
+    assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
 
 
 def test_a_task_is_no_test_set_of_its_own(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

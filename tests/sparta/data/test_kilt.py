@@ -11,7 +11,7 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader, open_corpus
-from sparta.data.kilt import ABSTRACT, LEAST_BLEU, Place, evidence_of, page_passages
+from sparta.data.kilt import ABSTRACT, LEAST_BLEU, Place, evidence_of, page_passages, well_mapped
 from sparta.data.parsing import BadRecordError
 
 PAGE: dict[str, Any] = {
@@ -142,8 +142,10 @@ def test_the_bleu_filter() -> None:
     at_border = {**SPAN, "bleu_score": LEAST_BLEU}
     unknown = {k: v for k, v in SPAN.items() if k != "bleu_score"}
     outputs = [{"provenance": [SPAN, at_border]}, {"provenance": [SPAN]}, {"provenance": [unknown]}]
-    assert [[one.bleu for one in own] for own in evidence_of(outputs, LEAST_BLEU)] == [[0.5], [1.0]]
-    assert [len(own) for own in evidence_of(outputs)] == [2, 1, 1]
+    evidence = evidence_of(outputs)
+    assert [[one.bleu for one in own] for own in evidence] == [[0.4, 0.5], [0.4], [1.0]]
+    assert [[one.bleu for one in own] for own in well_mapped(evidence)] == [[0.5], [1.0]]
+    assert well_mapped(evidence, 0.4) == evidence
 
 
 def test_places_that_are_not_known() -> None:
