@@ -133,8 +133,7 @@ def folder_of(given: Mapping[str, Any]) -> Path:
 
 def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
-    from hybrid.evaluation.provenance import judged
-    from hybrid.evaluation.questions import questions_beside, questions_of
+    from hybrid.evaluation.questions import judged, questions_beside, questions_of
 
     found = [questions_of(path) for path in given["datasets"]] or [questions_beside(index)]
     if len({one.name for one in found}) < len(found):

@@ -80,8 +80,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
-    from hybrid.evaluation.provenance import judged
-    from hybrid.evaluation.questions import questions_of
+    from hybrid.evaluation.questions import judged, questions_of
     from sparta.data.jsonlist import begins_list, json_list
     from sparta.data.kilt import LEAST_BLEU
     from sparta.index.folder import default_index

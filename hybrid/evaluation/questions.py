@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.evidence import Gold
 from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
+from hybrid.evidence.gold import gold_of
+from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.data.jsonlist import json_list
-from sparta.data.kilt import Evidence, evidence_of
+from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
@@ -41,7 +42,7 @@ class QuestionSet:
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
     (`beir`) a query may be a passage too, which is then no hit. `evidence` is KILT's provenance by query id;
-    `gold` is the same in the terms of an index (`hybrid.evaluation.provenance.judged`).
+    `gold` is the same in the terms of an index (`judged`).
     """
 
     name: str
@@ -76,6 +77,19 @@ class QuestionSet:
             gold=self.gold.of(chosen) if self.gold else None,
             of=len(self.queries),
         )
+
+
+def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> QuestionSet:
+    """Return a set of KILT with its provenance as gold passages and pages of an index; another as it is.
+
+    :param least_bleu: leave out provenance with a lower BLEU score: `LEAST_BLEU` for training
+    :raises InputError: the index has none of the passages that the set names.
+    """
+    if not query_set.evidence:
+        return query_set
+    evidence = {q: well_mapped(own, least_bleu) for q, own in query_set.evidence.items()}
+    gold, qrels = gold_of(query_set.name, evidence, index)
+    return replace(query_set, gold=gold, qrels=qrels)
 
 
 def questions_beside(index: Path) -> QuestionSet:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.evidence import measured as by_evidence
-from hybrid.evaluation.evidence import of_evidence
 from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
-from hybrid.evaluation.provenance import page_of
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.evidence.gold import page_of
+from hybrid.evidence.measures import measured as by_evidence
+from hybrid.evidence.measures import of_evidence
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import Run, ScoredPassage

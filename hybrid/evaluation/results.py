@@ -12,10 +12,10 @@ from typing import Any
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, half_width
-from hybrid.evaluation.evidence import PAGE_PRECISION, R_PRECISION
 from hybrid.evaluation.measures import Evaluation, against_best
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
+from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
 from sparta.data.trec import write_run

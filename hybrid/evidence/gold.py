@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.evaluation.evidence import EvidenceSets, Gold, Unit
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
-from sparta.data.kilt import Evidence, Place, Provenance, well_mapped
+from sparta.data.kilt import Evidence, Place, Provenance
 from sparta.data.units import is_cut
 from sparta.search.searcher import BM25, Searcher
 
@@ -20,21 +18,19 @@ _AT_ONCE = 1000
 _PASSAGES_A_PAGE = 32  # that are looked for at first
 
 
-def judged(query_set: QuestionSet, index: Path, *, least_bleu: float = 0.0) -> QuestionSet:
-    """Return a set of KILT with its provenance in the terms of an index; another set as it is.
+def gold_of(
+    name: str, evidence: Mapping[str, Evidence], index: Path
+) -> tuple[Gold, dict[str, dict[str, int]]]:
+    """Return the provenance of questions, by query id, in the terms of an index, and its passages as qrels.
 
     Passages that provenance names are gold as they are, and of a span those that overlap it, in an index of
-    the knowledge source. The judged passages (`qrels`) are those of all outputs. A page goes by what the
-    index calls it: its Wikipedia id where records have one, else its title, else the id of the passage.
-    Evidence that is not in the index stays, and is never found.
+    the knowledge source. A page goes by what the index calls it: its Wikipedia id if records have one, else
+    its title, else the id of the passage. Evidence that is not in the index stays, and is never found; it is
+    not among the qrels, and sentences of passages are not either.
 
-    :param least_bleu: leave out provenance with a lower BLEU score: `LEAST_BLEU` for training, nothing for
-        measures
+    :param name: of the set, for messages
     :raises InputError: the set names passages by their ids, and the index has none of them.
     """
-    if not query_set.evidence:
-        return query_set
-    evidence = {q: well_mapped(own, least_bleu) for q, own in query_set.evidence.items()}
     with Searcher(index, channel=BM25) as searcher:
         with searcher.index.reading() as view:
             cut = is_cut(view.generation.unit)
@@ -44,19 +40,18 @@ def judged(query_set: QuestionSet, index: Path, *, least_bleu: float = 0.0) -> Q
     pages = {q: sets for q, own in evidence.items() if (sets := _sets(map(known.pages, own)))}
     lacking = [q for q, sets in passages.items() if not any(map(known.holds, sets))]
     if lacking and len(lacking) == len(passages):
-        _none_there(query_set, index)
+        _none_there(name, evidence, index)
         passages = {}
     elif lacking:
         logger.warning(
             "%s: the index has none of the evidence of %d of %d questions, which count as not found",
-            *(query_set.name, len(lacking), len(passages)),
+            *(name, len(lacking), len(passages)),
         )
     there = {
         q: {i: 1 for output in units[q] for unit in output for i in sorted(unit) if i in known.records}
         for q in passages
     }
-    qrels = {} if cut else {q: own for q, own in there.items() if own}
-    return replace(query_set, gold=Gold(pages, passages, cut), qrels=qrels)
+    return Gold(pages, passages, cut), {} if cut else {q: own for q, own in there.items() if own}
 
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:
@@ -67,17 +62,17 @@ def page_of(passage_id: str, record: Mapping[str, Any]) -> str:
     return passage_id
 
 
-def _none_there(query_set: QuestionSet, index: Path) -> None:
-    if any(one.passage_ids for own in query_set.evidence.values() for units in own for one in units):
+def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> None:
+    if any(one.passage_ids for own in evidence.values() for output in own for one in output):
         raise InputError(
             "expected provenance that names passages of the index, found none of them there",
-            where=f"{query_set.name}, {index}",
+            where=f"{name}, {index}",
             remedy="name the index of the corpus that this set belongs to: --index FOLDER",
         )
     logger.warning(
         "%s: none of its provenance is in the index; pages are compared by their titles, and passages are not"
         " measured (sparta index --corpus kilt_knowledgesource.json makes an index of them)",
-        query_set.name,
+        name,
     )
 
 

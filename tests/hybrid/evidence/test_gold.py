@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from cli._dense import main as dense_main
 from cli._hybrid import main as hybrid_main
 from cli._sparta import main as sparta_main
-from hybrid.evaluation.evidence import Gold
-from hybrid.evaluation.provenance import judged, overlapping, page_of
-from hybrid.evaluation.questions import questions_of
+from hybrid.evaluation.questions import judged, questions_of
+from hybrid.evidence.gold import overlapping, page_of
+from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
 from sparta.data.kilt import Place
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hybrid.evaluation.evidence import (
+from hybrid.evidence.measures import (
     EvidenceSets,
     Gold,
     distinct,
