@@ -161,7 +161,7 @@ class _Crew:
                 f"{_TRIES} workers ended {at}, the last with: {error}",
                 remedy="if memory ran out, take fewer --workers; --resume keeps what is done",
             )
-        logger.warning("a worker ended %s, which another does again: %s", at, reason)
+        logger.warning("a worker ended %s, another takes its place: %s", at, reason)
         self._of = {ref: other for ref, other in self._of.items() if other is not worker}
         self._workers.remove(worker)
         self._again.extendleft(reversed(worker.blocks))

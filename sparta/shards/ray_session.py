@@ -15,7 +15,10 @@ from sparta.base.extras import optional_packages
 
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _SECONDS = 5.0
-_START = "start one with: ray start --head, and on every other node: ray start --address=HOST:6379"
+_START = (
+    "start one with: ray start --head, and on every other node: ray start --address=HOST:6379; or encode on"
+    " this machine alone, without --ray"
+)
 
 
 class Wanted(Protocol):
@@ -63,14 +66,16 @@ def connected(address: str) -> Iterator[None]:
         _check_reachable(address)
     try:
         ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises just this where its own processes did not start
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"expected a Ray cluster at {address!r}, could not join it: {str(error).splitlines()[0]}",
-            remedy=_START,
+            f"expected a Ray cluster at {address!r}, could not join it: {reason}", remedy=_START
         ) from error
+    ray._private.worker._worker_logs_enabled = False  # it would print of lost workers to standard output
     try:
         yield
     finally:
+        ray._private.worker._worker_logs_enabled = True
         ray.shutdown()
 
 
