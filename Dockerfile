@@ -35,12 +35,12 @@ RUN --mount=type=bind,from=full-wheels,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 RUN --mount=type=bind,from=full-wheels,source=/own,target=/own \
     pip install --no-cache-dir --no-index --no-deps /own/*.whl
-USER sparta
+USER 10001
 
 FROM runtime AS search
 RUN --mount=type=bind,from=search-wheels,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 RUN --mount=type=bind,from=search-wheels,source=/own,target=/own \
     pip install --no-cache-dir --no-index --no-deps /own/*.whl
-USER sparta
+USER 10001
 RUN ["python3", "-m", "sparta.lucene.jvm"]
