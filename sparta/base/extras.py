@@ -20,6 +20,7 @@ EXTRAS = {
     "beir": ("beir",),
     "mteb": ("mteb",),
     "sentence-transformers": ("sentence_transformers",),
+    "ray": ("ray",),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
