@@ -11,6 +11,7 @@ EXTRAS = {
     "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
+    "opensearch": ("opensearchpy",),
     "pyserini": ("pyserini",),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
