@@ -14,6 +14,7 @@ from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
+from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 WRITING = (index, update, delete, encode)
-READING = (search, answer, explain, terms, info, export, verify)
+READING = (search, answer, explain, terms, info, export, push, verify)
 OTHERS = (train, eval_command, doctor)
 READERS = (mine_answers, train_reader, tune_reader)
 for command in (*WRITING, *READING, *OTHERS, *READERS):

@@ -90,7 +90,7 @@ class RemoteIndex:
         return [found[position] for position in positions]
 
     def search(self, bodies: Sequence[Json], threads: int = 1) -> list[Json]:
-        """Send searches, again where a shard has no copy at the moment: all shards answer, or it is an error."""
+        """Send searches, again where a shard has no copy now: all shards answer, or it is an error."""
         answers: list[Json] = []
         for begin in range(0, len(bodies), _AT_ONCE):
             answers += self._patiently(bodies[begin : begin + _AT_ONCE], threads)
@@ -118,7 +118,7 @@ class RemoteIndex:
             pause = min(2 * pause, _LONGEST_WAIT)
 
     def _msearch(self, bodies: Sequence[Json], threads: int) -> list[Json]:
-        """BM25 counts words over all shards (dfs); for impacts, which need no counts, it makes no difference."""
+        """Send them once. BM25 counts words over all shards (dfs); impacts need no counts."""
         lines: list[Json] = []
         for body in bodies:
             counted = {"search_type": "dfs_query_then_fetch"} if "match" in body["query"] else {}

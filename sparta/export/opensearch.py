@@ -123,7 +123,7 @@ class Source:
 def opened_source(searcher: Searcher) -> Iterator[Source]:
     """Hold a commit of an index open, after looking whether OpenSearch can say what it holds.
 
-    :raises InputError: impacts of more than nine bits, a language without an analyzer, an id that is too long.
+    :raises InputError: impacts of more than nine bits, or a language without an analyzer.
     :raises IndexStateError: the index has no impacts.
     """
     with searcher.index.reading() as view:
@@ -145,13 +145,13 @@ def check_sayable(side: QuerySide, language: str) -> None:
         )
     if language not in _ANALYZERS:
         raise InputError(
-            f"expected a language whose analyzer OpenSearch has ({', '.join(_ANALYZERS)}), found {language!r}",
+            f"expected a language that OpenSearch can analyze ({', '.join(_ANALYZERS)}), found {language!r}",
             remedy="search this index with sparta, or build it with one of these",
         )
 
 
 def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> dict[str, Any]:
-    """Return settings and mapping, as `PUT /index` takes them; without replicas, as an index is best filled."""
+    """Return settings and mapping, as `PUT /index` takes them; an index is filled without replicas."""
     return {
         "settings": {
             "index": {
@@ -183,7 +183,7 @@ def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> 
 
 
 def served_settings(replicas: int) -> dict[str, Any]:
-    """Return the settings of an index that is filled: refreshed, and with as many copies as there is room for."""
+    """Return the settings of an index that is filled: refreshed, with copies as far as there are nodes."""
     return {"index": {"refresh_interval": None, "auto_expand_replicas": f"0-{replicas}"}}
 
 

@@ -1,4 +1,4 @@
-"""The query side of an index for OpenSearch: the zip of its tokenizer model, and the document of a searcher."""
+"""The query side of an index for OpenSearch: the zip of a tokenizer model, and the document of a searcher."""
 
 from __future__ import annotations
 
