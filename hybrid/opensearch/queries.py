@@ -82,11 +82,8 @@ def named_term(name: str) -> str:
 
 
 def _with_name(clause: Json, term: str) -> Json:
-    """Name a clause; the name stands where each kind of query wants it."""
-    name = f"{_NAMED}{term}"
-    if NEURAL_SPARSE in clause:
-        return {NEURAL_SPARSE: {IMPACTS: clause[NEURAL_SPARSE][IMPACTS], "_name": name}}
-    return {RANK_FEATURE: {**clause[RANK_FEATURE], "_name": name}}
+    """Name a clause after its term, whatever its kind."""
+    return {"bool": {"must": [clause], "_name": f"{_NAMED}{term}"}}
 
 
 def _rank_feature(term: str, weight: float) -> Json:

@@ -130,10 +130,9 @@ Or let OpenSearch tokenize questions. Once, where models may come from files and
     curl -fsS -XPUT "$URL/_cluster/settings" -H "$json" -d '{{"persistent": {{
       "plugins.ml_commons.only_run_on_ml_node": false,
       "plugins.ml_commons.allow_registering_model_via_local_file": true}}}}'
-    ID=$(curl -fsS "$URL/_plugins/_ml/models/meta" -H "$json" --data-binary @model.json |
+    ID=$(curl -fsS "$URL/_plugins/_ml/models/_register_meta" -H "$json" --data-binary @model.json |
       sed 's/.*"model_id":"\\([^"]*\\)".*/\\1/')
-    curl -fsS "$URL/_plugins/_ml/models/$ID/chunk/0" -H 'content-type: application/octet-stream' \\
-      --data-binary @model.zip
+    curl -fsS "$URL/_plugins/_ml/models/$ID/upload_chunk/0" -H "$json" --data-binary @model.zip
     curl -fsS -XPOST "$URL/_plugins/_ml/models/$ID/_deploy"
 
     curl -fsS "$URL/$NAME/_search" -H "$json" -d '{{

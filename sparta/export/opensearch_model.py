@@ -17,7 +17,8 @@ from safetensors.numpy import save
 from sparta.models.query_encoder import QuerySide
 
 MOST_WEIGHT = 64
-"""OpenSearch takes query-term weights above 0 and up to this."""
+_NO_WEIGHT = 1e-30
+"""OpenSearch takes query-term weights above 0 and up to 64; what counts nothing counts too little to be seen."""
 
 
 def weight_scale(weights: Mapping[Any, int]) -> int:
@@ -34,7 +35,7 @@ def query_weights(side: QuerySide) -> dict[str, float]:
         return {}
     known = {t: int(w) for t, w in zip(side.vocabulary(), side.weights.tolist(), strict=False)}
     scale = weight_scale(known)
-    return {term: weight / scale for term, weight in known.items()}
+    return {term: weight / scale or _NO_WEIGHT for term, weight in known.items()}
 
 
 def tokenizer_zip(side: QuerySide) -> bytes:
