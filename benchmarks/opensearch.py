@@ -1,18 +1,18 @@
-"""An index in a real OpenSearch beside the same index here: rankings, a push that is killed, a node that is killed.
+"""An index in a real OpenSearch beside the same index here: rankings, a killed push, a killed node.
 
     scripts/opensearch.sh start 3
     python benchmarks/opensearch.py --shards FOLDER --passages FILE --questions FILE [--documents 50000]
                                     [--top-k 100] [--seconds 120] [--work FOLDER] [--quick]
 
-Texts are real (--passages: records with `title` and `text`); vectors are those of `sparta encode` in --shards,
-cut to their --top-k strongest terms and, beyond their number, mixtures of two of them (benchmarks/kernel.py):
-a text and its vector do not belong together. Questions are the first column of a TSV.
+Texts are real (--passages: records with `title` and `text`); vectors are those of `sparta encode` in
+--shards, cut to their --top-k strongest terms and, beyond their number, mixtures of two of them
+(benchmarks/kernel.py): a text and its vector do not belong together. Questions are the first column of a TSV.
 
-1. `sparta push` is killed (-9) when a third of the passages is there, and repeated: every passage must be there
-   once.
+1. `sparta push` is killed (-9) when a third of the passages is there, and repeated: every passage must be
+   there once.
 2. The top 10 of 300 questions by impacts, by BM25 and by both must be ours: ids, order and scores.
-3. A loop asks the questions, by impacts and by both, while node 3 is killed (-9) and later started again; each
-   answer is compared. `wrong` are answers that differ, `failed` those that raised.
+3. A loop asks the questions, by impacts and by both, while node 3 is killed (-9) and later started again;
+   each answer is compared. `wrong` are answers that differ, `failed` those that raised.
 
 Prints Markdown tables. Nodes, client and everything else share this machine.
 """
@@ -225,7 +225,7 @@ def main() -> None:
         if "push" not in given.skip:
             row = interrupted_push(index, server, documents)
             table(
-                "passages at kill -9, after the second push, twice, s of the second, passages/s, MB (primaries)",
+                "passages at kill -9, after the second push, twice, s of the second, passages/s, MB",
                 [row],
             )
         rows = list(compared(index, server, questions))

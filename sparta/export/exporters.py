@@ -109,6 +109,7 @@ class Contents:
     :param sizes: `(n_passages,) int64`, postings
     :param sums: `(n_passages,) int64`, summed impacts
     :param terms: how many terms have postings
+    :param highest: the highest impact
     """
 
     lucene: ImpactSearcher
@@ -117,6 +118,7 @@ class Contents:
     sizes: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
     terms: int
+    highest: int
 
     @staticmethod
     def read(lucene: ImpactSearcher) -> Contents:
@@ -126,12 +128,13 @@ class Contents:
         ranks = np.zeros(int(live[-1]) + 1 if len(live) else 0, np.int32)
         ranks[docids] = np.arange(len(docids), dtype=np.int32)
         sizes, sums = np.zeros((2, len(ranks)), np.int64)
-        terms = 0
+        terms = highest = 0
         for page in lucene.postings(PAGE_POSTINGS):
             np.add.at(sizes, page.docids, 1)
             np.add.at(sums, page.docids, page.impacts)
             terms += len(page.terms)
-        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms)
+            highest = max(highest, int(page.impacts.max(initial=0)))
+        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest)
 
     def pages(self) -> Iterator[TermPostings]:
         """Yield all postings term by term, terms in byte order; docids are ranks, ascending in each term."""

@@ -30,8 +30,8 @@ from sparta.shards.store import searched_text
 KIND = "sparta-index"
 FORMAT_VERSION = 1
 IMPACTS, TEXT, POSITION, RECORD, HASH, PASSAGE = "impacts", "text", "position", "record", "hash", "passage"
-MOST_BITS = 9
-"""OpenSearch keeps nine significant bits of an impact: integers up to 511 are exact."""
+HIGHEST_IMPACT = 511
+"""OpenSearch keeps nine significant bits of an impact."""
 _LONGEST_ID = 512
 _ENGLISH = {
     "type": "custom",
@@ -123,24 +123,23 @@ class Source:
 def opened_source(searcher: Searcher) -> Iterator[Source]:
     """Hold a commit of an index open, after looking whether OpenSearch can say what it holds.
 
-    :raises InputError: impacts of more than nine bits, or a language without an analyzer.
+    :raises InputError: impacts above 511, or a language without an analyzer.
     :raises IndexStateError: the index has no impacts.
     """
     with searcher.index.reading() as view:
         view.require_impacts()
         side = searcher.index.folder.query_side(view.generation)
-        check_sayable(side, view.generation.language)
         contents = Contents.read(view.lucene)
+        check_sayable(contents.highest, view.generation.language)
         positions = view.lucene.positions(contents.docids)
         yield Source(contents, positions, view.generation, view.version, side)
 
 
-def check_sayable(side: QuerySide, language: str) -> None:
-    """Refuse an index whose rankings OpenSearch could not repeat."""
-    if side.quantizer.bits > MOST_BITS:
+def check_sayable(highest: int, language: str) -> None:
+    """Refuse an index, given its highest impact, whose rankings OpenSearch could not repeat."""
+    if highest > HIGHEST_IMPACT:
         raise InputError(
-            f"expected impacts of at most {MOST_BITS} bits, which OpenSearch keeps exactly,"
-            f" found {side.quantizer.bits}",
+            f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
             remedy="index again with --bits 8",
         )
     if language not in _ANALYZERS:

@@ -18,7 +18,7 @@ from sparta.models.query_encoder import QuerySide
 
 MOST_WEIGHT = 64
 _NO_WEIGHT = 1e-30
-"""OpenSearch takes query-term weights above 0 and up to 64; what counts nothing counts too little to be seen."""
+"""OpenSearch takes query-term weights above 0 and up to 64; 0 becomes too little to be seen."""
 
 
 def weight_scale(weights: Mapping[Any, int]) -> int:
