@@ -133,7 +133,12 @@ class Server(Closing):
         return self._patiently(ask, self.access.patience if patience is None else patience)
 
     def _patiently(self, ask: Callable[[], Any], patience: float) -> Any:
-        from opensearchpy.exceptions import ImproperlyConfigured, SSLError, TransportError
+        from opensearchpy.exceptions import (
+            ImproperlyConfigured,
+            SerializationError,
+            SSLError,
+            TransportError,
+        )
 
         ends, wait = time.monotonic() + patience, _FIRST_WAIT
         while True:
@@ -143,6 +148,8 @@ class Server(Closing):
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
                 if isinstance(error, SSLError) or not passing or time.monotonic() + wait > ends:
                     raise self._refused(error) from error
+            except SerializationError as error:
+                raise ServerError("expected an OpenSearch, found something else", where=self.where) from error
             except ImproperlyConfigured as error:
                 raise InputError(str(error), where=self.where) from error
             time.sleep(wait)
