@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from hybrid.retrieval.channels import CHANNELS, Channels, channel, channels_of, open_channel
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
+from hybrid.retrieval.hits import FusedRanking, HybridHit, check_page, fused_hits
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
-from sparta.base.records import Hit, ScoredPassage
+from sparta.base.filters import FilterLike
+from sparta.base.records import ScoredPassage
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, check_query_ids, hit_of
-
-
-class ChannelPlace(NamedTuple):
-    """What one channel gave a passage: its rank there, from 1, and its score there."""
-
-    rank: int
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class HybridHit(Hit):
-    """One passage of a fused ranking; `channels` has its place in each channel that ranks it."""
-
-    channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**Hit.as_dict(self), "channels": {name: p._asdict() for name, p in self.channels.items()}}
+from sparta.search.channel_searcher import ChannelSearcher, check_query_ids
+from sparta.search.ranked import Ranked
+from sparta.search.searcher import BM25, IMPACT
 
 
 class HybridSearcher(Closing):
@@ -74,29 +56,65 @@ class HybridSearcher(Closing):
     def _first(self) -> ChannelSearcher:
         return self.channels.searchers[next(iter(self.fusion.weights))]
 
-    def search(self, query: str, k: int = 10) -> list[HybridHit]:
-        """The `k` best passages for a query."""
-        found = self.channels.search(query, self.fusion.candidates)
-        return fused_hits(self.fusion, found, self.channels.searchers, k)
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> list[HybridHit]:
+        """The `k` best passages for a query.
+
+        :param offset: leave out so many of the best; a page must lie within the `candidates` of the fusion
+        :param filter: only passages whose metadata is so; each channel finds its candidates among them
+        :param collapse: a metadata field; of the fused ranking only the best passage of each of its values
+        """
+        check_page(self.fusion, k, offset)
+        found = self.channels.search(query, self.fusion.candidates, filter=filter)
+        return fused_hits(self.fusion, found, self.channels.searchers, k, offset, collapse)
 
     def batch_search(
-        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
     ) -> dict[str, list[HybridHit]]:
         """The same for many queries, by query id; `threads` for each channel."""
         check_query_ids(queries, query_ids)
-        ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
-        return {q: fused_hits(self.fusion, own, self.channels.searchers, k) for q, own in ranked}
+        check_page(self.fusion, k, offset)
+        ranked = zip(query_ids, self._ranked(queries, threads, filter), strict=True)
+        searchers = self.channels.searchers
+        return {q: fused_hits(self.fusion, own, searchers, k, offset, collapse) for q, own in ranked}
 
     def run(
-        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
     ) -> dict[str, list[ScoredPassage]]:
         """The same without titles and texts."""
         check_query_ids(queries, query_ids)
-        ranked = zip(query_ids, self._ranked(queries, threads), strict=True)
-        return {query_id: _fused(self.fusion, own, k) for query_id, own in ranked}
+        check_page(self.fusion, k, offset)
+        ranked = zip(query_ids, self._ranked(queries, threads, filter), strict=True)
+        searchers = self.channels.searchers
+        return {q: FusedRanking(self.fusion, own, searchers).page(k, offset, collapse) for q, own in ranked}
 
-    def _ranked(self, queries: Sequence[str], threads: int) -> Iterator[dict[str, Ranked]]:
-        ranked = self.channels.batch_search(queries, self.fusion.candidates, threads)
+    def _ranked(
+        self, queries: Sequence[str], threads: int, filter: FilterLike | None
+    ) -> Iterator[dict[str, Ranked]]:
+        ranked = self.channels.batch_search(queries, self.fusion.candidates, threads, filter=filter)
         for own in zip(*ranked.values(), strict=True):
             yield dict(zip(ranked, own, strict=True))
 
@@ -123,32 +141,3 @@ def open_retriever(
         return HybridSearcher(folder, fusion, bm25=bm25)
     name = channel(channels) if channels else next(n for n in (IMPACT, BM25) if n in channels_of(folder))
     return open_channel(folder, name, bm25)
-
-
-def _fused(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> list[ScoredPassage]:
-    if k < 1:
-        raise InputError(f"k must be at least 1, found {k}")
-    columns = {name: (ranked[name].passage_ids, ranked[name].scores) for name in fusion.weights}
-    return fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k)
-
-
-def fused_hits(
-    fusion: Fusion, ranked: Mapping[str, Ranked], searchers: Mapping[str, ChannelSearcher], k: int
-) -> list[HybridHit]:
-    """Fuse the channels' rankings of one query, and read the records of the `k` best passages."""
-    fused = _fused(fusion, ranked, k)
-    rows = {name: dict(zip(ranked[name].passage_ids, itertools.count(), strict=False)) for name in ranked}
-    own = {p.passage_id: {n: r[p.passage_id] for n, r in rows.items() if p.passage_id in r} for p in fused}
-    first: dict[str, list[str]] = {}  # of each passage the first channel that ranks it, which knows its docid
-    for passage_id, places in own.items():
-        first.setdefault(next(iter(places)), []).append(passage_id)
-    records: dict[str, dict[str, Any]] = {}
-    for name, ids in first.items():
-        docids = [ranked[name].docids[rows[name][passage_id]] for passage_id in ids]
-        records.update(zip(ids, searchers[name].records(docids), strict=True))
-    hits = []
-    for passage_id, score in fused:
-        hit = hit_of(passage_id, score, records[passage_id])
-        ranks = {n: ChannelPlace(i + 1, ranked[n].scores[i]) for n, i in own[passage_id].items()}
-        hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, ranks))
-    return hits
