@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
-from hybrid.opensearch.searcher import OpenSearchSearcher, RemoteIndex
+from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.searcher import OpenSearchSearcher
 from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.data.units import is_chunk, passage_of

@@ -71,9 +71,14 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
     }
 
 
-def within(query: Json, chosen: Json) -> Json:
-    """Return a query among some documents only; what they score is not changed."""
-    return {"bool": {"must": [query], "filter": [chosen]}}
+def within(query: Json, *chosen: Json) -> Json:
+    """Return a query among the documents that all of `chosen` match; what they score is not changed."""
+    return {"bool": {"must": [query], "filter": list(chosen)}} if chosen else query
+
+
+def counts_words(query: Json) -> bool:
+    """Whether a query needs the counts of words in all shards: it is one by BM25."""
+    return "match" in query or any(counts_words(one) for one in query.get("bool", {}).get("must", ()))
 
 
 def named_term(name: str) -> str:

@@ -1,7 +1,8 @@
 """What OpenSearch is told of an index: its mapping, and a document for each passage.
 
 A document keeps the passage's record, its place in the corpus (which decides ties), a hash by which changes
-are seen, and, searched but not kept in `_source`, the text for BM25 and the impacts as `rank_features`.
+are seen, and, searched but not kept in `_source`, the text for BM25, the metadata, and the impacts as
+`rank_features`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from sparta.base.errors import InputError
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
+from sparta.export.opensearch_fields import FIELDS, NUMBERS, field_values
 from sparta.export.opensearch_model import side_id
 from sparta.index.folder import Generation
 from sparta.index.view import IndexVersion
@@ -164,12 +166,14 @@ def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> 
         "mappings": {
             "dynamic": False,
             "_meta": source.meta(complete=False),
-            "_source": {"excludes": [IMPACTS, TEXT]},
+            "_source": {"excludes": [IMPACTS, TEXT, FIELDS, NUMBERS]},
             "properties": {
                 POSITION: {"type": "long"},
                 HASH: {"type": "keyword", "index": False},
                 PASSAGE: {"type": "keyword"},
                 RECORD: {"type": "object", "enabled": False},
+                FIELDS: {"type": "keyword"},
+                NUMBERS: {"type": "keyword", "doc_values": False},
                 TEXT: {
                     "type": "text",
                     "analyzer": _ANALYZERS[source.generation.language],
@@ -198,7 +202,7 @@ def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
             f" {passage.passage_id[:40]!r}… of {len(passage.passage_id.encode())}",
             remedy="give the passage a shorter id",
         )
-    fields: dict[str, Any] = {POSITION: passage.position}
+    fields: dict[str, Any] = {POSITION: passage.position, **field_values(passage.raw)}
     if cut:
         fields[PASSAGE] = passage_of(passage.passage_id)
     fields[TEXT] = searched_text(json.loads(passage.raw))

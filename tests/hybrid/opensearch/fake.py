@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import ge, gt, le, lt
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -175,7 +176,7 @@ class Fake:
                 "_score": score,
                 "sort": [score, document["position"]],
                 "_source": source_of(document),
-                "fields": {"hash": [document["hash"]]},
+                "fields": {"hash": [document["hash"]], "fields": document["fields"]},
                 "matched_queries": names,
             }
 
@@ -226,16 +227,24 @@ def summed(weights: Mapping[str, float], document: Json) -> float | None:
 
 def chosen(kind: str, own: Json, document: Json) -> bool:
     ((name, wanted),) = own.items()
-    value = document.get(name)
+    held = document.get(name)
+    values = [ordered(value) for value in (held if isinstance(held, list) else [held])]
     if kind == "range":
-        return ("lte" not in wanted or value <= wanted["lte"]) and (
-            "lt" not in wanted or value < wanted["lt"]
-        )
-    return value == wanted if kind == "term" else value in wanted
+        return any(all(COMPARED[how](v, ordered(bound)) for how, bound in wanted.items()) for v in values)
+    return any(ordered(one) in values for one in (wanted if kind == "terms" else [wanted]))
+
+
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {"lt": lt, "lte": le, "gt": gt, "gte": ge}
+
+
+def ordered(value: Any) -> Any:
+    """Keywords are compared by their bytes."""
+    return value.encode() if isinstance(value, str) else value
 
 
 def source_of(document: Json) -> Json:
-    return {name: value for name, value in document.items() if name not in ("impacts", "text")}
+    hidden = ("impacts", "text", "fields", "numbers")
+    return {name: value for name, value in document.items() if name not in hidden}
 
 
 HANDLERS: list[tuple[str, Callable[..., Answer]]] = [

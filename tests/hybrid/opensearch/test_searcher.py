@@ -9,7 +9,8 @@ import pytest
 
 from hybrid.opensearch.explain import explain_remote
 from hybrid.opensearch.push import push
-from hybrid.opensearch.searcher import OpenSearchSearcher, RemoteIndex, open_opensearch
+from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import IndexStateError, InputError, ServerError

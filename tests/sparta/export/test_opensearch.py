@@ -83,6 +83,8 @@ def test_bulk_requests_hold_the_index(write, tmp_path: Path) -> None:
         assert body.pop("hash")
         assert body == {
             "position": position,
+            "fields": [],
+            "numbers": [],
             "text": f"text of {doc.passage_id}",
             "impacts": doc.vector,
             "record": doc.record,
@@ -109,7 +111,7 @@ def test_the_folder_says_how_it_is_loaded(write, tmp_path: Path) -> None:
     assert told["model_content_hash_value"] == hashlib.sha256(model).hexdigest()
     assert told["model_content_size_in_bytes"] == len(model)
     body = json.loads((tmp_path / "out" / "index.json").read_text())
-    assert body["mappings"]["_source"] == {"excludes": ["impacts", "text"]}
+    assert body["mappings"]["_source"] == {"excludes": ["impacts", "text", "fields", "numbers"]}
     assert body["mappings"]["_meta"]["sparta"]["passages"] == 40
 
 
@@ -151,6 +153,8 @@ def test_a_document_changes_its_hash_with_anything_in_it() -> None:
         "hash": hash_of(made),
         "position": 7,
         "passage": "p",
+        "fields": ["title\0T"],
+        "numbers": [],
         "text": "T é",
         "impacts": {"a": 3, "##b": 511},
         "record": {"id": "p#1", "title": "T", "contents": "é"},
