@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.questions import QuestionSet, questions_of
     from hybrid.evaluation.results import SetResults, results_table
     from hybrid.evaluation.tune import tune
+    from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.hits import HybridHit
@@ -34,6 +35,7 @@ _HOMES = {
     "Fusion": "hybrid.retrieval.fusion",
     "HybridHit": "hybrid.retrieval.hits",
     "HybridSearcher": "hybrid.retrieval.searcher",
+    "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
     "compare": "hybrid.evaluation.compare",
@@ -41,6 +43,7 @@ _HOMES = {
     "evaluate_set": "hybrid.evaluation.evaluate",
     "mine_answers": "hybrid.answering.mining",
     "open_answerer": "hybrid.answering.answerer",
+    "open_opensearch": "hybrid.opensearch.searcher",
     "questions_of": "hybrid.evaluation.questions",
     "results_table": "hybrid.evaluation.results",
     "tune": "hybrid.evaluation.tune",
@@ -55,6 +58,7 @@ __all__ = [
     "Fusion",
     "HybridHit",
     "HybridSearcher",
+    "OpenSearchSearcher",
     "QuestionSet",
     "SetResults",
     "compare",
@@ -62,6 +66,7 @@ __all__ = [
     "evaluate_set",
     "mine_answers",
     "open_answerer",
+    "open_opensearch",
     "questions_of",
     "results_table",
     "tune",

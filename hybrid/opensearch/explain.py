@@ -7,7 +7,6 @@ from typing import Any
 
 from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
 from hybrid.opensearch.remote import RemoteIndex
-from hybrid.opensearch.searcher import OpenSearchSearcher
 from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.data.units import is_chunk, passage_of
@@ -15,12 +14,11 @@ from sparta.export.opensearch import PASSAGE, POSITION
 from sparta.search.explain import Explanation, TermShare
 
 
-def explain_remote(searcher: OpenSearchSearcher, query: str, passage_id: str) -> Explanation:
+def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanation:
     """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
 
     :raises InputError: the index holds no such passage.
     """
-    opened = searcher.opened
     bag = opened.tokenizer.terms(query)
     own = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
     hit = _best_part(opened, bag, own)

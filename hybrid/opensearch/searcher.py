@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from hybrid.opensearch.explain import explain_remote
 from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
@@ -16,6 +17,7 @@ from sparta.base.filters import FilterLike
 from sparta.base.records import ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.explain import Explanation
 from sparta.search.ranked import Ranked
 from sparta.search.searcher import CHANNELS, IMPACT, channel_name
 
@@ -90,6 +92,10 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """The values of a metadata field, by corpus position; None where there is none."""
         return self.opened.keys(docids, field)
+
+    def explain(self, query: str, passage_id: str) -> Explanation:
+        """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
+        return self.opened.again(partial(explain_remote, self.opened, query, passage_id))
 
     def close(self) -> None:
         """Let go of the connections."""

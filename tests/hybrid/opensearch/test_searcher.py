@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybrid.opensearch.explain import explain_remote
 from hybrid.opensearch.push import push
 from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
@@ -54,9 +53,7 @@ def test_weighted_questions(builder, docs, server, name, questions) -> None:
         assert open_opensearch(server, name).run(questions, ids, 20) == here.run(questions, ids, 20)
         hit = here.search(questions[0])[0]
         there = OpenSearchSearcher(server, name)
-        assert explain_remote(there, questions[0], hit.passage_id) == explain(
-            here, questions[0], hit.passage_id
-        )
+        assert there.explain(questions[0], hit.passage_id) == explain(here, questions[0], hit.passage_id)
 
 
 def test_explanations_are_those_of_the_index_here(opened, server, name, questions) -> None:
@@ -64,9 +61,9 @@ def test_explanations_are_those_of_the_index_here(opened, server, name, question
     there = OpenSearchSearcher(server, name)
     for question in questions[:4]:
         for passage_id in ("a0", "a13", "a31", "a59"):
-            assert explain_remote(there, question, passage_id) == explain(opened, question, passage_id)
+            assert there.explain(question, passage_id) == explain(opened, question, passage_id)
     with pytest.raises(InputError, match="holds no passage with the id 'nope'"):
-        explain_remote(there, questions[0], "nope")
+        there.explain(questions[0], "nope")
 
 
 def test_chunks_count_for_their_document(builder, docs, server, name, questions) -> None:
@@ -80,7 +77,7 @@ def test_chunks_count_for_their_document(builder, docs, server, name, questions)
             assert there.run(questions, ids, k) == here.run(questions, ids, k)
         for question in questions[:4]:
             for passage_id in ("p1", "p9", "p14"):
-                assert explain_remote(there, question, passage_id) == explain(here, question, passage_id)
+                assert there.explain(question, passage_id) == explain(here, question, passage_id)
 
 
 @pytest.mark.cluster
