@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hybrid.multihop.chain import Chain
     from hybrid.multihop.steps import read_chain
     from hybrid.multihop.tools import IndexTools
+    from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.hits import HybridHit
@@ -39,6 +40,7 @@ _HOMES = {
     "HybridHit": "hybrid.retrieval.hits",
     "HybridSearcher": "hybrid.retrieval.searcher",
     "IndexTools": "hybrid.multihop.tools",
+    "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
     "compare": "hybrid.evaluation.compare",
@@ -46,6 +48,7 @@ _HOMES = {
     "evaluate_set": "hybrid.evaluation.evaluate",
     "mine_answers": "hybrid.answering.mining",
     "open_answerer": "hybrid.answering.answerer",
+    "open_opensearch": "hybrid.opensearch.searcher",
     "questions_of": "hybrid.evaluation.questions",
     "read_chain": "hybrid.multihop.steps",
     "results_table": "hybrid.evaluation.results",
@@ -63,6 +66,7 @@ __all__ = [
     "HybridHit",
     "HybridSearcher",
     "IndexTools",
+    "OpenSearchSearcher",
     "QuestionSet",
     "SetResults",
     "compare",
@@ -70,6 +74,7 @@ __all__ = [
     "evaluate_set",
     "mine_answers",
     "open_answerer",
+    "open_opensearch",
     "questions_of",
     "read_chain",
     "results_table",

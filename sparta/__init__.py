@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         JavaError,
         MissingPackageError,
         ModelError,
+        ServerError,
         SpartaError,
         StorageError,
     )
@@ -65,6 +66,7 @@ _HOMES = {
     "Retriever": "sparta.base.records",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
+    "ServerError": "sparta.base.errors",
     "Span": "sparta.reader.records",
     "SpartaError": "sparta.base.errors",
     "SpartaModel": "sparta.models.sparta",
@@ -105,6 +107,7 @@ __all__ = [
     "Retriever",
     "ScoredPassage",
     "Searcher",
+    "ServerError",
     "Span",
     "SpartaError",
     "SpartaModel",

@@ -23,6 +23,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
+from cli._opensearch import REMOTE_CHANNELS, remote_channels, server_options
 from cli._options import (
     bm25_of,
     bm25_options,
@@ -51,6 +52,7 @@ _OF_CHANNELS = (
     "k1",
     "b",
     *("answers", "reader", "depths", "weight", "output_answers", "plot", "measures", "per_query"),
+    *("opensearch", "name", "ca", "insecure"),
 )
 
 
@@ -76,6 +78,7 @@ _OF_CHANNELS = (
 @click.option("--no-dense", is_flag=True, help="Leave the dense channel out.")
 @fusion_options
 @bm25_options
+@server_options(required=False)
 @threads_option
 @form_option
 @click.option(
@@ -117,12 +120,14 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         return
     measures = [parse_any(name) for name in given["measures"].split(",")] if given["measures"] else []
     check_place(given["per_query"], "file")
-    index = folder_of(given)
+    index, remote = folder_of(given), given["opensearch"]
+    if remote and not given["datasets"]:
+        raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
     query_sets = query_sets_of(given, index)
     answering = answering_of(given, max(given["candidates"], *RECALL_AT), "plot")
-    names, fusions = _planned(index, given)
+    names, fusions = _planned_there(given) if remote else _planned(index, given)
     results = []
-    with Channels(index, names, bm25_of(given)) as channels:
+    with remote_channels(given) if remote else Channels(index, names, bm25_of(given)) as channels:
         for one in query_sets:
             compared = compare(
                 channels,
@@ -164,6 +169,15 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     fusion = fusion_of(weights, given)
     results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
     print_table(results_table([results]), given["form"], notes([], [fusion]))
+
+
+def _planned_there(given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
+    """Return the same for an index in OpenSearch, which has no dense channel."""
+    from hybrid.retrieval.fusion import every_hybrid
+
+    chosen = given["weights"] is not None or given["base"]
+    every = [weights_of(given)] if chosen else every_hybrid(REMOTE_CHANNELS, given["alpha"])
+    return list(REMOTE_CHANNELS), [fusion_of(weights, given) for weights in every]
 
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:

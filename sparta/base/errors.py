@@ -6,6 +6,7 @@ SpartaError                 exit code 1
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
 ├── StorageError       1    the disk is full or may not be written
+├── ServerError        1    a server cannot be reached, or does not do what it was asked
 └── MissingPackageError 1   a Python package is not installed that only some work needs
 
 A message says what was expected, what was found, where, and what to do.
@@ -55,6 +56,10 @@ class JavaError(SpartaError):
 
 class StorageError(SpartaError):
     """The disk is full or may not be written."""
+
+
+class ServerError(SpartaError):
+    """A server cannot be reached, or does not do what it was asked."""
 
 
 class MissingPackageError(SpartaError):

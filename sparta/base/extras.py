@@ -11,6 +11,7 @@ EXTRAS = {
     "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
+    "opensearch": ("opensearchpy",),
     "pyserini": ("pyserini",),
     "mcp": ("fastmcp",),
     "langchain": ("langchain_core",),
