@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,16 @@ def snippet(
         at = m.end()
     before, after = "… " if start else "", " …" if end < len(found) else ""
     return before + " ".join("".join(pieces).split()) + after
+
+
+def word_shares(
+    tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
+) -> Iterator[tuple[int, int, float]]:
+    """The words of a text that contain terms: start, end, and what these terms' shares sum to."""
+    matches = _Matches(tokenizer, shares)
+    for word in _WORD.finditer(text):
+        if own := matches[word.group()]:
+            yield word.start(), word.end(), sum(shares[term] for term in own)
 
 
 class _Matches(dict[str, tuple[str, ...]]):
