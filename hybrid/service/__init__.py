@@ -1,1 +1,1 @@
-"""The service over HTTP, and its page."""
+"""Search over HTTP: `sparta serve`."""

@@ -36,6 +36,6 @@ def marks(tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]) -> 
 def marked_snippet(
     tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
 ) -> tuple[str, list[Mark]]:
-    """Return the part of a text that shows why it was found, without signs in it, and the words to mark there."""
+    """Return the part of a text that shows why it was found, with no signs in it, and the words to mark."""
     part = snippet(tokenizer, text, shares, str)
     return part, marks(tokenizer, part, shares)
