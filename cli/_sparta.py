@@ -16,6 +16,7 @@ from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
+from cli.sparta_commands.serve import serve
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify
@@ -36,7 +37,7 @@ def main() -> None:
 
 WRITING = (index, update, delete, encode)
 READING = (search, answer, explain, terms, info, export, verify)
-OTHERS = (train, eval_command, doctor)
+OTHERS = (serve, train, eval_command, doctor)
 READERS = (mine_answers, train_reader, tune_reader)
 for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybrid.retrieval.channels import CHANNELS, Channels, channel, channels_of, open_channel
-from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
+from hybrid.retrieval.fusion import CANDIDATES, Candidates, Fusion, default_weights, parse_weights
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, ScoredPassage
@@ -28,9 +28,14 @@ class ChannelPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HybridHit(Hit):
-    """One passage of a fused ranking; `channels` has its place in each channel that ranks it."""
+    """One passage of a fused ranking; `channels` has its place in each channel that ranks it.
+
+    `contributions` is what each channel added to the score, its weight included: they sum to the score. A
+    channel that does not rank the passage may take something from it (`Fusion`).
+    """
 
     channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
+    contributions: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -126,29 +131,67 @@ def open_retriever(
 
 
 def _fused(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> list[ScoredPassage]:
+    return _candidates(fusion, ranked, k).ranked(list(fusion.weights.values()), k)
+
+
+def _candidates(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> Candidates:
     if k < 1:
         raise InputError(f"k must be at least 1, found {k}")
     columns = {name: (ranked[name].passage_ids, ranked[name].scores) for name in fusion.weights}
-    return fusion.gather_columns(columns).ranked(list(fusion.weights.values()), k)
+    return fusion.gather_columns(columns)
 
 
 def fused_hits(
     fusion: Fusion, ranked: Mapping[str, Ranked], searchers: Mapping[str, ChannelSearcher], k: int
 ) -> list[HybridHit]:
     """Fuse the channels' rankings of one query, and read the records of the `k` best passages."""
-    fused = _fused(fusion, ranked, k)
-    rows = {name: dict(zip(ranked[name].passage_ids, itertools.count(), strict=False)) for name in ranked}
-    own = {p.passage_id: {n: r[p.passage_id] for n, r in rows.items() if p.passage_id in r} for p in fused}
-    first: dict[str, list[str]] = {}  # of each passage the first channel that ranks it, which knows its docid
-    for passage_id, places in own.items():
-        first.setdefault(next(iter(places)), []).append(passage_id)
-    records: dict[str, dict[str, Any]] = {}
-    for name, ids in first.items():
-        docids = [ranked[name].docids[rows[name][passage_id]] for passage_id in ids]
-        records.update(zip(ids, searchers[name].records(docids), strict=True))
-    hits = []
-    for passage_id, score in fused:
-        hit = hit_of(passage_id, score, records[passage_id])
-        ranks = {n: ChannelPlace(i + 1, ranked[n].scores[i]) for n, i in own[passage_id].items()}
-        hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, ranks))
-    return hits
+    return batch_fused_hits(fusion, [ranked], searchers, k)[0]
+
+
+def batch_fused_hits(
+    fusion: Fusion,
+    ranked: Sequence[Mapping[str, Ranked]],
+    searchers: Mapping[str, ChannelSearcher],
+    k: int,
+) -> list[list[HybridHit]]:
+    """The same for several queries; the records of all of them are read together."""
+    fused = [_places(fusion, own, k) for own in ranked]
+    docids: dict[str, list[int]] = {}
+    for place in itertools.chain.from_iterable(fused):
+        docids.setdefault(place.home, []).append(place.docid)
+    records = {name: iter(searchers[name].records(own)) for name, own in docids.items()}
+    return [[place.hit(next(records[place.home])) for place in own] for own in fused]
+
+
+class _Place(NamedTuple):
+    """A passage of a fused ranking; `home` is the first channel that ranks it, which knows its `docid`."""
+
+    passage_id: str
+    score: float
+    home: str
+    docid: int
+    channels: dict[str, ChannelPlace]
+    contributions: dict[str, float]
+
+    def hit(self, record: Mapping[str, Any]) -> HybridHit:
+        """The hit, of the passage's record."""
+        hit = hit_of(self.passage_id, self.score, record)
+        more = self.channels, self.contributions
+        return HybridHit(self.passage_id, self.score, hit.title, hit.text, hit.metadata, *more)
+
+
+def _places(fusion: Fusion, ranked: Mapping[str, Ranked], k: int) -> list[_Place]:
+    candidates, weights = _candidates(fusion, ranked, k), list(fusion.weights.values())
+    rows = {name: dict(zip(own.passage_ids, itertools.count(), strict=False)) for name, own in ranked.items()}
+    columns = dict(zip(candidates.ids, itertools.count(), strict=False))
+    places = []
+    for passage_id, score in candidates.ranked(weights, k):
+        at = {name: own[passage_id] for name, own in rows.items() if passage_id in own}
+        channels = {name: ChannelPlace(row + 1, ranked[name].scores[row]) for name, row in at.items()}
+        added = candidates.added[:, columns[passage_id]].tolist()
+        parts = (weight * one for weight, one in zip(weights, added, strict=True))
+        home, row = next(iter(at.items()))
+        docid = ranked[home].docids[row]
+        contributions = dict(zip(fusion.weights, parts, strict=True))
+        places.append(_Place(passage_id, score, home, docid, channels, contributions))
+    return places

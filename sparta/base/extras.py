@@ -12,6 +12,7 @@ EXTRAS = {
     "dense": ("faiss",),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
     "pyserini": ("pyserini",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}

@@ -1,0 +1,60 @@
+"""`sparta serve`: search over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._options import bm25_of, bm25_options, file_type, index_option, number
+
+
+@click.command()
+@index_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; others than this need keys.")
+@number("--port", default=8080, most=65535, text="Port.")
+@click.option(
+    "--keys",
+    type=file_type,
+    help="File of API keys: `read KEY` or `write KEY` a line [default: $SPARTA_SERVE_KEYS].",
+)
+@click.option("--writable", is_flag=True, help="Let passages be added, replaced and deleted.")
+@click.option(
+    "--cors", multiple=True, metavar="ORIGIN", help="Origin that a browser may call from; repeatable."
+)
+@click.option("--channel", "channels", metavar="NAME[=WEIGHT],…", help="What is searched by default.")
+@bm25_options
+@number("--threads", default=2, text="Threads that search.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="info has a line for each request.",
+)
+def serve(**given: Any) -> None:
+    """Answer searches over HTTP, with a page at /, until Ctrl-C.
+
+    \b
+    sparta serve &
+    curl localhost:8080/search -d '{"query": "who founded google"}'
+    """  # noqa: D301 (click looks for the backspace)
+    from hybrid.service.keys import Keys
+    from hybrid.service.server import serve as run
+    from hybrid.service.settings import Settings
+    from sparta.index.folder import default_index
+
+    path: Path | None = given["keys"]
+    settings = Settings(
+        index=given["index"] or default_index(),
+        host=given["host"],
+        port=given["port"],
+        keys=Keys.read(path),
+        writable=given["writable"],
+        origins=given["cors"],
+        bm25=bm25_of(given),
+        channels=given["channels"],
+        threads=given["threads"],
+    )
+    run(settings, log_level=given["log_level"])
