@@ -147,7 +147,7 @@ async function rankingView(results, signal) {
   const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow });
   const parts = hits.flat().length === 0 ? [nothing()] : ways.length > 1
     ? [key(), sideBySide(ways.map((way, i) => ({ way, name: name(way), hits: hits[i], places: places[i] })), deep ? DEPTH : 0, look)]
-    : [key(ways[0]), ranking(hits[0], look(ways[0]))];
+    : [key(ways[0]), h("h2", { class: "hidden" }, "Passages"), ranking(hits[0], look(ways[0]))];
   replace(results, ...parts, pages(Math.max(...hits.map((own) => own.length))));
   slopes(results);
   const took = Math.max(...shown.map((one) => one.took_ms ?? 0));
@@ -174,8 +174,8 @@ const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) =>
 
 function key(way) {
   const words = colours.of.size > 0 && legend(colours.of, $("results"));
-  const said = way === "hybrid" ? "Bars: what each channel adds to the score, from the line of zero; below, what the words give by impacts."
-    : way === "impact" ? "Bars: what each word gives; their sum is the score." : "Bars: the score; marked are the words that give most by impacts.";
+  const said = way === "hybrid" ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
+    : way === "impact" ? "Bars: what each word gives; their sum is the score." : "Bars: the score. The thin bar: what each word gives by impacts.";
   return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || way === "hybrid" ? said : "Bars: the score."));
 }
 

@@ -4,14 +4,25 @@ import { h, folded, number, percent, shownTerm, signed, table } from "./dom.js";
 
 const COLOURS = 8;
 const FROM = 0.05; // of the strongest word: less has no colour of its own
+const SPREAD = 0.2; // of its mean: a word that gives all hits about the same tells nothing of them
+const ENOUGH = 5; // hits, to say so
+const STRONG = 0.75; // of the strongest word: this much always has a colour
 
-/** The colours of a question's words, the strongest first: {term: "t1"}, t0 for what gives little. */
+/** The colours of a question's words, the strongest first: {term: "t1"}; t0 for what tells little. */
 export function coloursOf(hits) {
-  const sums = new Map();
-  for (const hit of hits) for (const { term, share } of hit.terms ?? []) sums.set(term, (sums.get(term) ?? 0) + share);
-  const order = [...sums].filter(([, sum]) => sum > 0).sort((a, b) => b[1] - a[1]);
-  const strong = order.filter(([, sum], i) => i < COLOURS && sum >= FROM * order[0][1]).length;
-  return new Map(order.map(([term], i) => [term, i < strong ? `t${i + 1}` : "t0"]));
+  const shares = new Map();
+  for (const hit of hits) for (const { term, share } of hit.terms ?? []) shares.set(term, [...(shares.get(term) ?? []), share]);
+  const sum = (own) => own.reduce((all, share) => all + share, 0);
+  const order = [...shares].filter(([, own]) => sum(own) > 0).sort((a, b) => sum(b[1]) - sum(a[1]));
+  const most = order.length ? sum(order[0][1]) : 0;
+  const flat = (own) => {
+    const mean = sum(own) / hits.length;
+    const spread = Math.sqrt((sum(own.map((share) => (share - mean) ** 2)) + (hits.length - own.length) * mean ** 2) / hits.length);
+    return hits.length >= ENOUGH && sum(own) < STRONG * most && spread < SPREAD * mean;
+  };
+  const coloured = order.filter(([, own]) => sum(own) >= FROM * most && !flat(own)).slice(0, COLOURS).map(([term]) => term);
+  const rest = order.map(([term]) => term).filter((term) => !coloured.includes(term));
+  return new Map([...coloured.map((term, i) => [term, `t${i + 1}`]), ...rest.map((term) => [term, "t0"])]);
 }
 
 /** The words of the question, each a button that lets only its own colour stand out. */
@@ -34,7 +45,7 @@ export function legend(colours, root) {
         type: "button", class: `word ${colour}`, "aria-pressed": "false", "data-colour": colour,
         onclick: (event) => chosen(event.currentTarget),
       }, h("span", { class: "swatch" }), shownTerm(term)))),
-    others.length > 0 && h("span", { class: "word t0" }, h("span", { class: "swatch" }), others.join(" ")));
+    others.length > 0 && h("span", { class: "word t0" }, h("span", { class: "swatch" }), `${others.join(", ")}: about the same in all, or little`));
 }
 
 /** Which term a marked word shows: the one that it is, or else the strongest that it contains. */
@@ -56,8 +67,12 @@ export function marked(text, marks, terms, colours) {
     const word = piece(start, end);
     const colour = colours.get(termOf(word, terms)) ?? "t0";
     children.push(piece(at, start));
-    children.push(h("mark", { class: colour, css: { "--s": (share / most).toFixed(3) }, title: `${percent(share)} of the score` }, word));
     at = end;
+    if (colour === "t0" && terms.length > 0) {
+      children.push(word); // marked everywhere, it would tell nothing
+      continue;
+    }
+    children.push(h("mark", { class: colour, css: { "--s": (share / most).toFixed(3) }, title: `${percent(share)} of the score` }, word));
   }
   return [...children, piece(at)];
 }
@@ -86,11 +101,11 @@ export function rangeOf(hits) {
   return { low: Math.min(0, ...added), high: Math.max(0, ...added) };
 }
 
-/** What each channel added to a fused score, from the line of zero to the left or to the right. */
-export function channelBars(hit, { low, high }) {
+/** What each channel added to a fused score, left or right of the line of zero; below, the words' bar and sum. */
+export function channelBars(hit, { low, high }, words, sum) {
   const span = high - low || 1;
   const at = (x) => `${(100 * (x - low)) / span}%`;
-  return h("dl", { class: "channels" }, Object.entries(hit.channels).map(([name, own]) => h("div", {},
+  const rows = Object.entries(hit.channels).map(([name, own]) => h("div", {},
     h("dt", {}, name),
     h("dd", { class: own.rank ? "place" : "place none" }, own.rank ? `#${own.rank}` : "–"),
     h("dd", { class: "track", "aria-hidden": "true", css: { "--zero": at(0) } },
@@ -98,7 +113,9 @@ export function channelBars(hit, { low, high }) {
         class: `seg c-${name}`,
         css: { left: at(Math.min(0, own.contribution)), width: `${(100 * Math.abs(own.contribution)) / span}%` },
       })),
-    h("dd", { class: "n" }, signed(own.contribution)))));
+    h("dd", { class: "n" }, signed(own.contribution))));
+  return h("dl", { class: "channels" }, rows,
+    words && h("div", {}, h("dt", {}, "words"), h("dd", { class: "place" }), h("dd", {}, words), h("dd", { class: "n place" }, number(sum))));
 }
 
 /** All of it as tables. */

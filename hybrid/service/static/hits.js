@@ -41,7 +41,7 @@ function card(hit, look) {
 /** Channels of a fused hit and, thin, its words; words of a hit by impacts; else its score alone. */
 function bars(hit, terms, look) {
   const words = (thin) => termBar(terms, look.colours, look.impacts, { thin });
-  if (hit.channels) return [channelBars(hit, look.range), sum(terms) > 0 && words(true)];
+  if (hit.channels) return channelBars(hit, look.range, sum(terms) > 0 && words(true), sum(terms));
   if (look.way === "impact" && sum(terms) > 0) return words(false);
   return [plainBar(hit.score, look.scale, look.way), sum(terms) > 0 && words(true)];
 }
