@@ -173,6 +173,10 @@ class Explanation(BaseModel):
     rank: int
     score: int
     terms: list[Share]
+    marks: Annotated[
+        list[tuple[int, int, float]],
+        Field(description="Words of the passage's text to mark: begin, end, share of the score."),
+    ] = []
 
 
 class Answer(BaseModel):
@@ -233,6 +237,7 @@ class Info(BaseModel):
     version: Version
     writable: bool
     answers: bool
+    examples: Annotated[list[str], Field(description="Questions to begin with.")] = []
 
 
 class LineError(BaseModel):

@@ -133,7 +133,7 @@ def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int
 
 def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
     shown = []
-    explained = _explained(snapshot, plan, query, hits) if plan.explain else [{}] * len(hits)
+    explained = _explained(snapshot, query, hits) if plan.explain else [{}] * len(hits)
     for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.offset + 1):
         one: dict[str, Any] = {
             "rank": rank,
@@ -158,10 +158,13 @@ def _places(hit: HybridHit) -> dict[str, dict[str, float | None]]:
     return places
 
 
-def _explained(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-    """For each hit a snippet, the words in it to mark and, where impacts are searched, each term's share."""
+def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
+
+    A hit of another channel has them too, where there are impacts: they say which of its words count.
+    """
     tokenizer = snapshot.lucene.tokenizer
-    by_impacts = IMPACT in dict(plan.weights)
+    by_impacts = IMPACT in snapshot.names
     ids = [hit.passage_id for hit in hits]
     shares = term_shares(snapshot.lucene, query, ids) if by_impacts else [()] * len(hits)
     words: Mapping[str, float] = dict.fromkeys(tokenizer.terms(query), 1.0)

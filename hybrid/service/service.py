@@ -13,6 +13,7 @@ from hybrid.service.answers import Answers, can_answer
 from hybrid.service.batching import Batcher, BusyError
 from hybrid.service.errors import within
 from hybrid.service.metrics import Metrics
+from hybrid.service.page import example_questions, marks_of_text
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.settings import Settings
@@ -47,6 +48,7 @@ class Service:
             self._batcher: Batcher[Job, bytes] = Batcher(search, most=_AT_ONCE, queue=settings.limits.queue)
             self.writer = Writer(self.index, settings)
             self._watch_metrics()
+            self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
             following = asyncio.create_task(self._follow())
             self.ready = True
             try:
@@ -133,8 +135,12 @@ class Service:
     async def explain(self, query: str, passage_id: str) -> dict[str, Any]:
         """Why a passage has its score."""
         self._check_query(query)
-        why = await self.aside(lambda snapshot: explain(snapshot.lucene, query, passage_id))
-        return why.as_dict()
+
+        def look(snapshot: Snapshot) -> dict[str, Any]:
+            why = explain(snapshot.lucene, query, passage_id)
+            return {**why.as_dict(), "marks": marks_of_text(snapshot, why)}
+
+        return await self.aside(look)
 
     async def info(self) -> dict[str, Any]:
         """What is searched."""
@@ -149,6 +155,7 @@ class Service:
                 "version": snapshot.version._asdict(),
                 "writable": self.settings.writable,
                 "answers": can_answer(),
+                "examples": self._examples,
             }
 
         return await self.aside(look)

@@ -176,6 +176,19 @@ def marked_snippet(
     return Snippet(shown + (" …" if last < len(found) else ""), marks)
 
 
+def marked_words(
+    tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
+) -> list[tuple[int, int, float]]:
+    """The same words in a whole text as it is, `(start, end, share)`."""
+    matches, least = _Matches(tokenizer, shares), max(shares.values(), default=0.0) * _MARKED_FROM
+    words = ((m.span(), matches[m.group()]) for m in _WORD.finditer(text))
+    return [
+        (*place, sum(shares[term] for term in own))
+        for place, own in words
+        if any(shares[term] >= least for term in own)
+    ]
+
+
 class _Matches(dict[str, tuple[str, ...]]):
     """The terms in each word. A word is tokenized once, and only if it may hold a term: texts may be long."""
 

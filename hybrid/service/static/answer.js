@@ -1,0 +1,25 @@
+// The answer on top: what a reader finds in the best passages, with where it stands.
+
+import { h, percent } from "./dom.js";
+
+const AROUND = 160; // characters of the passage to each side of the answer
+
+export const reading = () => h("section", { class: "answer waiting", "aria-hidden": "true" }, h("p", { class: "quiet" }, "Reading the best passages …"));
+
+/** The best answer in large letters, its sentence, and the other candidates; null where there is none. */
+export function answerView([best, ...others], look) {
+  if (!best) return null;
+  const letters = Array.from(best.text);
+  const cut = (start, end) => letters.slice(Math.max(0, start), Math.max(0, end)).join("");
+  const { start, end } = best;
+  return h("section", { class: "answer", "aria-labelledby": "answer" },
+    h("h2", { id: "answer", dir: "auto" }, best.answer),
+    h("p", { class: "sure" }, h("meter", { min: 0, max: 1, value: best.score, "aria-label": "How probable" }), ` ${percent(best.score)} probable`),
+    h("p", { class: "snippet", dir: "auto" },
+      start > AROUND ? "… " : "", cut(start - AROUND, start), h("strong", {}, cut(start, end)), cut(end, end + AROUND),
+      letters.length > end + AROUND ? " …" : ""),
+    h("p", { class: "quiet" }, "From ", h("a", { href: look.link(best.passage_id), onclick: look.follow, dir: "auto" }, best.title || best.passage_id),
+      others.length > 0 && [" · or else ", others.map((one, i) => [i ? ", " : "", h("bdi", {}, one.answer), ` (${percent(one.score)})`])]));
+}
+
+export const noAnswer = () => h("section", { class: "answer none" }, h("p", { class: "quiet" }, "The reader finds no answer in the best passages."));
