@@ -37,9 +37,9 @@ def test_a_search_finds_what_the_index_finds(client, built) -> None:
     with Index(built) as index:
         expected, version = index.search(QUESTION, 5), index.version
     assert len(expected) == 5
-    assert [(h["rank"], h["id"], h["score"], h["title"], h["text"], h["metadata"]) for h in found["hits"]] == [
-        (rank, h.passage_id, h.score, h.title, h.text, h.metadata) for rank, h in enumerate(expected, 1)
-    ]
+    assert [
+        (h["rank"], h["id"], h["score"], h["title"], h["text"], h["metadata"]) for h in found["hits"]
+    ] == [(rank, h.passage_id, h.score, h.title, h.text, h.metadata) for rank, h in enumerate(expected, 1)]
     assert found["query"] == QUESTION
     assert found["channels"] == "impact"
     assert found["version"] == version._asdict()
@@ -101,7 +101,9 @@ def test_ids_with_slashes_and_numbers_above_64_bits(client) -> None:
     assert client.get("/passages/a/b").json()["title"] == "Path"
     assert client.get("/passages/a%2Fb/terms").json()["id"] == "a/b"
     assert json.loads(client.get("/passages/lune").text)["metadata"]["big"] == FRENCH["big"]
-    assert any(h["metadata"].get("big") == FRENCH["big"] for h in ask(client, "/search", query="moon")["hits"])
+    assert any(
+        h["metadata"].get("big") == FRENCH["big"] for h in ask(client, "/search", query="moon")["hits"]
+    )
 
 
 def test_info_health_ready_page_and_openapi(client, built) -> None:
@@ -171,7 +173,9 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
 
 def test_an_index_is_not_changed_unless_that_is_allowed(client) -> None:
     body = lines({"id": "n", "text": "new"})
-    answers = [client.request(m, "/passages", content=body, headers=NDJSON) for m in ("PUT", "POST", "DELETE")]
+    answers = [
+        client.request(m, "/passages", content=body, headers=NDJSON) for m in ("PUT", "POST", "DELETE")
+    ]
     answers.append(client.delete("/passages/google"))
     assert [answer.status_code for answer in answers] == [403] * 4
     assert client.get("/passages/google").status_code == 200
