@@ -1,7 +1,7 @@
 // A ranking: one card a hit, and the movement of the cards when it changes.
 
 import { channelBars, marked, numbers, plainBar, rangeOf, termBar } from "./bars.js";
-import { calm, h, number } from "./dom.js";
+import { calm, h, scored } from "./dom.js";
 
 const MOVE = { duration: 320, easing: "cubic-bezier(.2,.7,.2,1)" };
 
@@ -30,9 +30,8 @@ function card(hit, look) {
     h("article", { "aria-label": `${hit.rank}: ${title}` },
       h("header", {},
         h("h3", {}, h("a", { href: look.link(hit.id), onclick: look.follow, dir: "auto" }, title)),
-        h("span", { class: "score", title: "score" }, number(hit.score))),
-      hit.title && h("p", { class: "id" }, hit.id),
-      look.note?.(hit),
+        h("span", { class: "score", title: "score" }, scored(hit.score, look.way))),
+      h("div", { class: "meta" }, hit.title && h("p", { class: "id" }, hit.id), look.note?.(hit)),
       h("p", { class: "snippet", dir: "auto" }, marked(hit.snippet ?? "", hit.marks ?? [], terms, look.colours)),
       bars(hit, terms, look),
       more(hit, look)));
