@@ -23,6 +23,11 @@ from cli._options import bm25_of, bm25_options, file_type, index_option, number
 @click.option(
     "--cors", multiple=True, metavar="ORIGIN", help="Origin that a browser may call from; repeatable."
 )
+@click.option(
+    "--model", metavar="FOLDER|ID", help="Model that encodes what is written [default: the index's]."
+)
+@click.option("--reader", metavar="FOLDER", help="Reader that answers [default: the one that ships].")
+@click.option("--device", metavar="NAME", help="Device of both [default: the best there is].")
 @click.option("--channel", "channels", metavar="NAME[=WEIGHT],…", help="What is searched by default.")
 @bm25_options
 @number("--threads", default=2, text="Threads that search.")
@@ -56,5 +61,8 @@ def serve(**given: Any) -> None:
         bm25=bm25_of(given),
         channels=given["channels"],
         threads=given["threads"],
+        model=given["model"],
+        reader=given["reader"],
+        device=given["device"],
     )
     run(settings, log_level=given["log_level"])

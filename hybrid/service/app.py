@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,12 +17,15 @@ from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.gate import Gate
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
+from hybrid.service.ndjson import CONTENT_TYPES, check_content_type, spooled
 from hybrid.service.search import dumps
 from hybrid.service.service import Service
 from hybrid.service.settings import Settings
 
 _ID = Annotated[str, Path(max_length=512, examples=["google"])]
 _JSON = "application/json"
+_PASSAGES = '{"id": "moon", "title": "Moon", "text": "The Moon is 384,400 kilometres away."}\n'
+_IDS = '{"id": "moon"}\n"sun"\n'
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -47,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = service
     _add_reading(app, service)
+    _add_writing(app, service)
     _add_state(app, service, metrics)
     static = files("hybrid.service") / "static"
     app.mount("/static", StaticFiles(directory=str(static)), name="static")
@@ -107,20 +111,64 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         asked = schemas.parsed(schemas.ExplainRequest, await request.body())
         return _json(await service.explain(asked.query, asked.id))
 
-    @app.get("/passages/{passage_id}", responses={200: {"model": schemas.Passage}})
-    async def passage(passage_id: _ID) -> Response:
-        """Give a passage as it is stored."""
-        return _json(await service.passage(passage_id))
+    @app.post(
+        "/answer",
+        responses={200: {"model": schemas.Answers}},
+        openapi_extra=_takes(schemas.AnswerRequest, "A question."),
+    )
+    async def answer(request: Request) -> Response:
+        """Answer a question from the best passages."""
+        asked = schemas.parsed(schemas.AnswerRequest, await request.body())
+        return _json(await service.answer(asked))
 
-    @app.get("/passages/{passage_id}/terms", responses={200: {"model": schemas.Terms}})
+    @app.get("/passages/{passage_id:path}/terms", responses={200: {"model": schemas.Terms}})
     async def terms(passage_id: _ID, n: Annotated[int, Query(ge=1, le=10_000)] = 20) -> Response:
         """Give the strongest terms of a passage: what it is found by."""
         return _json(await service.terms(passage_id, n))
+
+    @app.get("/passages/{passage_id:path}", responses={200: {"model": schemas.Passage}})
+    async def passage(passage_id: _ID) -> Response:
+        """Give a passage as it is stored."""
+        return _json(await service.passage(passage_id))
 
     @app.get("/info", responses={200: {"model": schemas.Info}})
     async def info() -> Response:
         """Say what is searched."""
         return _json(await service.info())
+
+
+def _add_writing(app: FastAPI, service: Service) -> None:
+    async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
+        check_content_type(request.headers.get("content-type", ""))
+        async with spooled(request.stream()) as stream:
+            return _json(await write(stream))
+
+    @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))
+    async def put(request: Request) -> Response:
+        """Replace passages by id, and add those that are new. The answer comes when they are committed."""
+        return await upload(request, service.writer.put)
+
+    @app.post("/passages", **_upload("Passages with new ids, one JSON object a line.", _PASSAGES))
+    async def add(request: Request) -> Response:
+        """Add passages. The answer comes when they are committed."""
+        return await upload(request, service.writer.add)
+
+    @app.delete("/passages", **_upload("Ids, one a line.", _IDS))
+    async def delete(request: Request) -> Response:
+        """Delete passages. The answer comes when they are gone."""
+        return await upload(request, service.writer.delete)
+
+    @app.delete("/passages/{passage_id:path}", responses={200: {"model": schemas.Written}})
+    async def delete_one(passage_id: _ID) -> Response:
+        """Delete a passage."""
+        return _json(await service.writer.delete_one(passage_id))
+
+
+def _upload(text: str, example: str) -> dict[str, Any]:
+    """What OpenAPI says of an upload."""
+    content = {CONTENT_TYPES[0]: {"schema": {"type": "string"}, "example": example}}
+    body = {"requestBody": {"description": text, "required": True, "content": content}}
+    return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}
 
 
 def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from hybrid.service.batching import BusyError
 from hybrid.service.search import dumps
-from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    MissingPackageError,
+    ModelError,
+    NoPassageError,
+    SpartaError,
+    StorageError,
+)
 
 CODES = {
     400: "bad_request",
@@ -34,6 +44,16 @@ class HttpError(SpartaError):
         self.status, self.errors = status, errors
 
 
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Give up after so many seconds: a 503."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later") from None
+
+
 def problem(error: Exception) -> tuple[int, dict[str, Any], list[tuple[bytes, bytes]]]:
     """The status, the JSON and the headers that tell of an error; paths of this machine are not told."""
     status = status_of(error)
@@ -57,9 +77,12 @@ def status_of(error: Exception) -> int:
         return error.status
     kinds: list[tuple[type[Exception], int]] = [
         (BusyError, 429),
-        (TimeoutError, 503),
+        (NoPassageError, 404),
         (InputError, 400),
         (IndexStateError, 409),
+        (ModelError, 503),
+        (StorageError, 503),
+        (MissingPackageError, 503),
     ]
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 

@@ -18,18 +18,22 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        own = {"registry": self.registry}
+        own = self.registry
         self._requests = Counter(
-            "sparta_requests", "Requests answered.", ["method", "route", "status"], **own
+            "sparta_requests", "Requests answered.", ["method", "route", "status"], registry=own
         )
         self._seconds = Histogram(
-            "sparta_request_seconds", "Time to the end of the answer.", ["route"], buckets=_SECONDS, **own
+            "sparta_request_seconds",
+            "Time to the end of the answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=own,
         )
         self._batches = Histogram(
-            "sparta_batch_queries", "Queries that went into the index together.", buckets=_SIZES, **own
+            "sparta_batch_queries", "Queries that went into the index together.", buckets=_SIZES, registry=own
         )
         self._gauges = {
-            name: Gauge(f"sparta_{name}", text, **own)
+            name: Gauge(f"sparta_{name}", text, registry=own)
             for name, text in (
                 ("queue", "Queries that wait."),
                 ("passages", "Passages in the index."),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from sparta.base.errors import InputError
 
-_GOOGLE = {
+_GOOGLE: dict[str, JsonValue] = {
     "rank": 1,
     "id": "google",
     "score": 61230,
@@ -177,6 +177,28 @@ class Explanation(BaseModel):
         list[tuple[int, int, float]],
         Field(description="Words of the passage's text to mark: begin, end, share of the score."),
     ] = []
+
+
+class Answer(BaseModel):
+    """An answer: `text[start:end]` of a passage. `score` is the probability that it is right."""
+
+    answer: str
+    score: float
+    passage_id: str
+    start: int
+    end: int
+    title: str
+    text: str
+    reader: float
+    ranker: float
+
+
+class Answers(BaseModel):
+    """The best answers to a question; none where no passage was found."""
+
+    query: str
+    answers: list[Answer]
+    version: Version
 
 
 class Passage(BaseModel):

@@ -99,7 +99,7 @@ class BatchSearch:
 
     def _answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
         queries = [query for job in jobs for query in job.queries]
-        hits = iter(_hits(snapshot, plan, queries, self._threads))
+        hits = iter(hits_of(snapshot, plan, queries, self._threads))
         version = snapshot.version._asdict()
         answers = []
         for job in jobs:
@@ -112,7 +112,8 @@ class BatchSearch:
         return answers
 
 
-def _hits(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int) -> Sequence[Sequence[Hit]]:
+def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int) -> Sequence[Sequence[Hit]]:
+    """The hits of each of some questions."""
     names = [name for name, _ in plan.weights]
     missing = [name for name in names if name not in snapshot.channels.searchers]
     if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import time
 from typing import Any
@@ -12,7 +13,7 @@ import orjson
 from hybrid.service.settings import Settings
 from sparta.base.extras import optional_packages
 
-_OWN = frozenset(vars(logging.makeLogRecord({})))
+_OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 
 @optional_packages()
@@ -24,12 +25,14 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     import uvicorn
 
     from hybrid.service.app import create_app
+    from hybrid.service.connections import protocol
 
     _log_as_json(log_level)
     config = uvicorn.Config(
         create_app(settings),
         host=settings.host,
         port=settings.port,
+        http=protocol(settings.limits.timeout),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -37,6 +40,10 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         lifespan="on",
         timeout_graceful_shutdown=settings.drain,
     )
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(
+            one, lambda *_: None
+        )  # uvicorn raises it again when all is answered: that is no failure
     uvicorn.Server(config).run()
 
 

@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hybrid.service.batching import Batcher
+from hybrid.service.answers import Answers, can_answer
+from hybrid.service.batching import Batcher, BusyError
+from hybrid.service.errors import within
 from hybrid.service.metrics import Metrics
 from hybrid.service.page import example_questions, marks_of_text
-from hybrid.service.schemas import SearchRequest
+from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.settings import Settings
 from hybrid.service.snapshot import LiveIndex, Snapshot
+from hybrid.service.writes import Writer
 from sparta.base.errors import InputError, SpartaError
 from sparta.search.explain import explain, top_terms
 from sparta.search.searcher import BM25, IMPACT, hit_of
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
-_FIELDS_FROM = 100  # passages that are looked at for the names of fields
+_MOST_ASIDE = 32  # requests besides searches that run or wait
 
 
 class Service:
@@ -31,6 +34,8 @@ class Service:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.ready = False
+        self._aside = 0
+        self._answers = Answers(settings.reader, settings.device)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -41,6 +46,7 @@ class Service:
             self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
             search = BatchSearch(self.index, settings.threads, self.metrics)
             self._batcher: Batcher[Job, bytes] = Batcher(search, most=_AT_ONCE, queue=settings.limits.queue)
+            self.writer = Writer(self.index, settings)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
             following = asyncio.create_task(self._follow())
@@ -51,6 +57,7 @@ class Service:
                 self.ready = False
                 following.cancel()
                 await loop.run_in_executor(self._side, self._batcher.close)
+                await loop.run_in_executor(self._side, self.writer.close)
                 self.index.close()
 
     async def search(self, request: SearchRequest) -> bytes:
@@ -69,21 +76,46 @@ class Service:
         for name in ("offset", "filter", "collapse"):
             if getattr(request, name):
                 raise InputError(f"{name} is not supported yet", remedy=f"leave {name} out")
-        channels = request.channels or self.default_channels
-        plan = Plan(channels, weights_of(channels), request.k, request.offset, request.explain)
+        plan = self._plan(request.channels, request.k, request.offset, explain=request.explain)
         job = Job(queries, plan, isinstance(request.query, str))
-        async with asyncio.timeout(limits.timeout):
+        async with within(limits.timeout):
             return await self._batcher.ask(job, len(queries))
 
-    async def aside[R](self, work: Callable[[Snapshot], R]) -> R:
-        """Do what is no search beside the searches, on one commit of the index."""
+    async def answer(self, request: AnswerRequest) -> dict[str, Any]:
+        """Answers from the best passages."""
+        self._check_query(request.query)
+        plan = self._plan(request.channels, request.depth)
+
+        def read(snapshot: Snapshot) -> dict[str, Any]:
+            found = self._answers.answer(snapshot, request.query, plan, request.n)
+            return {"query": request.query, "answers": found, "version": snapshot.version._asdict()}
+
+        return await self.aside(read, self.settings.limits.answer)
+
+    def _plan(self, channels: str | None, k: int, offset: int = 0, *, explain: bool = False) -> Plan:
+        name = channels or self.default_channels
+        return Plan(name, weights_of(name), k, offset, explain)
+
+    async def aside[R](self, work: Callable[[Snapshot], R], seconds: float = 0.0) -> R:
+        """Do what is no search beside the searches, on one commit of the index.
+
+        :param seconds: that it may take, where these are not as many as a search may
+        """
 
         def run() -> R:
             with self.index.reading() as snapshot:
                 return work(snapshot)
 
-        async with asyncio.timeout(self.settings.limits.timeout):
-            return await asyncio.get_running_loop().run_in_executor(self._side, run)
+        if self._aside >= _MOST_ASIDE:
+            raise BusyError(f"{self._aside} requests wait already", remedy="try again in a moment")
+        self._aside += 1
+        done = asyncio.get_running_loop().run_in_executor(self._side, run)
+        done.add_done_callback(self._one_less)
+        async with within(seconds or self.settings.limits.timeout):
+            return await asyncio.shield(done)
+
+    def _one_less(self, _done: object) -> None:
+        self._aside -= 1
 
     async def passage(self, passage_id: str) -> dict[str, Any]:
         """A passage as it is stored."""
@@ -122,7 +154,7 @@ class Service:
                 "fields": [],
                 "version": snapshot.version._asdict(),
                 "writable": self.settings.writable,
-                "answers": False,
+                "answers": can_answer(),
                 "examples": self._examples,
             }
 

@@ -18,8 +18,8 @@ class Limits:
 
     `depth` is the last rank that can be reached, offset + k; `body` and `upload` are bytes, of a question and
     of an upload of passages; `line` those of one passage. `queue` queries wait at most; one more is answered
-    with 429. `timeout` is how many seconds an answer, or the next part of a body, may take; `upload_timeout`
-    those of a whole upload.
+    with 429. `timeout` is how many seconds a search, or the next part of a body, may take; `answer` those of
+    an answer by the reader, `upload_timeout` those of a whole upload.
     """
 
     k: int = 1000
@@ -31,6 +31,7 @@ class Limits:
     line: int = 1 << 20
     queue: int = 256
     timeout: float = 10.0
+    answer: float = 60.0
     upload_timeout: float = 600.0
 
     def __post_init__(self) -> None:
@@ -45,7 +46,8 @@ class Settings:
 
     `writable` lets an index be changed; it needs keys, or the loopback address. `origins` are those that a
     browser may call from besides the page of the service itself (CORS); `watch` is how often, in seconds, the
-    index folder is looked at for a new commit.
+    index folder is looked at for a new commit. `model` encodes what is written, `reader` finds answers,
+    both on `device`.
     """
 
     index: Path = field(default_factory=default_index)
@@ -57,6 +59,9 @@ class Settings:
     bm25: Bm25 | None = None
     channels: str | None = None
     limits: Limits = field(default_factory=Limits)
+    model: str | None = None
+    reader: str | None = None
+    device: str | None = None
     watch: float = 0.25
     threads: int = 2
     drain: int = 30

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, NoPassageError
 from sparta.base.records import Hit, ScoredPassage
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.folder import default_index
@@ -209,7 +209,7 @@ class Searcher(ChannelSearcher):
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of one passage; an unknown id is an InputError."""
+        """The stored record of one passage; an unknown id is a NoPassageError."""
         with self.index.reading() as view:
             docid = docid_of(view.lucene, passage_id)
             record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
@@ -234,11 +234,11 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
 
 
 def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
-    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is an InputError."""
+    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is a NoPassageError."""
     docid = int(lucene.docids([passage_id])[0])
     docids = [docid] if docid >= 0 else lucene.docids(lucene.sentences([passage_id])).tolist()
     if not docids:
-        raise InputError(
+        raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",
             where=str(lucene.path.parent),
             remedy="sparta search prints ids",
@@ -247,7 +247,7 @@ def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
 
 
 def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
-    """Lucene's number of a passage, which is one whole; an unknown id is an InputError."""
+    """Lucene's number of a passage, which is one whole; an unknown id is a NoPassageError."""
     first, *others = docids_of(lucene, passage_id)
     if others:
         raise InputError(
