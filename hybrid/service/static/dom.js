@@ -22,12 +22,12 @@ export const $ = (id) => document.getElementById(id);
 export const number = (x) => x.toLocaleString("en-US").replace("-", "−");
 
 /** Three decimals, and a real minus. */
-export const fixed = (x) => x.toFixed(3).replace("-", "−");
+export const fixed = (x) => (Math.abs(x) < 0.0005 ? "0.000" : x.toFixed(3).replace("-", "−"));
 
 /** A score of a ranking: those by impacts are whole numbers. */
 export const scored = (x, way) => (way === "impact" ? number(x) : fixed(x));
 
-export const signed = (x) => (x > 0 ? "+" : "") + fixed(x);
+export const signed = (x) => (x >= 0.0005 ? "+" : "") + fixed(x);
 export const percent = (x) => `${Math.round(100 * x)} %`;
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 

@@ -177,7 +177,10 @@ def shown(page: Any) -> Any:
 
 
 def fixed(x: float, plus: str = "") -> str:
-    return f"{plus if x > 0 else ''}{x:.3f}".replace("-", "−")
+    written = f"{x:.3f}"
+    if not written.strip("-0."):
+        return "0.000"
+    return f"{plus if x > 0 else ''}{written}".replace("-", "−")
 
 
 def rows(table: Any) -> list[list[str]]:
@@ -187,7 +190,7 @@ def rows(table: Any) -> list[list[str]]:
 def test_a_question_its_hits_and_their_bars(visit, ask):
     page = visit()
     expect(page.locator(".examples a").first).to_have_text(QUESTION)
-    page.get_by_label("Question").fill(QUESTION)
+    page.get_by_label("Question", exact=True).fill(QUESTION)
     page.keyboard.press("Enter")
     hits = ask("search", query=QUESTION, channels="impact", explain=True)["hits"]
     expect(shown(page)).to_have_text(titles(hits))
@@ -236,14 +239,21 @@ def test_alpha_moves_the_ranking_as_the_api_says(visit, ask):
     page.wait_for_url("**a=3**")
 
     page.wait_for_timeout(500)
-    slider.evaluate("field => { field.value = 0; field.dispatchEvent(new Event('input', {bubbles: true})) }")
-    page.wait_for_function("document.getAnimations().some(one => one.effect.target.matches('.hits li'))")
+    moving = """async field => {
+      field.value = 0;
+      field.dispatchEvent(new Event("input", {bubbles: true}));
+      for (let i = 0; i < 1000; i++) {
+        await new Promise(requestAnimationFrame);
+        if (document.getAnimations().some(one => one.effect.target.matches(".hits li"))) return true;
+      }
+    }"""
+    assert slider.evaluate(moving)
     expect(shown(page)).to_have_text(orders[0])
 
 
 def test_those_who_want_no_motion_get_none(visit, ask):
     page = visit("?q=moscow&by=hybrid&a=0", reduced_motion="reduce")
-    page.evaluate("Element.prototype.animate = () => { throw Error('moved') }")
+    page.evaluate("() => { Element.prototype.animate = () => { throw Error('moved') } }")
     page.get_by_label("Weight of BM25").fill("3")
     hits = ask("search", query="moscow", channels="impact,bm25=3")["hits"]
     expect(page.locator(".hits .score")).to_have_text([fixed(hit["score"]) for hit in hits])
@@ -288,7 +298,7 @@ def test_a_passage_with_its_terms_and_its_score(visit, ask):
         for known in [t["term"].removeprefix("##") in text]
     ]
     added = [t["term"] for t in terms if t["term"].removeprefix("##") not in text]
-    assert 0 < len(added) < 50
+    assert 0 < len(added) < 100
     assert strongest.locator(".added").count() == len(added)
     page.go_back()
     expect(page.get_by_role("link", name="Google", exact=True)).to_be_focused()
@@ -312,14 +322,14 @@ def test_an_address_shows_what_its_sender_saw(visit, ask):
 
 
 def test_all_of_it_by_keyboard(visit):
-    page = visit()
-    page.evaluate("document.activeElement.blur()")
+    page = visit("?q=moon")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
-    page.get_by_label("Question").focus()
+    page.get_by_label("Question", exact=True).focus()
+    page.keyboard.press("Control+A")
     page.keyboard.type(QUESTION)
     page.keyboard.press("Enter")
-    expect(shown(page)).to_have_count(10)
+    expect(shown(page).first).to_have_text("Google")
     stops: list[str] = []
     while "Google" not in stops and len(stops) < 40:
         page.keyboard.press("Tab")
@@ -380,11 +390,11 @@ def test_errors_are_shown_as_they_are_said(visit, ask):
         ask("search", query="x" * 5000)
     error = json.load(refused.value)["error"]
     page = visit()
-    page.get_by_label("Question").fill("x" * 5000)
+    page.get_by_label("Question", exact=True).fill("x" * 5000)
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert").locator("strong")).to_have_text(error["message"])
     expect(page.get_by_role("alert")).to_contain_text(error["remedy"])
-    page.get_by_label("Question").fill("🙂")
+    page.get_by_label("Question", exact=True).fill("🙂")
     expect(page.get_by_role("heading", level=2)).to_have_text(
         "No passage has a word or a term of this question."
     )
@@ -396,7 +406,7 @@ def test_a_service_that_went_away(visit, index):
         page = visit(at=address)
         process.kill()
         process.wait()
-        page.get_by_label("Question").fill("moon")
+        page.get_by_label("Question", exact=True).fill("moon")
         expect(page.get_by_role("alert")).to_contain_text("it cannot be reached")
         expect(page.get_by_role("button", name="Ask again")).to_be_visible()
     visit.told.clear()
@@ -427,9 +437,9 @@ def test_a_late_answer_does_not_replace_a_newer_one(visit):
 
     page = visit()
     page.route("**/search", late)
-    page.get_by_label("Question").fill("moon")
+    page.get_by_label("Question", exact=True).fill("moon")
     page.keyboard.press("Enter")
-    page.get_by_label("Question").fill(QUESTION)
+    page.get_by_label("Question", exact=True).fill(QUESTION)
     page.keyboard.press("Enter")
     expect(shown(page).first).to_have_text("Google")
     page.wait_for_timeout(1000)
