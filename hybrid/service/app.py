@@ -16,10 +16,10 @@ from starlette.exceptions import HTTPException
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.gate import Gate
+from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
+from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
-from hybrid.service.ndjson import CONTENT_TYPES, check_content_type, spooled
-from hybrid.service.search import dumps
-from hybrid.service.service import Service
+from hybrid.service.schemas import dumps
 from hybrid.service.settings import Settings
 
 _ID = Annotated[str, Path(max_length=512, examples=["google"])]

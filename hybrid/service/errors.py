@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hybrid.service.batching import BusyError
-from hybrid.service.search import dumps
+from hybrid.service.schemas import dumps
 from sparta.base.errors import (
     IndexStateError,
     InputError,
@@ -34,6 +33,10 @@ CODES = {
     500: "internal",
     503: "unavailable",
 }
+
+
+class BusyError(SpartaError):
+    """As much is waiting as may wait."""
 
 
 class HttpError(SpartaError):

@@ -9,14 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from hybrid.service.errors import BusyError
 from sparta.base.closing import Closing
-from sparta.base.errors import SpartaError
 
 logger = logging.getLogger("sparta.serve")
-
-
-class BusyError(SpartaError):
-    """As much is waiting as may wait."""
 
 
 class _Waiting(NamedTuple):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
 from hybrid.retrieval.channels import CHANNELS, channel
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
 from hybrid.retrieval.searcher import HybridHit, batch_fused_hits
+from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.metrics import Metrics
-from hybrid.service.snapshot import LiveIndex, Snapshot
+from hybrid.service.schemas import dumps
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.search.explain import marked_snippet, term_shares
@@ -60,14 +58,6 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
     if "," in channels or "=" in channels:
         return tuple(parse_weights(channels, CHANNELS, "channels:").items())
     return ((channel(channels), 1.0),)
-
-
-def dumps(value: Any) -> bytes:
-    """JSON; also of what orjson refuses, integers above 64 bits and lone surrogates in old records."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return json.dumps(value).encode()
 
 
 class BatchSearch:

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hybrid.service.batching import BusyError
-from hybrid.service.errors import HttpError, within
-from hybrid.service.ndjson import Line, LineErrors, read_lines
+from hybrid.service.errors import BusyError, HttpError, within
+from hybrid.service.live.ndjson import Line, LineErrors, read_lines
+from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
-from hybrid.service.snapshot import LiveIndex
 from sparta.base.closing import Closing
 from sparta.base.extras import optional_packages
 from sparta.data.units import passage_of

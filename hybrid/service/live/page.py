@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from hybrid.service.snapshot import Snapshot
+from hybrid.service.live.snapshot import Snapshot
 from sparta.base.errors import InputError, SpartaError
 from sparta.data.queries import read_queries
 from sparta.index.folder import IndexFolder

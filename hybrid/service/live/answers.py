@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from hybrid.answering.answerer import Answerer
-from hybrid.service.search import Plan, hits_of
-from hybrid.service.snapshot import Snapshot
+from hybrid.service.live.search import Plan, hits_of
+from hybrid.service.live.snapshot import Snapshot
 from sparta.base.extras import optional_packages
 from sparta.base.records import Retriever
 from sparta.reader.config import reader_folder

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hybrid.service.answers import Answers, can_answer
-from hybrid.service.batching import Batcher, BusyError
-from hybrid.service.errors import within
+from hybrid.service.errors import BusyError, within
+from hybrid.service.live.answers import Answers, can_answer
+from hybrid.service.live.batching import Batcher
+from hybrid.service.live.page import example_questions, marks_of_text
+from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
+from hybrid.service.live.snapshot import LiveIndex, Snapshot
+from hybrid.service.live.writes import Writer
 from hybrid.service.metrics import Metrics
-from hybrid.service.page import example_questions, marks_of_text
 from hybrid.service.schemas import AnswerRequest, SearchRequest
-from hybrid.service.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.settings import Settings
-from hybrid.service.snapshot import LiveIndex, Snapshot
-from hybrid.service.writes import Writer
 from sparta.base.errors import InputError, SpartaError
 from sparta.search.explain import explain, top_terms
 from sparta.search.searcher import BM25, IMPACT, hit_of
