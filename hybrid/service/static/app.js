@@ -12,7 +12,7 @@ import { showPassage } from "./passage.js";
 import { channelsOf, fromAddress, named, request, toAddress } from "./state.js";
 
 const TYPING = 250; // ms without a key pressed, until what was typed is asked
-const READING = 300; // ms that a question stands, until it is read for an answer
+const READING = 600; // ms that a question stands, until it is read for an answer
 const DEPTH = 50; // how deep the other ranking is looked through, side by side
 
 let info, state, panel;

@@ -138,12 +138,19 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser, service) -> Iterator[Callable[..., Any]]:
-    """Open an address of the page; nothing may be told on the console, and no other host be asked."""
+    """Open an address of the page; nothing may be told on the console, and no other host be asked.
+
+    `answers`: whether the service says that it reads; to read for every question would take long.
+    """
     contexts: list[Any] = []
     told: list[str] = []
     hosts: set[str] = set()
 
-    def open_page(address: str = "", *, at: str = service, **options: Any) -> Any:
+    def without_answers(route: Any) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "answers": False})
+
+    def open_page(address: str = "", *, at: str = service, answers: bool = False, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
@@ -151,6 +158,8 @@ def visit(browser, service) -> Iterator[Callable[..., Any]]:
         page.on("console", lambda message: told.append(message.text))
         page.on("pageerror", lambda error: told.append(str(error)))
         page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+        if not answers:
+            page.route("**/info", without_answers)
         page.goto(at + address)
         page.wait_for_selector("#results[aria-busy=false], #results form")
         return page
@@ -302,6 +311,17 @@ def test_a_passage_with_its_terms_and_its_score(visit, ask):
     assert strongest.locator(".added").count() == len(added)
     page.go_back()
     expect(page.get_by_role("link", name="Google", exact=True)).to_be_focused()
+
+
+def test_an_answer_stands_on_top(visit, ask):
+    question = "who sent the first email"
+    page = visit(f"?q={question}", answers=True)
+    best = ask("answer", query=question, n=3)["answers"][0]
+    expect(page.locator(".answer h2")).to_have_text(best["answer"], timeout=60_000)
+    expect(page.locator(".sure")).to_have_text(f"{100 * best['score']:.0f} % probable")
+    assert page.locator(".answer .snippet strong").text_content() == best["text"][best["start"] : best["end"]]
+    page.locator(".answer a").click()
+    expect(page.locator("h2:focus")).to_have_text(best["title"])
 
 
 def test_an_address_shows_what_its_sender_saw(visit, ask):
