@@ -43,8 +43,9 @@ from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_decompressed, sha256_file
 from sparta.models.resolve import default_model_folder, hash_folder
-from sparta.search.searcher import ChannelSearcher, Searcher
-from sparta.search.searcher import Ranked as Columns
+from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.ranked import Ranked as Columns
+from sparta.search.searcher import Searcher
 
 MEASURE = "answer_recall@20"
 DEPTH = 100

@@ -13,6 +13,7 @@ import click
 
 from cli._numbers import HIGHEST_COUNT
 from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, number, options, visible
+from cli._page import page_of, page_options
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query
@@ -36,6 +37,7 @@ search_options = options(
         help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
     ),
     number("--threads", default=1, text="With --queries: threads."),
+    page_options,
 )
 
 
@@ -100,15 +102,17 @@ def print_hits(
     """
     query, as_json = given["query"], given["as_json"]
     terms = set(retriever.tokenizer.terms(query))
-    hits = retriever.search(query, given["k"])
+    page = page_of(given)
+    hits = retriever.search(query, given["k"], **page)
     if not hits and not as_json:
         unknown = retriever.channel == "impact" and not terms
+        which = " of this page" if page["offset"] else " that the filter keeps" if page["filter"] else ""
         click.echo(
             "no passage: the vocabulary of the index has no word of this query"
             if unknown
-            else "no passage has a word or a term of this query"
+            else f"no passage{which} has a word or a term of this query"
         )
-    for rank, hit in enumerate(hits, 1):
+    for rank, hit in enumerate(hits, 1 + page["offset"]):
         shares = shares_of(hit)
         matched = {s.term: float(s.share) for s in shares} or terms
         snippet = shown_snippet(retriever.tokenizer, hit, matched, as_json=as_json)
@@ -127,8 +131,8 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:
     from hybrid.retrieval.searcher import HybridSearcher
 
     def places(hit: Any) -> str:
-        ranks = {name: hit.channels.get(name) for name in fusion.weights}
-        return f"{hit.score:.4g} ({', '.join(f'{n} {p.rank if p else chr(8211)}' for n, p in ranks.items())})"
+        ranks = ", ".join(f"{name} {place.rank or chr(8211)}" for name, place in hit.channels.items())
+        return f"{hit.score:.4g} ({ranks})"
 
     with HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
         if given["queries"] is not None:
@@ -140,14 +144,14 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:
 
 def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:
     """Write a JSON object for each hit: the query's id, the rank, and the hit with its texts."""
-    lines = 0
+    lines, page = 0, page_of(given)
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
             for query_id, hits in retriever.batch_search(
-                texts, query_ids, given["k"], threads=given["threads"]
+                texts, query_ids, given["k"], threads=given["threads"], **page
             ).items():
-                for rank, hit in enumerate(hits, 1):
+                for rank, hit in enumerate(hits, 1 + page["offset"]):
                     line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
                     stream.write(dumps(line, unicode=True) + "\n")
                     lines += 1
@@ -164,12 +168,13 @@ def run_queries(retriever: Any, given: dict[str, Any]) -> None:
     if given["as_json"]:
         _write_hits(retriever, given, queries, output)
         return
-    counts = {"lines": 0, "empty": 0}
+    counts, page = {"lines": 0, "empty": 0}, page_of(given)
 
     def rankings() -> Iterator[tuple[str, Any]]:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
-            for query_id, ranking in retriever.run(texts, query_ids, given["k"], given["threads"]).items():
+            found = retriever.run(texts, query_ids, given["k"], given["threads"], **page)
+            for query_id, ranking in found.items():
                 counts["lines"] += len(ranking)
                 counts["empty"] += not ranking
                 yield query_id, ranking

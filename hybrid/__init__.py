@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from hybrid.evaluation.tune import tune
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
-    from hybrid.retrieval.searcher import HybridHit, HybridSearcher
+    from hybrid.retrieval.hits import HybridHit
+    from hybrid.retrieval.searcher import HybridSearcher
 
 _HOMES = {
     "Answer": "hybrid.answering.answers",
@@ -31,7 +32,7 @@ _HOMES = {
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
-    "HybridHit": "hybrid.retrieval.searcher",
+    "HybridHit": "hybrid.retrieval.hits",
     "HybridSearcher": "hybrid.retrieval.searcher",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",

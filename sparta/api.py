@@ -8,6 +8,7 @@ from typing import Any
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
+from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
@@ -76,12 +77,26 @@ class Index(Closing):
         self.refresh()
         return report.named - len(report.missing)
 
-    def search(self, query: str, k: int = 10, *, channel: str | None = None) -> Sequence[Hit]:
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        channel: str | None = None,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> Sequence[Hit]:
         """The `k` best passages for a query in a channel: `impact`, `bm25` or `dense`.
 
         None is `impact`, or `bm25` in an index for BM25 alone.
+
+        :param offset: leave out so many of the best
+        :param filter: only passages whose metadata is so, as `{"lang": "en", "year": {"gte": 1990}}`
+        :param collapse: a metadata field; only the best passage of each of its values
         """
-        return self.retriever(channel).search(query, k)
+        retriever = self.retriever(channel)
+        return retriever.search(query, k, offset=offset, filter=filter, collapse=collapse)
 
     def batch_search(
         self,
@@ -91,10 +106,16 @@ class Index(Closing):
         *,
         threads: int = 1,
         channel: str | None = None,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
         ids = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
-        return dict(self.retriever(channel).batch_search(queries, ids, k, threads))
+        retriever = self.retriever(channel)
+        return dict(
+            retriever.batch_search(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse)
+        )
 
     def retriever(self, channel: str | None = None) -> Retriever:
         """A retriever of one channel of this index; closing the index closes it."""
@@ -116,9 +137,12 @@ class Index(Closing):
         """The channels that can be searched."""
         return [*self.searcher.channels, *other_channels(self.path)]
 
-    def explain(self, query: str, passage_id: str) -> Explanation:
-        """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
-        return explain(self.searcher, query, passage_id)
+    def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
+        """Why a passage has its score by impacts: each query term's impact, the sum, the rank.
+
+        The rank is that among the passages that the filter keeps.
+        """
+        return explain(self.searcher, query, passage_id, filter)
 
     def terms(self, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
         """The strongest terms of a passage, `(term, impact, weight)`."""
@@ -127,6 +151,11 @@ class Index(Closing):
     def passage(self, passage_id: str) -> dict[str, Any]:
         """The stored record of a passage."""
         return self.searcher.passage(passage_id)
+
+    @property
+    def fields(self) -> list[str]:
+        """The metadata fields that passages have, to filter and to collapse by."""
+        return self.searcher.fields
 
     @property
     def version(self) -> IndexVersion:

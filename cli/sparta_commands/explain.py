@@ -7,22 +7,25 @@ from pathlib import Path
 import click
 
 from cli._options import Text, counted, dumps, index_option, number, table
+from cli._page import filter_of, filter_option
 
 
 @click.command()
 @click.argument("query", type=Text())
 @click.argument("passage_id", metavar="ID", type=Text())
 @index_option
+@filter_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def explain(query: str, passage_id: str, index: Path | None, as_json: bool) -> None:
+def explain(query: str, passage_id: str, index: Path | None, filters: tuple[str, ...], as_json: bool) -> None:
     """Explain a passage's score for a query.
 
-    Each term's impact and the weight it stands for, their sum, the passage's rank.
+    Each term's impact and the weight it stands for, their sum, the passage's rank (with --filter, among the
+    passages that it keeps).
     """
     from sparta.api import Index
 
     with Index(index) as opened:
-        why = opened.explain(query, passage_id)
+        why = opened.explain(query, passage_id, filter=filter_of({"filters": filters}))
         total = len(opened)
     if as_json:
         click.echo(dumps(why.as_dict()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import bm25_of, bm25_options, visible
+from cli._options import bm25_of, bm25_options, number, visible
 from cli._search import check_search, print_hits, run_queries, search_fused, search_options
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def _known(_context: click.Context, _option: click.Parameter, value: str | None)
     help="impact, bm25 or dense, or several that are fused, as in dense,impact or bm25=1.2,impact=1"
     " [default: impact, or bm25 in an index for BM25 alone].",
 )
+@number("--candidates", default=100, text="Of several channels: passages from each, -k if that is more.")
 @bm25_options
 def search(channel: str | None, **given: Any) -> None:
     """Find passages for a query, or for many.
@@ -65,5 +66,7 @@ def _search_several(channels: str, given: dict[str, Any]) -> None:
     from hybrid.retrieval.fusion import Fusion, parse_weights
     from sparta.index.folder import default_index
 
-    fusion = Fusion(parse_weights(channels, CHANNELS, "--channel"), candidates=max(100, given["k"]))
+    fusion = Fusion(
+        parse_weights(channels, CHANNELS, "--channel"), candidates=max(given["candidates"], given["k"])
+    )
     search_fused(given["index"] or default_index(), fusion, given)

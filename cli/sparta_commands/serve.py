@@ -31,6 +31,14 @@ from cli._options import bm25_of, bm25_options, file_type, index_option, number
 @click.option("--channel", "channels", metavar="NAME[=WEIGHT],…", help="What is searched by default.")
 @bm25_options
 @number("--threads", default=2, text="Threads that search.")
+@number("--queue", default=256, text="Queries that may wait; more are answered with 429.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds that a search, or the next part of a request, may take.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(["info", "warning", "error"]),
@@ -47,7 +55,7 @@ def serve(**given: Any) -> None:
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.service.keys import Keys
     from hybrid.service.server import serve as run
-    from hybrid.service.settings import Settings
+    from hybrid.service.settings import Limits, Settings
     from sparta.index.folder import default_index
 
     path: Path | None = given["keys"]
@@ -61,6 +69,7 @@ def serve(**given: Any) -> None:
         bm25=bm25_of(given),
         channels=given["channels"],
         threads=given["threads"],
+        limits=Limits(queue=given["queue"], timeout=given["timeout"]),
         model=given["model"],
         reader=given["reader"],
         device=given["device"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,17 +19,27 @@ from dense.models.question_encoder import QuestionEncoder, open_question_encoder
 from dense.models.resolve import dense_model_folder, identify
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
+from dense.search.selection import select
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
-from sparta.data.units import is_chunk
-from sparta.index.folder import IndexFolder, default_index, no_passages
+from sparta.index.folder import IndexFolder, default_index, no_passages, require_fields
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import ChannelSearcher, Ranked, by_document
+from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.ranked import Ranked, deepened, depth_of, reduction
 
 logger = logging.getLogger("sparta.dense")
 
 _QUESTIONS_AT_ONCE = 256
+_FILTERS_KEPT = 4  # whose rows are known
+
+
+class Selection(NamedTuple):
+    """Some rows: what finds them, and how many they are."""
+
+    find: Candidates
+    n: int
 
 
 class DenseSearcher(ChannelSearcher):
@@ -46,6 +57,8 @@ class DenseSearcher(ChannelSearcher):
         if channel != "dense":
             raise InputError(f"expected the channel dense, found {channel!r}")
         self.channel = channel
+        self._lock = threading.Lock()
+        self._selections: dict[Filter, Selection] = {}
         self.folder = IndexFolder(index if index is not None else default_index())
         first = self._newest()
         try:
@@ -141,22 +154,43 @@ class DenseSearcher(ChannelSearcher):
         assert self.generation is not None
         return self.folder.query_side(self.generation).query_tokenizer()
 
-    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
+    def rank(
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        *,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
         if not queries:
             return iter(())
-        return self._rank(self.model.encode_questions(queries), k, threads)
+        return self._rank(self.model.encode_questions(queries), k, threads, filter, collapse)
 
-    def search_vectors(self, questions: Floats, k: int = 10, threads: int = 1) -> Iterator[list[Hit]]:
-        """The k best passages for each question, given as vectors `(n, width)`.
+    def search_vectors(
+        self,
+        questions: Floats,
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> Iterator[list[Hit]]:
+        """The k best passages for each question, given as vectors `(n, width)`; options as in `search`.
 
         :raises InputError: another width than the channel's, NaN or infinity, k below 1.
         """
-        return (self.hits(ranked) for ranked in self._rank(questions, k, threads))
+        depth = depth_of(k, offset)
+        ranked = self._rank(questions, depth, threads, filter, collapse)
+        return (self.hits(own.part(offset, depth)) for own in ranked)
 
-    def _rank(self, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
-        if k < 1:
-            raise InputError(f"k must be at least 1, found {k}")
+    def _rank(
+        self, questions: Floats, k: int, threads: int, filter: FilterLike | None, collapse: str | None
+    ) -> Iterator[Ranked]:
+        depth_of(k)
+        kept = Filter.of(filter)
         questions = np.ascontiguousarray(questions, np.float32)
         if questions.ndim != 2 or questions.shape[1] != self.vectors.width:
             raise InputError(
@@ -166,18 +200,35 @@ class DenseSearcher(ChannelSearcher):
             )
         check_finite(questions, "questions", f"check the model {self.model_name}")
         assert self.generation is not None
+        if kept or collapse:
+            require_fields(self.generation, self.folder.path)
+        chosen = self._selection(kept)
+        reduced = reduction(self.generation.unit, partial(self.keys, field=collapse) if collapse else None)
+        if reduced is None:
+            return self._ranked(chosen, questions, k, threads)
 
-        def ranked(depth: int) -> Iterator[Ranked]:
-            return self._ranked(questions, min(depth, self.num_docs), threads)
+        def search(depth: int, which: list[int]) -> list[Ranked]:
+            return list(self._ranked(chosen, questions[which], depth, threads))
 
-        if is_chunk(self.generation.unit):
-            return iter(by_document(lambda depth: list(ranked(depth)), k))
-        return ranked(k)
+        return iter(deepened(search, len(questions), k, reduced))
 
-    def _ranked(self, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
+    def _selection(self, kept: Filter | None) -> Selection:
+        """The rows that a filter keeps, and what finds them."""
+        if kept is None:
+            return Selection(self._find, len(self.rows))
+        with self._lock:
+            if kept not in self._selections:
+                while len(self._selections) >= _FILTERS_KEPT:
+                    del self._selections[next(iter(self._selections))]
+                own = self.lucene.matching(kept)[self._docids[self.rows]]
+                find = select(self._find, self.vectors, self.rows, own)
+                self._selections[kept] = Selection(find, int(own.sum()))
+            return self._selections[kept]
+
+    def _ranked(self, chosen: Selection, questions: Floats, k: int, threads: int) -> Iterator[Ranked]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
             part = questions[start : start + _QUESTIONS_AT_ONCE]
-            ranked = rank(self._find, self.vectors, part, k, self.num_docs, threads)
+            ranked = rank(chosen.find, self.vectors, part, min(k, chosen.n), chosen.n, threads)
             docids = [self._docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for own, (_, scores) in zip(docids, ranked, strict=True):
@@ -186,6 +237,12 @@ class DenseSearcher(ChannelSearcher):
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The stored records of passages."""
         return [json.loads(raw) for raw in self.lucene.raws(docids)]
+
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
+        """The values of a metadata field, to tell which passages share them; None where there is none."""
+        assert self.generation is not None
+        require_fields(self.generation, self.folder.path)
+        return self.lucene.keys(docids, field)
 
     def close(self) -> None:
         """Release the index."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dense.search.store import Floats, Rows, VectorFolder
 
 _QUESTIONS = 256
 _IN_MEMORY = 2**32  # bytes
+_COPIED = 2**26  # bytes of some rows, which are then kept once more
 _SPARE = 16
 _ROUNDING = 2.0**-18  # of a product of lengths: what float32 sums in another order may differ by
+
+Kept = npt.NDArray[np.bool_]
 
 
 class Candidates(Protocol):
@@ -31,6 +36,9 @@ class Candidates(Protocol):
         :returns: rows `(q, k) int64`, −1 where there are fewer, and their scores `(q, k) float32`, descending
         """
 
+    def within(self, kept: Kept) -> Candidates:
+        """Return what finds some of the rows alone: `kept (n,) bool`, in the order of the rows."""
+
 
 class ExactSearch:
     """Multiplies the questions with all rows, in memory where they fit, else from their files."""
@@ -40,6 +48,7 @@ class ExactSearch:
     def __init__(self, vectors: VectorFolder, rows: Rows) -> None:
         self.vectors, self.rows = vectors, rows
         self._kept: list[Floats] = []
+        self._left_out: Kept | None = None
 
     def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
         """As `Candidates` says; threads are those of NumPy's own."""
@@ -49,6 +58,14 @@ class ExactSearch:
             part = slice(start, start + _QUESTIONS)
             rows[part], scores[part] = self._best(questions[part], k)
         return rows, scores
+
+    def within(self, kept: Kept) -> Candidates:
+        """As `Candidates` says; many rows are left out of the products with all, few are multiplied alone."""
+        if 4 * self.vectors.width * int(kept.sum()) <= _COPIED:
+            return ExactSearch(self.vectors, self.rows[kept])
+        part = copy.copy(self)
+        part._blocks, part._left_out = self._blocks, ~kept  # type: ignore[method-assign]
+        return part
 
     def _blocks(self) -> Iterable[Floats]:
         """All rows as float32; to make them so takes longer than to multiply them, so it is done once."""
@@ -64,6 +81,8 @@ class ExactSearch:
         start = 0
         for block in self._blocks():
             of_block = questions @ block.T
+            if self._left_out is not None:
+                of_block[:, self._left_out[start : start + len(block)]] = -np.inf
             best = _largest(of_block, k)
             scores = np.concatenate([scores, np.take_along_axis(of_block, best, 1)], axis=1)
             places = np.concatenate([places, best + start], axis=1)
@@ -72,7 +91,8 @@ class ExactSearch:
             start += len(block)
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, places = np.take_along_axis(scores, order, 1), np.take_along_axis(places, order, 1)
-        return np.where(places < 0, -1, self.rows[places] if len(self.rows) else -1), scores
+        nothing = (places < 0) | np.isneginf(scores)
+        return np.where(nothing, -1, self.rows[places] if len(self.rows) else -1), scores
 
 
 def _largest(scores: Floats, k: int) -> Rows:

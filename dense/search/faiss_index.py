@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from dense.search.exact import Candidates, Kept
 from dense.search.store import Floats, Rows, VectorFolder, record_hash
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
@@ -208,6 +210,7 @@ class FlatSearch:
         self.index = faiss.IndexFlatIP(vectors.width)
         for block in vectors.blocks(rows):
             self.index.add(block)
+        self._kept: Any = None
         self.on_gpu = None
         if len(rows) and getattr(faiss, "get_num_gpus", int)() > 0:
             self.on_gpu = faiss.index_cpu_to_all_gpus(self.index)
@@ -216,8 +219,16 @@ class FlatSearch:
         """As `dense.search.exact.Candidates` says."""
         index = self.on_gpu if self.on_gpu is not None and k <= _GPU_K else self.index
         with _threads(threads):
-            scores, found = index.search(questions, k)
+            scores, found = index.search(questions, k, params=self._kept)
         return np.where(found < 0, -1, self.rows[found] if len(self.rows) else -1), scores
+
+    def within(self, kept: Kept) -> Candidates:
+        """As `Candidates` says; FAISS looks at those rows alone."""
+        part = copy.copy(self)
+        part.on_gpu = None  # which knows no selection
+        part._bits = np.packbits(kept, bitorder="little")
+        part._kept = _faiss().SearchParameters(sel=_faiss().IDSelectorBitmap(part._bits))
+        return part
 
 
 class ApproximateSearch:
@@ -230,6 +241,7 @@ class ApproximateSearch:
         faiss = _faiss()
 
         self.index, self.parameters, self._shared = index, parameters, nodes is not None
+        self._all, self._nodes = rows, nodes
         own = rows if nodes is None else nodes[rows]
         self._rows = rows[np.argsort(own, kind="stable")]  # those of one node side by side, in their order
         held = np.bincount(own, minlength=index.ntotal)
@@ -263,6 +275,10 @@ class ApproximateSearch:
         with _threads(threads):
             scores, found = self.index.search(questions, k, params=chosen)
         return self._expanded(found, scores) if self._shared else (found, scores)
+
+    def within(self, kept: Kept) -> Candidates:
+        """As `Candidates` says; the others are left out as those that are gone are."""
+        return ApproximateSearch(self.index, self.parameters, self._all[kept], self._nodes)
 
     def _expanded(self, found: Rows, scores: Floats) -> tuple[Rows, Floats]:
         """The rows that stand behind what FAISS numbered, as many as it found."""

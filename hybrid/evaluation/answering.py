@@ -17,7 +17,7 @@ from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.reader.records import Span
-from sparta.search.searcher import hit_of
+from sparta.search.channel_searcher import hit_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader

@@ -18,7 +18,7 @@ from hybrid.evaluation.rankings import RECALL_AT, depth_of, measures_of, search_
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion
-from hybrid.retrieval.searcher import fused_hits
+from hybrid.retrieval.hits import fused_hits
 from sparta.base.files import make_folder
 
 TIMED_QUERIES = 50

@@ -9,10 +9,13 @@ from typing import cast
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError
+from sparta.base.filters import FilterLike
 from sparta.index.folder import IndexFolder
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread
-from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Ranked, Searcher, channel_name
+from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.ranked import Ranked
+from sparta.search.searcher import BM25, IMPACT, Searcher, channel_name
 
 DENSE = "dense"
 CHANNELS = (BM25, IMPACT, DENSE)
@@ -83,12 +86,20 @@ class Channels(Closing):
             raise
         self.searchers = {name: self.searchers[name] for name in names}  # not by who was first
 
-    def search(self, q: str, k: int, names: Iterable[str] | None = None) -> dict[str, Ranked]:
+    def search(
+        self, q: str, k: int, names: Iterable[str] | None = None, *, filter: FilterLike | None = None
+    ) -> dict[str, Ranked]:
         """The k best passages of each channel, or of some of them, for a question."""
-        return {name: own[0] for name, own in self.batch_search([q], k, names=names).items()}
+        return {name: own[0] for name, own in self.batch_search([q], k, 1, names, filter=filter).items()}
 
     def batch_search(
-        self, queries: Sequence[str], k: int, threads: int = 1, names: Iterable[str] | None = None
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        names: Iterable[str] | None = None,
+        *,
+        filter: FilterLike | None = None,
     ) -> dict[str, list[Ranked]]:
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
@@ -97,14 +108,15 @@ class Channels(Closing):
         found: dict[str, list[Ranked]] = {}
 
         def ask_dense() -> None:
-            found[DENSE] = list(self.searchers[DENSE].rank(queries, k, threads))
+            found[DENSE] = list(self.searchers[DENSE].rank(queries, k, threads, filter=filter))
 
         def ask_lucene(lucene: Sequence[str]) -> None:
             if len(lucene) == 2:
-                both = cast(Searcher, self.searchers[IMPACT]).rank_both(queries, k, threads)
+                both = cast(Searcher, self.searchers[IMPACT]).rank_both(queries, k, threads, filter=filter)
                 found[IMPACT], found[BM25] = both
             else:
-                found[lucene[0]] = list(self.searchers[lucene[0]].rank(queries, k, threads))
+                one = self.searchers[lucene[0]]
+                found[lucene[0]] = list(one.rank(queries, k, threads, filter=filter))
 
         self._side_by_side(chosen, ask_dense, ask_lucene)
         return {name: found[name] for name in chosen}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from sparta.base.filters import FilterLike
+
 Advance = Callable[[int], object]
 """Told of progress: how many more passages, vectors or questions are done."""
 
@@ -82,16 +84,43 @@ class Retriever(Protocol):
     def channel(self) -> str:
         """Its name, as in the tag of a run."""
 
-    def search(self, query: str, k: int = 10) -> Sequence[Hit]:
-        """The `k` best passages, best first."""
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> Sequence[Hit]:
+        """The `k` best passages after the first `offset`, best first.
+
+        Only those that the filter keeps and, with `collapse`, the best of each value of a metadata field.
+        """
 
     def batch_search(
-        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
     ) -> Mapping[str, Sequence[Hit]]:
         """The same for many queries, by query id."""
 
     def run(
-        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
     ) -> Mapping[str, Sequence[ScoredPassage]]:
         """Passage ids and scores alone, by query id: the rankings of a TREC run."""
 

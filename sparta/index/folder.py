@@ -20,7 +20,7 @@ from sparta.base.manifest import read_manifest, write_manifest
 from sparta.models.query_encoder import QuerySide
 
 KIND = "sparta-index"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
@@ -53,7 +53,8 @@ class Generation:
 
     `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
     for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
-    soon as another follows; a manifest has it only then.
+    soon as another follows; a manifest has it only then. `fields` names the metadata that is indexed; None is
+    an index of format 1, which has none.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Generation:
     counts: dict[str, Any] = field(default_factory=dict)
     lucene_version: str = LUCENE_VERSION
     origin: str = ""
+    fields: str | None = None
 
     @property
     def first_source(self) -> str:
@@ -133,6 +135,16 @@ def no_passages(path: Path) -> IndexStateError:
         where=str(path),
         remedy="finish it with: sparta index … --resume",
     )
+
+
+def require_fields(generation: Generation, path: Path) -> None:
+    """Refuse a generation that was made before metadata was indexed."""
+    if generation.fields is None:
+        raise IndexStateError(
+            "filter, collapse: expected an index whose metadata is indexed, found one of an older sparta",
+            where=str(path),
+            remedy="build it again: sparta index --corpus FILE --overwrite",
+        )
 
 
 class IndexFolder:
@@ -233,7 +245,7 @@ class IndexFolder:
             state = self.state_for(job.get("mode", "create"))
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
-            generation = Generation(number, side.identity(), language, codec, unit, job=job)
+            generation = Generation(number, side.identity(), language, codec, unit, job=job, fields="all")
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             self.sweep()

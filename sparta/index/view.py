@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.index.folder import Generation, IndexFolder, IndexState, lost_commit, no_passages
+from sparta.index.folder import (
+    Generation,
+    IndexFolder,
+    IndexState,
+    lost_commit,
+    no_passages,
+    require_fields,
+)
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -38,6 +45,10 @@ class IndexView:
     quantizer: Quantizer
     readers: int = field(default=0)
     retired: bool = field(default=False)
+
+    def require_fields(self) -> None:
+        """Refuse an index that was made before metadata was indexed."""
+        require_fields(self.generation, self.lucene.path.parent)
 
     def require_impacts(self) -> None:
         """Refuse an index for BM25 alone."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.data.units import is_cut, passage_of
+from sparta.index.fields import field_terms
 from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
@@ -154,6 +155,7 @@ def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, 
         batch.indptr,
         batch.term_ids,
         batch.impacts,
+        fields=field_terms(batch.records),
         update=update,
     )
 

@@ -25,6 +25,7 @@ from sparta.base.errors import (
     SpartaError,
     StorageError,
 )
+from sparta.base.filters import Filter
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
     Hits,
@@ -103,6 +104,7 @@ class ImpactWriter(Closing):
         term_ids: Integers,
         impacts: Integers,
         *,
+        fields: Sequence[Sequence[bytes]] | None = None,
         update: bool = False,
     ) -> None:
         """Queue passages, waiting while the queue is full; a batch is refused as a whole.
@@ -114,10 +116,13 @@ class ImpactWriter(Closing):
         :param indptr: `(n + 1,)` integers; the postings of passage i are `[indptr[i], indptr[i+1])`
         :param term_ids: `(n_postings,)` integers
         :param impacts: `(n_postings,)` integers, 1 or more
+        :param fields: of each passage its metadata, as `sparta.base.filters.term` gives it; None for none
         :param update: first remove what has the same ids; of several with one id in it the last remains
         :raises InputError: lengths that do not agree, an impact below 1, a term id outside the vocabulary.
         :raises JavaError: the batch does not fit into Java's memory.
         """
+        own = [()] * len(ids) if fields is None else fields
+        values = [value for of_one in own for value in of_one]
         packed = (
             pack_strings(ids),
             pack_strings(raws),
@@ -126,6 +131,8 @@ class ImpactWriter(Closing):
             pack_integers(indptr, np.int32, "indptr"),
             pack_integers(term_ids, np.int32, "term_ids"),
             pack_integers(impacts, np.int32, "impacts"),
+            pack_bytes(values),
+            pack_integers(np.cumsum([0, *map(len, own)]), np.int32, "ends of the fields"),
         )
         with _java(self.path, *packed):
             self._java.add(*packed, update)
@@ -210,34 +217,74 @@ class ImpactSearcher(Closing):
         with self._reading():
             return self._java.userData()
 
-    def search_impacts(self, queries: Sequence[Mapping[str, int]], k: int, threads: int = 1) -> Hits:
-        """Return the k best passages of each query, a mapping of terms to weights.
-
-        :param threads: threads over queries.
-        :raises InputError: k is below 1; a weight is negative or not an integer.
-        """
-        packed = pack_queries(queries)
-        with self._reading(packed):
-            return unpack_hits(_bytes(self._java.searchImpacts(packed, *_ints(k, threads))))
-
-    def search_text(self, queries: Sequence[str], k: int, threads: int = 1) -> Hits:
-        """Return the k best passages of each query by BM25 over the texts."""
-        packed = pack_strings(queries)
-        with self._reading(packed):
-            return unpack_hits(_bytes(self._java.searchText(packed, *_ints(k, threads))))
-
-    def search_both(
-        self, queries: Sequence[Mapping[str, int]], texts: Sequence[str], k: int, threads: int = 1
+    def search(
+        self,
+        queries: Sequence[Mapping[str, int]],
+        texts: Sequence[str],
+        k: int,
+        threads: int = 1,
+        filter: Filter | None = None,
     ) -> Hits:
         """Return the k best passages of each query by impacts, then those of each text by BM25.
 
-        Both are searched side by side in one call.
+        Of both together, the wait is that for the slower.
 
-        :param threads: half as many as work at both together.
+        :param threads: threads over queries; where there are queries and texts, twice as many work.
+        :raises InputError: k is below 1; a weight is negative or not an integer; no passage has a field of
+            the filter.
         """
-        packed = pack_queries(queries), pack_strings(texts)
+        if not texts:
+            return self.search_impacts(queries, k, threads, filter)
+        if not queries:
+            return self.search_text(texts, k, threads, filter)
+        packed = pack_queries(queries), pack_strings(texts), _packed(filter)
         with self._reading(*packed):
             return unpack_hits(_bytes(self._java.searchBoth(*packed, *_ints(k, threads))))
+
+    def search_impacts(
+        self,
+        queries: Sequence[Mapping[str, int]],
+        k: int,
+        threads: int = 1,
+        filter: Filter | None = None,
+    ) -> Hits:
+        """Return the k best passages of each query, a mapping of terms to weights."""
+        packed = pack_queries(queries), _packed(filter)
+        with self._reading(*packed):
+            return unpack_hits(_bytes(self._java.searchImpacts(*packed, *_ints(k, threads))))
+
+    def search_text(
+        self, queries: Sequence[str], k: int, threads: int = 1, filter: Filter | None = None
+    ) -> Hits:
+        """Return the k best passages of each query by BM25 over the texts."""
+        packed = pack_strings(queries), _packed(filter)
+        with self._reading(*packed):
+            return unpack_hits(_bytes(self._java.searchText(*packed, *_ints(k, threads))))
+
+    def matching(self, filter: Filter) -> npt.NDArray[np.bool_]:
+        """Return which docids are live and kept by a filter, `(highest docid + 1,) bool`.
+
+        :raises InputError: no passage has a field of the filter.
+        """
+        packed = _packed(filter)
+        with self._reading(packed):
+            bits = np.frombuffer(_bytes(self._java.matching(packed)), np.uint8)
+        return np.unpackbits(bits, bitorder="little").view(np.bool_)
+
+    def keys(self, docids: Integers, field: str) -> list[str | None]:
+        """Return what passages have in a metadata field, as one text, None where nothing.
+
+        :raises InputError: no passage has the field.
+        """
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            found = unpack_strings(_bytes(self._java.keys(packed, field)))
+        return [key or None for key in found]
+
+    def fields(self) -> list[str]:
+        """Return the names of the metadata fields that passages have, sorted by their bytes."""
+        with self._reading():
+            return unpack_strings(_bytes(self._java.fields()))
 
     def ids(self, docids: Integers) -> list[str]:
         """Return passage ids."""
@@ -288,11 +335,11 @@ class ImpactSearcher(Closing):
         impacts = np.frombuffer(data, "<i4", n, 4)
         return dict(zip(unpack_strings(data, 4 + 4 * n), impacts.tolist(), strict=True))
 
-    def rank(self, query: Mapping[str, int], docid: int) -> int:
-        """Return the passage's place among all hits of the query, from 1; 0 when it scores nothing."""
-        packed = pack_queries([query])
-        with self._reading(packed):
-            return int(self._java.rank(packed, int(docid)))
+    def rank(self, query: Mapping[str, int], docid: int, filter: Filter | None = None) -> int:
+        """Return the passage's place among all hits of the query, from 1; 0 when it is none of them."""
+        packed = pack_queries([query]), _packed(filter)
+        with self._reading(*packed):
+            return int(self._java.rank(*packed, int(docid)))
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
         """Yield all impacts term by term, in pages of about `budget` postings, at least one term each."""
@@ -334,6 +381,11 @@ def _close_forgotten(java: Any) -> None:
         if not sys.is_finalizing():
             jvm.enter_thread()
             java.close()
+
+
+def _packed(filter: Filter | None) -> bytes:
+    """A filter as Java reads it; nothing for none."""
+    return pack_bytes(filter.packed()) if filter else b""
 
 
 def _ints(*numbers: int) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sparta.base.filters import Filter, FilterLike
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.view import IndexView
 from sparta.lucene.bridge import ImpactSearcher
@@ -71,20 +72,24 @@ class Explanation:
         return "\n".join([f"{self.passage_id}: score {self.score}, {rank}", *lines])
 
 
-def explain(searcher: Searcher, query: str, passage_id: str) -> Explanation:
+def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike | None = None) -> Explanation:
     """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
 
     Each query term's share is its count times the passage's impact (SPARTA, eq. 8 and 9), strongest first.
 
+    :param filter: the rank is that among the passages that it keeps, 0 for another
     :raises InputError: the index holds no such passage.
     """
+    kept = Filter.of(filter)
     with searcher.index.reading() as view:
         view.require_impacts()
+        if kept:
+            view.require_fields()
         bag = view.tokenizer.terms(query)
         docid, shares = _shares(view, passage_id, bag)
-        rank = view.lucene.rank(bag, docid)
+        rank = view.lucene.rank(bag, docid, kept)
         if rank and is_chunk(view.generation.unit):
-            before = view.lucene.search_impacts([bag], rank)
+            before = view.lucene.search_impacts([bag], rank, filter=kept)
             rank = len(set(map(passage_of, view.lucene.ids(before.docids))))
     return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
 

@@ -34,7 +34,7 @@ def open_domain() -> ModuleType:
 
 def finding(scores: dict[str, dict[str, float]]) -> Any:
     """A searcher that has these passages for each question; of equal scores, the first one first."""
-    from sparta.search.searcher import Ranked as Columns
+    from sparta.search.ranked import Ranked as Columns
 
     def found(questions: list[str], k: int, threads: int) -> list[Columns]:
         ranked = [sorted(scores[q].items(), key=lambda one: -one[1])[:k] for q in questions]
@@ -137,7 +137,7 @@ class Ranked:
         self.searchers = dict.fromkeys(names)
 
     def batch_search(self, queries: list[str], k: int, threads: int = 1) -> Any:
-        from sparta.search.searcher import Ranked as Columns
+        from sparta.search.ranked import Ranked as Columns
 
         best = {name: [list(own[q].items())[:k] for q in queries] for name, own in self.found.items()}
         return {

@@ -9,8 +9,8 @@ from hybrid.service.live.snapshot import Snapshot
 from sparta.base.errors import InputError, SpartaError
 from sparta.data.queries import read_queries
 from sparta.index.folder import IndexFolder
+from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import Explanation, marked_words
-from sparta.search.searcher import hit_of
 
 _QUESTIONS = 6
 _DIGITS = 4

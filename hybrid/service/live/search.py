@@ -10,11 +10,12 @@ from typing import Any
 
 from hybrid.retrieval.channels import CHANNELS, channel
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
-from hybrid.retrieval.searcher import HybridHit, batch_fused_hits
+from hybrid.retrieval.hits import batch_fused_hits, check_page
 from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import dumps
 from sparta.base.errors import InputError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.search.explain import marked_snippet, term_shares
 from sparta.search.searcher import IMPACT
@@ -31,6 +32,8 @@ class Plan:
     weights: tuple[tuple[str, float], ...]
     k: int = 10
     offset: int = 0
+    filter: Filter | None = None
+    collapse: str | None = None
     explain: bool = False
 
     @property
@@ -110,42 +113,24 @@ def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int
         raise InputError(
             f"expected a channel of {', '.join(snapshot.names)}, found {missing[0]}, which this index lacks"
         )
-    depth = plan.offset + plan.k
-    searchers = snapshot.channels.searchers
+    channels, searchers = snapshot.channels, snapshot.channels.searchers
     if not plan.fused:
-        ranked = snapshot.channels.batch_search(queries, depth, threads, names)[names[0]]
-        return searchers[names[0]].batch_hits(ranked)
-    fusion = Fusion(dict(plan.weights), candidates=max(CANDIDATES, depth))
-    found = snapshot.channels.batch_search(queries, fusion.candidates, threads, names)
+        own, depth = searchers[names[0]], plan.offset + plan.k
+        ranked = own.rank(queries, depth, threads, filter=plan.filter, collapse=plan.collapse)
+        return own.batch_hits([one.part(plan.offset, depth) for one in ranked])
+    fusion = Fusion(dict(plan.weights), candidates=max(CANDIDATES, plan.k))
+    check_page(fusion, plan.k, plan.offset)
+    found = channels.batch_search(queries, fusion.candidates, threads, names, filter=plan.filter)
     each = [dict(zip(found, own, strict=True)) for own in zip(*found.values(), strict=True)]
-    return batch_fused_hits(fusion, each, searchers, depth)
+    return batch_fused_hits(fusion, each, searchers, plan.k, plan.offset, plan.collapse)
 
 
 def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
     shown = []
     explained = _explained(snapshot, query, hits) if plan.explain else [{}] * len(hits)
     for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.offset + 1):
-        one: dict[str, Any] = {
-            "rank": rank,
-            "id": hit.passage_id,
-            "score": hit.score,
-            "title": hit.title,
-            "text": hit.text,
-            "metadata": hit.metadata,
-        }
-        if isinstance(hit, HybridHit):
-            one["channels"] = _places(hit)
-        shown.append({**one, **more})
+        shown.append({"rank": rank, **hit.as_dict(), **more})
     return shown
-
-
-def _places(hit: HybridHit) -> dict[str, dict[str, float | None]]:
-    places = {}
-    for name, contribution in hit.contributions.items():
-        place = hit.channels.get(name)
-        rank, score = (place.rank, place.score) if place else (None, None)
-        places[name] = {"rank": rank, "score": score, "contribution": contribution}
-    return places
 
 
 def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:

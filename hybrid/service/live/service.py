@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from hybrid.service.errors import BusyError, within
@@ -20,8 +21,10 @@ from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
 from sparta.base.errors import InputError, SpartaError
+from sparta.base.filters import Filter
+from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import explain, top_terms
-from sparta.search.searcher import BM25, IMPACT, hit_of
+from sparta.search.searcher import BM25, IMPACT
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
@@ -73,10 +76,13 @@ class Service:
             raise InputError(
                 f"expected offset + k of at most {limits.depth}, found {request.offset + request.k}"
             )
-        for name in ("offset", "filter", "collapse"):
-            if getattr(request, name):
-                raise InputError(f"{name} is not supported yet", remedy=f"leave {name} out")
-        plan = self._plan(request.channels, request.k, request.offset, explain=request.explain)
+        plan = replace(
+            self._plan(request.channels, request.k),
+            offset=request.offset,
+            filter=Filter.of(request.filter),
+            collapse=request.collapse,
+            explain=request.explain,
+        )
         job = Job(queries, plan, isinstance(request.query, str))
         async with within(limits.timeout):
             return await self._batcher.ask(job, len(queries))
@@ -92,9 +98,9 @@ class Service:
 
         return await self.aside(read, self.settings.limits.answer, self._reading)
 
-    def _plan(self, channels: str | None, k: int, offset: int = 0, *, explain: bool = False) -> Plan:
+    def _plan(self, channels: str | None, k: int) -> Plan:
         name = channels or self.default_channels
-        return Plan(name, weights_of(name), k, offset, explain)
+        return Plan(name, weights_of(name), k)
 
     async def aside[R](
         self,
@@ -157,7 +163,7 @@ class Service:
                 "passages": snapshot.lucene.num_docs,
                 "channels": snapshot.names,
                 "default_channels": self.default_channels,
-                "fields": [],
+                "fields": snapshot.lucene.fields,
                 "version": snapshot.version._asdict(),
                 "writable": self.settings.writable,
                 "answers": can_answer(),

@@ -8,7 +8,7 @@ from typing import Any
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import search_all
 from sparta.base.records import Query
-from sparta.search.searcher import Ranked
+from sparta.search.ranked import Ranked
 
 RECORDS: list[dict[str, Any]] = [
     {"title": "Larry Page", "text": "He founded a search engine."},

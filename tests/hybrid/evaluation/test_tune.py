@@ -33,7 +33,7 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Query, ScoredPassage
-from sparta.search.searcher import Ranked
+from sparta.search.ranked import Ranked
 
 PASSAGES = [f"p{i}" for i in range(30)]
 

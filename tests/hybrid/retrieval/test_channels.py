@@ -15,10 +15,11 @@ import pytest
 import hybrid.retrieval.channels
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
-from hybrid.retrieval.searcher import HybridSearcher, fused_hits
+from hybrid.retrieval.hits import fused_hits
+from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import ScoredPassage
-from sparta.search.searcher import Ranked
+from sparta.search.ranked import Ranked
 
 
 class Fake:

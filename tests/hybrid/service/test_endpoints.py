@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybrid.retrieval.fusion import Fusion
-from hybrid.retrieval.searcher import HybridSearcher
+from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta.api import Index
 from tests.hybrid.service.services import FRENCH, NDJSON, QUESTION, lines
 
@@ -67,6 +67,29 @@ def test_a_fused_hit_says_what_each_channel_gave(client, built) -> None:
         assert sum(place["contribution"] for place in places.values()) == pytest.approx(hit["score"])
         lacking += any(place["rank"] is None and place["score"] is None for place in places.values())
     assert 0 < lacking < 20
+
+
+@pytest.mark.parametrize("channels", ["impact", "bm25", "impact,bm25"])
+def test_pages_filters_and_collapsing_are_those_of_the_retriever(client, built, channels: str) -> None:
+    options: list[dict[str, Any]] = [
+        {"offset": 3},
+        {"filter": {"lang": "en"}},
+        {"filter": {"lang": {"in": ["en", "fr"]}, "year": {"gte": 1990}}},
+        {"collapse": "title"},
+        {"offset": 2, "collapse": "lang", "filter": {"lang": {"in": ["en", "fr"]}}},
+    ]
+    with open_retriever(built, channels) as retriever:
+        for more in options:
+            found = ask(client, "/search", query="moon google founded", k=5, channels=channels, **more)
+            expected = retriever.search("moon google founded", 5, **more)
+            assert [(h["id"], h["score"]) for h in found["hits"]] == [
+                (h.passage_id, h.score) for h in expected
+            ]
+            assert [h["rank"] for h in found["hits"]] == [
+                more.get("offset", 0) + 1 + i for i in range(len(expected))
+            ]
+            assert expected
+    assert client.get("/info").json()["fields"] == ["big", "lang", "title", "year"]
 
 
 def test_an_explained_hit_has_the_terms_of_explain_and_marks_words_of_them(client, built) -> None:
@@ -150,6 +173,11 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/search", {"query": "x", "channels": "bm25=nan"}, "bm25"),
         ("/search", {"query": "x", "channels": "dense"}, "lacks"),
         ("/search", {"query": "x", "surprise": 1}, "surprise"),
+        ("/search", {"query": "x", "filter": {"yaer": 1}}, "yaer"),
+        ("/search", {"query": "x", "filter": {"year": {"above": 1}}}, "year"),
+        ("/search", {"query": "x", "collapse": "yaer"}, "yaer"),
+        ("/search", {"query": "x", "offset": 95, "channels": "impact,bm25"}, "candidates"),
+        ("/search", {"query": "x", "offset": 9995}, "at most 10000"),
         ("/explain", {"query": "x"}, "id"),
         ("/answer", {"query": "x", "n": 0}, "n"),
     ],

@@ -26,6 +26,7 @@ import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.scoring.HitList;
 import sparta.lucene.scoring.ImpactSimilarity;
+import sparta.lucene.scoring.KeptDocs;
 import sparta.lucene.scoring.RankCollector;
 import sparta.lucene.scoring.TopHitsCollector;
 import sparta.lucene.util.Packed;
@@ -56,6 +57,7 @@ public final class ImpactSearcher implements Closeable {
   private final Analyzer analyzer;
   private final Lookup lookup;
   private final ImpactReader postings;
+  private final Metadata metadata;
 
   /**
    * Opens the last commit.
@@ -91,6 +93,7 @@ public final class ImpactSearcher implements Closeable {
     searcher.setQueryCache(null);
     lookup = new Lookup(reader);
     postings = new ImpactReader(reader, lookup);
+    metadata = new Metadata(searcher);
   }
 
   /** Number of live documents. */
@@ -125,40 +128,58 @@ public final class ImpactSearcher implements Closeable {
    * Searches the impacts.
    *
    * @param queries packed as {@link Queries#impacts} reads them
+   * @param filter which documents may be found, as {@link Metadata#kept} reads it; empty for all
    * @param k hits a query, at least 1; may exceed the index
    * @param threads threads over queries, at least 1
    * @return the hits of all queries in their order, packed as {@link HitList#pack} does
    */
-  public byte[] searchImpacts(byte[] queries, int k, int threads) throws IOException {
-    return search(Queries.impacts(queries), k, threads);
+  public byte[] searchImpacts(byte[] queries, byte[] filter, int k, int threads) throws IOException {
+    return open(() -> search(Queries.impacts(queries, metadata.kept(filter)), k, threads));
   }
 
   /** Searches the texts by BM25; {@code queries} is a string table. */
-  public byte[] searchText(byte[] queries, int k, int threads) throws IOException {
-    return search(parse(queries), k, threads);
+  public byte[] searchText(byte[] queries, byte[] filter, int k, int threads) throws IOException {
+    return open(() -> search(parse(queries, metadata.kept(filter)), k, threads));
   }
 
   /**
    * Searches impacts and texts side by side: of one query each, the wait is that for the slower.
    *
    * @param queries packed as for {@link #searchImpacts}
-   * @param texts a string table of as many texts
+   * @param texts a string table of texts
+   * @param filter as for {@link #searchImpacts}
    * @param threads half as many as work at both together, at least 1
    * @return the hits of all queries by their impacts, then of all by their texts, packed as {@link HitList#pack} does
    */
-  public byte[] searchBoth(byte[] queries, byte[] texts, int k, int threads) throws IOException {
-    Query[] impacts = Queries.impacts(queries);
-    Query[] parsed = parse(texts);
+  public byte[] searchBoth(byte[] queries, byte[] texts, byte[] filter, int k, int threads) throws IOException {
     if (threads < 1) {
       throw new IllegalArgumentException("threads must be 1 or more, found " + threads);
     }
-    if (impacts.length != parsed.length) {
-      throw new IllegalArgumentException(
-          "expected as many texts as queries, found " + parsed.length + " and " + impacts.length);
-    }
-    Query[] all = Arrays.copyOf(impacts, 2 * impacts.length);
-    System.arraycopy(parsed, 0, all, impacts.length, parsed.length);
-    return search(all, k, 2 * Math.min(threads, all.length));
+    return open(
+        () -> {
+          KeptDocs kept = metadata.kept(filter);
+          Query[] impacts = Queries.impacts(queries, kept);
+          Query[] parsed = parse(texts, kept);
+          Query[] all = Arrays.copyOf(impacts, impacts.length + parsed.length);
+          System.arraycopy(parsed, 0, all, impacts.length, parsed.length);
+          return search(all, k, 2 * Math.min(threads, Math.max(1, all.length)));
+        });
+  }
+
+  /** Which documents are live and kept by a filter that is not empty: a bit for each docid, the lowest bits first. */
+  public byte[] matching(byte[] filter) throws IOException {
+    return open(() -> Packed.bytes(metadata.kept(filter).all(searcher).getBits()));
+  }
+
+  /** What documents have in a field of their metadata, see {@link Metadata#keys}; int32 docids, a string table. */
+  public byte[] keys(byte[] docids, String field) throws IOException {
+    return open(
+        () -> StringTable.pack(Arrays.asList(metadata.keys(Packed.ints(docids, "docids"), field, lookup))));
+  }
+
+  /** The names of all fields of metadata in byte order, as a string table. */
+  public byte[] fields() throws IOException {
+    return open(() -> StringTable.pack(metadata.fields()));
   }
 
   /** Passage ids of int32 docids, as a string table. */
@@ -232,14 +253,15 @@ public final class ImpactSearcher implements Closeable {
    * scores nothing or is deleted.
    *
    * @param queries exactly one query, packed as for {@link #searchImpacts}
+   * @param filter as for {@link #searchImpacts}; a passage that it does not keep scores nothing
    */
-  public int rank(byte[] queries, int docid) throws IOException {
-    Query[] parsed = Queries.impacts(queries);
-    if (parsed.length != 1) {
-      throw new IllegalArgumentException("expected one query, found " + parsed.length);
-    }
+  public int rank(byte[] queries, byte[] filter, int docid) throws IOException {
     return open(
         () -> {
+          Query[] parsed = Queries.impacts(queries, metadata.kept(filter));
+          if (parsed.length != 1) {
+            throw new IllegalArgumentException("expected one query, found " + parsed.length);
+          }
           float score = score(parsed[0], docid);
           if (score <= 0) {
             return 0;
@@ -270,11 +292,11 @@ public final class ImpactSearcher implements Closeable {
     }
   }
 
-  private Query[] parse(byte[] queries) throws IOException {
+  private Query[] parse(byte[] queries, KeptDocs kept) throws IOException {
     StringTable texts = StringTable.unpack(queries, "queries");
     Query[] parsed = new Query[texts.size()];
     for (int i = 0; i < parsed.length; i++) {
-      parsed[i] = Queries.text(texts.string(i), analyzer);
+      parsed[i] = Queries.text(texts.string(i), analyzer, kept);
     }
     return parsed;
   }
@@ -284,14 +306,10 @@ public final class ImpactSearcher implements Closeable {
       throw new IllegalArgumentException("k must be 1 or more, found " + k);
     }
     HitList[] hits = new HitList[queries.length];
-    open(
-        () -> {
-          Parallel.run(
-              queries.length,
-              threads,
-              i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
-          return null;
-        });
+    Parallel.run(
+        queries.length,
+        threads,
+        i -> hits[i] = searcher.search(queries[i], TopHitsCollector.manager(k, lookup::order)));
     return HitList.pack(hits);
   }
 

@@ -114,6 +114,8 @@ public final class ImpactWriter implements Closeable {
    * @param indptr int32 per document and one more: its postings are [indptr[i], indptr[i+1])
    * @param terms int32 per posting: term id. A term given twice in a document counts with the sum
    * @param impacts int32 per posting, 1 or more
+   * @param values string table: metadata as terms {@code name 0 value}, of all documents one after the other
+   * @param firstValues int32 per document and one more: its values are [firstValues[i], firstValues[i+1])
    * @param update whether each document first replaces those with the same id; of several with one id in a batch
    *     the last remains
    */
@@ -125,6 +127,8 @@ public final class ImpactWriter implements Closeable {
       byte[] indptr,
       byte[] terms,
       byte[] impacts,
+      byte[] values,
+      byte[] firstValues,
       boolean update)
       throws IOException {
     checkUsable();
@@ -137,6 +141,8 @@ public final class ImpactWriter implements Closeable {
             Packed.ints(indptr, "indptr"),
             Packed.ints(terms, "terms"),
             Packed.ints(impacts, "impacts"),
+            StringTable.unpack(values, "fields"),
+            Packed.ints(firstValues, "ends of the fields"),
             vocabulary.view());
     if (update) {
       replace(batch);

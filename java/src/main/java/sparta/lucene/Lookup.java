@@ -195,16 +195,16 @@ final class Lookup {
     }
   }
 
-  private interface SlotReader {
+  interface SlotReader {
     void read(int slot, int doc) throws IOException;
   }
 
-  private interface LeafOpener {
+  interface LeafOpener {
     SlotReader open(LeafReader leaf) throws IOException;
   }
 
   /** Visits the docids in ascending order, since doc values only go forward, opening each segment once. */
-  private void inDocOrder(int[] docids, LeafOpener opener) throws IOException {
+  void inDocOrder(int[] docids, LeafOpener opener) throws IOException {
     long[] order = new long[docids.length];
     for (int slot = 0; slot < docids.length; slot++) {
       order[slot] = (long) docids[slot] << 32 | slot;

@@ -15,6 +15,7 @@ import org.apache.lucene.search.Query;
 import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.scoring.ImpactQuery;
+import sparta.lucene.scoring.KeptDocs;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.Packed;
 import sparta.lucene.util.StringTable;
@@ -27,8 +28,10 @@ final class Queries {
    * Reads weighted queries: {@code int32 n, int32 indptr[n+1], int32 weights[m]} and a string table of m terms.
    *
    * <p>A term that a query has twice counts with the sum of its weights, one of weight 0 not at all.
+   *
+   * @param kept the documents that may be found, {@code null} for all
    */
-  static Query[] impacts(byte[] packed) {
+  static Query[] impacts(byte[] packed, KeptDocs kept) {
     ByteBuffer in = Packed.reader(packed);
     int n = Packed.ints(in, 1, "queries")[0];
     if (n < 0 || n == Integer.MAX_VALUE) {
@@ -45,20 +48,20 @@ final class Queries {
       for (int i = indptr[q]; i < indptr[q + 1]; i++) {
         addWeight(bag, terms.bytes(i), weights[i]);
       }
-      queries[q] = new ImpactQuery(IndexFields.CONTENTS, bag);
+      queries[q] = new ImpactQuery(IndexFields.CONTENTS, bag, kept);
     }
     return queries;
   }
 
-  /** A search for the words of a text, each weighted by how often it occurs. */
-  static Query text(String text, Analyzer analyzer) throws IOException {
+  /** A search for the words of a text, each weighted by how often it occurs, among the kept documents. */
+  static Query text(String text, Analyzer analyzer, KeptDocs kept) throws IOException {
     BooleanQuery.Builder query = new BooleanQuery.Builder();
     words(text, analyzer)
         .forEach(
             (word, count) ->
                 query.add(
                     new BoostQuery(new TermQuery(new Term(IndexFields.TEXT, word)), count), BooleanClause.Occur.SHOULD));
-    return query.build();
+    return KeptDocs.among(kept, query).build();
   }
 
   /** The words of a text with how often each occurs, in the order of their first places. */

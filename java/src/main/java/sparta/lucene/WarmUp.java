@@ -2,6 +2,7 @@ package sparta.lucene;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.util.Packed;
@@ -43,15 +44,17 @@ public final class WarmUp {
       ByteBuffer head = Packed.writer(5 * Integer.BYTES);
       head.putInt(1).putInt(0).putInt(2).putInt(1).putInt(1);
       byte[] query = StringTable.pack(head.array(), List.of(new BytesRef("one"), new BytesRef("two")));
-      searcher.searchImpacts(query, 10, 2);
-      searcher.searchText(StringTable.of("some words", "of text"), 10, 2);
+      searcher.searchImpacts(query, new byte[0], 10, 2);
+      searcher.searchImpacts(query, StringTable.of("in", "1", "lang\0en"), 10, 2);
+      searcher.searchText(StringTable.of("some words", "of text"), new byte[0], 10, 2);
       byte[] docids = searcher.docids(StringTable.of("passage 1", "passage 2"));
       searcher.ids(docids);
       searcher.raws(docids);
       searcher.positions(docids);
       searcher.impacts(1, StringTable.of("one"));
       searcher.vector(1);
-      searcher.rank(query, 1);
+      searcher.rank(query, new byte[0], 1);
+      searcher.keys(docids, "lang");
       searcher.postings(StringTable.of(), 100);
       searcher.live();
       searcher.userData();
@@ -72,6 +75,8 @@ public final class WarmUp {
       impacts[2 * i] = 1 + i % 255;
       impacts[2 * i + 1] = 1;
     }
+    int[] values = new int[PASSAGES + 1];
+    Arrays.fill(values, 1, PASSAGES + 1, 2);
     byte[] table = StringTable.of(ids);
     writer.add(
         table,
@@ -81,6 +86,8 @@ public final class WarmUp {
         Packed.bytes(indptr),
         Packed.bytes(terms),
         Packed.bytes(impacts),
+        StringTable.of("lang\0en", "year\0001990"),
+        Packed.bytes(values),
         update);
   }
 }

@@ -20,6 +20,9 @@ final class Corpus {
 
   record Hit(String id, float score, long position) {}
 
+  /** The filter that keeps everything. */
+  static final byte[] ALL = {};
+
   final int vocabulary;
   final List<Passage> passages = new ArrayList<>();
 
@@ -85,6 +88,8 @@ final class Corpus {
         Packed.bytes(indptr.toArray()),
         Packed.bytes(terms.toArray()),
         Packed.bytes(impacts.toArray()),
+        StringTable.of(),
+        Packed.bytes(new int[ids.length + 1]),
         update);
   }
 

@@ -58,7 +58,7 @@ class ImpactSearcherTest {
       for (int k : new int[] {1, 2, 10, 100, n, n + 1000, Integer.MAX_VALUE}) {
         int threads = 1 + random.nextInt(3);
         List<List<Corpus.Hit>> found =
-            Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(queries), k, threads));
+            Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(queries), Corpus.ALL, k, threads));
         for (int q = 0; q < queries.size(); q++) {
           List<Corpus.Hit> all = corpus.search(queries.get(q));
           assertEquals(all.subList(0, Math.min(k, all.size())), found.get(q), "k " + k + ", query " + queries.get(q));
@@ -156,7 +156,7 @@ class ImpactSearcherTest {
       for (int i = 0; i < corpus.passages.size(); i += 1 + corpus.passages.size() / 40) {
         String id = corpus.passages.get(i).id();
         int docid = Packed.ints(searcher.docids(StringTable.of(id)), "docids")[0];
-        assertEquals(expected.indexOf(id) + 1, searcher.rank(Corpus.pack(List.of(query)), docid));
+        assertEquals(expected.indexOf(id) + 1, searcher.rank(Corpus.pack(List.of(query)), Corpus.ALL, docid));
       }
     }
   }
@@ -250,7 +250,7 @@ class ImpactSearcherTest {
     List<Corpus.Hit> all = corpus.search(query);
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       for (int k : new int[] {1, 10, 1500, 9_999, 29_999}) {
-        byte[] found = searcher.searchImpacts(Corpus.pack(List.of(query)), k, 1);
+        byte[] found = searcher.searchImpacts(Corpus.pack(List.of(query)), Corpus.ALL, k, 1);
         assertEquals(all.subList(0, k), Corpus.unpack(searcher, found).get(0));
       }
     }
@@ -262,7 +262,7 @@ class ImpactSearcherTest {
     write(corpus);
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       byte[] queries = StringTable.of("Where is P17's word?", "passages", "", "the of", "unheard");
-      List<List<Corpus.Hit>> found = Corpus.unpack(searcher, searcher.searchText(queries, 20, 2));
+      List<List<Corpus.Hit>> found = Corpus.unpack(searcher, searcher.searchText(queries, Corpus.ALL, 20, 2));
       assertEquals("p17", found.get(0).get(0).id());
       assertEquals(20, found.get(1).size());
       for (int i = 0; i < 20; i++) {
@@ -281,14 +281,14 @@ class ImpactSearcherTest {
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       for (int threads = 1; threads <= 3; threads++) {
         List<List<Corpus.Hit>> expected =
-            new ArrayList<>(Corpus.unpack(searcher, searcher.searchImpacts(queries, 20, 1)));
-        expected.addAll(Corpus.unpack(searcher, searcher.searchText(texts, 20, 1)));
-        assertEquals(expected, Corpus.unpack(searcher, searcher.searchBoth(queries, texts, 20, threads)));
+            new ArrayList<>(Corpus.unpack(searcher, searcher.searchImpacts(queries, Corpus.ALL, 20, 1)));
+        expected.addAll(Corpus.unpack(searcher, searcher.searchText(texts, Corpus.ALL, 20, 1)));
+        assertEquals(expected, Corpus.unpack(searcher, searcher.searchBoth(queries, texts, Corpus.ALL, 20, threads)));
       }
       assertThrows(
-          IllegalArgumentException.class, () -> searcher.searchBoth(queries, StringTable.of("p17"), 20, 1));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, 0, 1));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, 1, 0));
+          IllegalArgumentException.class, () -> searcher.searchBoth(queries, StringTable.of("p17"), Corpus.ALL, 20, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, Corpus.ALL, 0, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, Corpus.ALL, 1, 0));
     }
   }
 
@@ -305,7 +305,7 @@ class ImpactSearcherTest {
       terms.add(new org.apache.lucene.util.BytesRef(term));
     }
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
-      byte[] found = searcher.searchImpacts(StringTable.pack(head.array(), terms), 5, 1);
+      byte[] found = searcher.searchImpacts(StringTable.pack(head.array(), terms), Corpus.ALL, 5, 1);
       assertEquals(List.of(List.of(new Corpus.Hit("a", 9, 0))), Corpus.unpack(searcher, found));
     }
   }
@@ -317,9 +317,9 @@ class ImpactSearcherTest {
     }
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       assertEquals("empty", searcher.userData());
-      byte[] found = searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1), Map.of())), 10, 4);
+      byte[] found = searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1), Map.of())), Corpus.ALL, 10, 4);
       assertEquals(List.of(List.of(), List.of()), Corpus.unpack(searcher, found));
-      assertArrayEquals(new int[] {0, 0}, Packed.ints(searcher.searchImpacts(Corpus.pack(List.of()), 1, 1), "hits"));
+      assertArrayEquals(new int[] {0, 0}, Packed.ints(searcher.searchImpacts(Corpus.pack(List.of()), Corpus.ALL, 1, 1), "hits"));
       assertEquals(0, Packed.ints(searcher.live(), "live").length);
     }
   }
@@ -334,13 +334,13 @@ class ImpactSearcherTest {
     }
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       byte[] query = Corpus.pack(List.of(Map.of(0, 1)));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, 0, 1));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, 1, 0));
-      assertThrows(IllegalArgumentException.class, () -> searcher.rank(query, 0));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, Corpus.ALL, 0, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, Corpus.ALL, 1, 0));
+      assertThrows(IllegalArgumentException.class, () -> searcher.rank(query, Corpus.ALL, 0));
       byte[] wrong = Corpus.pack(List.of(Map.of(0, -1)));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(wrong, 1, 1));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(new byte[] {1, 2, 3}, 1, 1));
-      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(Packed.bytes(new int[] {-1}), 1, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(wrong, Corpus.ALL, 1, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(new byte[] {1, 2, 3}, Corpus.ALL, 1, 1));
+      assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(Packed.bytes(new int[] {-1}), Corpus.ALL, 1, 1));
     }
   }
 }

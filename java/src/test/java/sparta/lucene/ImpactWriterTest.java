@@ -89,7 +89,7 @@ class ImpactWriterTest {
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
       assertEquals(25, searcher.numDocs());
       List<Corpus.Hit> hits =
-          Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1))), 100, 1)).get(0);
+          Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1))), Corpus.ALL, 100, 1)).get(0);
       for (int i = 0; i < 25; i++) {
         assertEquals(new Corpus.Hit("p" + i, 40, 3925 + i), hits.get(i));
       }
@@ -200,6 +200,8 @@ class ImpactWriterTest {
                     Packed.bytes(indptr),
                     Packed.bytes(terms),
                     Packed.bytes(impacts),
+                    StringTable.of(),
+                    Packed.bytes(new int[3]),
                     false));
     assertTrue(thrown.getMessage().contains(message), thrown.getMessage());
   }

@@ -14,6 +14,8 @@ public final class DocumentBatch {
   private final int[] indptr;
   private final int[] terms;
   private final int[] impacts;
+  private final StringTable values;
+  private final int[] firstValues;
   private final Vocabulary.View vocabulary;
 
   public DocumentBatch(
@@ -24,6 +26,8 @@ public final class DocumentBatch {
       int[] indptr,
       int[] terms,
       int[] impacts,
+      StringTable values,
+      int[] firstValues,
       Vocabulary.View vocabulary) {
     this.ids = ids;
     this.raws = raws;
@@ -32,6 +36,8 @@ public final class DocumentBatch {
     this.indptr = indptr;
     this.terms = terms;
     this.impacts = impacts;
+    this.values = values;
+    this.firstValues = firstValues;
     this.vocabulary = vocabulary;
     checkLengths();
     for (int document = 0; document < size(); document++) {
@@ -63,6 +69,16 @@ public final class DocumentBatch {
     return positions[document];
   }
 
+  /** The first of the document's values among all {@link #value}s; of one past the last document, their number. */
+  int firstValue(int document) {
+    return firstValues[document];
+  }
+
+  /** A value of metadata as a term. */
+  BytesRef value(int i) {
+    return values.bytes(i);
+  }
+
   /** The document's first posting. */
   int start(int document) {
     return indptr[document];
@@ -85,6 +101,8 @@ public final class DocumentBatch {
     same("indptr", indptr.length, size() + 1);
     same("impacts", impacts.length, terms.length);
     Packed.checkOffsets(indptr, terms.length, "indptr");
+    same("ends of the fields", firstValues.length, size() + 1);
+    Packed.checkOffsets(firstValues, values.size(), "ends of the fields");
   }
 
   private void checkDocument(int document) {
@@ -92,6 +110,11 @@ public final class DocumentBatch {
       throw new IllegalArgumentException(
           "the id of document " + document + " of the batch has " + ids.length(document)
               + " bytes; the longest possible has " + IndexWriter.MAX_TERM_LENGTH);
+    }
+    for (int i = firstValues[document]; i < firstValues[document + 1]; i++) {
+      if (values.length(i) > IndexWriter.MAX_TERM_LENGTH) {
+        throw refused(document, "a value of metadata has " + values.length(i) + " bytes; shorten it");
+      }
     }
     long sum = 0;
     for (int posting = start(document); posting < end(document); posting++) {

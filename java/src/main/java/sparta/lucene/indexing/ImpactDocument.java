@@ -1,5 +1,6 @@
 package sparta.lucene.indexing;
 
+import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.lucene.document.BinaryDocValuesField;
@@ -20,7 +21,9 @@ public final class ImpactDocument implements Iterable<IndexableField> {
   private final Field contents = new Field(IndexFields.CONTENTS, impacts, IndexFields.CONTENTS_TYPE);
   private final Field text = new Field(IndexFields.TEXT, "", IndexFields.TEXT_TYPE);
   private final Field position = new NumericDocValuesField(IndexFields.POSITION, 0);
-  private final List<IndexableField> fields = List.of(id, idValue, raw, contents, text, position);
+  private final MetadataFields metadata = new MetadataFields();
+  private final List<IndexableField> always = List.of(id, idValue, raw, contents, text, position);
+  private final List<IndexableField> fields = new ArrayList<>(always);
 
   /**
    * Takes on one document of the batch.
@@ -34,6 +37,8 @@ public final class ImpactDocument implements Iterable<IndexableField> {
     impacts.set(batch.end(document) > batch.start(document) ? pending.add(batch, document) : null);
     text.setStringValue(batch.text(document));
     position.setLongValue(batch.position(document));
+    fields.subList(always.size(), fields.size()).clear();
+    metadata.addTo(fields, batch, document);
     return this;
   }
 

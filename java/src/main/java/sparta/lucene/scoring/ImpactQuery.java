@@ -26,13 +26,20 @@ public final class ImpactQuery extends Query {
   final String field;
   final BytesRef[] terms;
   final int[] weights;
+  final KeptDocs kept;
 
   /**
    * @param field a field of impacts
    * @param weights distinct terms, each with a weight above 0
    */
   public ImpactQuery(String field, Map<BytesRef, Integer> weights) {
+    this(field, weights, null);
+  }
+
+  /** The same among the kept documents alone. */
+  public ImpactQuery(String field, Map<BytesRef, Integer> weights, KeptDocs kept) {
     this.field = field;
+    this.kept = kept;
     this.terms = new BytesRef[weights.size()];
     this.weights = new int[weights.size()];
     int i = 0;
@@ -54,7 +61,7 @@ public final class ImpactQuery extends Query {
       Query term = new BoostQuery(new TermQuery(new Term(field, terms[i])), weights[i]);
       plain.add(term, BooleanClause.Occur.SHOULD);
     }
-    return plain.build();
+    return KeptDocs.among(kept, plain).build();
   }
 
   @Override
@@ -85,6 +92,7 @@ public final class ImpactQuery extends Query {
   public boolean equals(Object other) {
     return sameClassAs(other)
         && field.equals(((ImpactQuery) other).field)
+        && kept == ((ImpactQuery) other).kept
         && Arrays.equals(terms, ((ImpactQuery) other).terms)
         && Arrays.equals(weights, ((ImpactQuery) other).weights);
   }

@@ -9,6 +9,7 @@ import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.search.Scorable;
 import org.apache.lucene.util.Bits;
+import org.apache.lucene.util.FixedBitSet;
 import sparta.lucene.codec.RangeLayout;
 import sparta.lucene.codec.TermRanges;
 
@@ -22,6 +23,7 @@ import sparta.lucene.codec.TermRanges;
 final class ImpactScorer extends BulkScorer {
   private final int maxDoc;
   private final long cost;
+  private final FixedBitSet kept;
   private final Current current = new Current();
   private RangeSums lanes;
   private RangeSums ints;
@@ -35,8 +37,10 @@ final class ImpactScorer extends BulkScorer {
 
   /**
    * @param terms their bounds add up to less than {@link IntSums#LIMIT}
+   * @param kept the live documents that may be found; {@code null} for all that the search accepts
    */
-  ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost) {
+  ImpactScorer(List<ScoredTerm> terms, int maxDoc, long cost, FixedBitSet kept) {
+    this.kept = kept;
     this.maxDoc = maxDoc;
     this.cost = cost;
     shorts = some(terms, true);
@@ -65,7 +69,7 @@ final class ImpactScorer extends BulkScorer {
   public int score(LeafCollector collector, Bits acceptDocs, int min, int max) throws IOException {
     collector.setScorer(current);
     try {
-      return scoreRanges(collector, acceptDocs, min, max);
+      return scoreRanges(collector, kept == null ? acceptDocs : kept, min, max);
     } finally {
       if (lanes != null) {
         lanes.giveBack();
@@ -91,17 +95,28 @@ final class ImpactScorer extends BulkScorer {
     for (int from = min; from < end; ) {
       int range = from >>> RangeLayout.BITS;
       int to = Math.min(end, RangeLayout.end(range, maxDoc));
-      RangeSums sums = sum(range);
+      int among = kept == null ? RangeLayout.SIZE : kept.cardinality(from, to);
+      FixedBitSet few = among <= RangeSums.FEW ? kept : null;
+      RangeSums sums = among == 0 ? null : sum(range, few, from, to);
       if (sums != null) {
-        sums.collect(current, collector, acceptDocs, range << RangeLayout.BITS, from, to);
+        int base = range << RangeLayout.BITS;
+        if (few != null) {
+          sums.collect(current, collector, few, base, from, to);
+        } else {
+          sums.collect(current, collector, acceptDocs, base, from, to);
+        }
       }
       from = to;
     }
     return max >= maxDoc ? DocIdSetIterator.NO_MORE_DOCS : max;
   }
 
-  /** Sums one range; null when no document in it can reach the threshold. */
-  private RangeSums sum(int range) throws IOException {
+  /**
+   * Sums one range; null when no document in it can reach the threshold.
+   *
+   * @param few the only documents that count, {@code null} if they are many
+   */
+  private RangeSums sum(int range, FixedBitSet few, int from, int to) throws IOException {
     long all = shortBound;
     long columnBound = 0;
     int columns = 0;
@@ -128,13 +143,19 @@ final class ImpactScorer extends BulkScorer {
         sums.addList(term, range);
       }
     }
-    if (columns > 0 && !sums.reach(columnBound, current.least())) {
+    if (columns > 0 && !reach(sums, columnBound, range, few, from, to)) {
       return null;
     }
     for (int i = 0; i < columns; i++) {
       sums.addColumn(column[i], range);
     }
     return sums;
+  }
+
+  private boolean reach(RangeSums sums, long more, int range, FixedBitSet few, int from, int to) {
+    return few == null
+        ? sums.reach(more, current.least())
+        : sums.highest(few, range << RangeLayout.BITS, from, to) + more >= current.least();
   }
 
   /** Ranges come in ascending order, possibly repeated: postings that are skipped lie before the range. */

@@ -14,6 +14,7 @@ import org.apache.lucene.search.ScoreMode;
 import org.apache.lucene.search.Scorer;
 import org.apache.lucene.search.ScorerSupplier;
 import org.apache.lucene.search.Weight;
+import org.apache.lucene.util.FixedBitSet;
 import sparta.lucene.codec.ImpactPostings;
 
 /** Chooses, segment by segment, between our own scorer and Lucene's. */
@@ -91,7 +92,8 @@ final class ImpactWeight extends Weight {
 
     @Override
     public BulkScorer bulkScorer() {
-      return new ImpactScorer(terms, leaf.reader().maxDoc(), cost());
+      FixedBitSet kept = query.kept == null ? null : query.kept.of(leaf);
+      return new ImpactScorer(terms, leaf.reader().maxDoc(), cost(), kept);
     }
 
     /** Document by document, as a part of other queries. */

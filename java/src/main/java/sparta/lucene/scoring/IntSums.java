@@ -101,6 +101,11 @@ final class IntSums implements RangeSums {
   }
 
   @Override
+  public int sum(int doc) {
+    return sums[doc];
+  }
+
+  @Override
   public void collect(
       ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException {

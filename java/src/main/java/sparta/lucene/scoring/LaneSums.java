@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
+import org.apache.lucene.util.FixedBitSet;
 import sparta.lucene.codec.ImpactLists;
 import sparta.lucene.codec.RangeLayout;
 import sparta.lucene.codec.TermRanges;
@@ -34,7 +35,7 @@ final class LaneSums implements RangeSums {
   private static final int CHUNK = 16;
 
   /** So many hits are handed over together; few, so that the threshold rises early. */
-  private static final int HANDOVER = 256;
+  private static final int HANDOVER = FEW;
 
   private final long[] sums = new long[WORDS];
   private final long[] column = new long[RangeLayout.STRIDE];
@@ -134,6 +135,27 @@ final class LaneSums implements RangeSums {
     }
     for (int i = 0; i < RangeLayout.STRIDE; i++) {
       sums[RangeLayout.STRIDE + i] += (column[i] >>> 8 & LOW_BYTES) * weight;
+    }
+  }
+
+  @Override
+  public int sum(int doc) {
+    return (int) (sums[doc & WORDS - 1] >>> lane(doc)) & 0xFFFF;
+  }
+
+  @Override
+  public void collect(
+      ImpactScorer.Current current, LeafCollector collector, FixedBitSet few, int base, int from, int to)
+      throws IOException {
+    int least = current.least();
+    int n = 0;
+    for (int doc = few.nextSetBit(from, to); doc < to; doc = RangeSums.next(few, doc, to)) {
+      int sum = sum(doc - base);
+      found[n] = (long) sum << 32 | doc;
+      n += least - 1 - sum >>> 31;
+    }
+    if (n > 0) {
+      hand(current, collector, n);
     }
   }
 

@@ -3,12 +3,16 @@ package sparta.lucene.scoring;
 import java.io.IOException;
 import org.apache.lucene.search.LeafCollector;
 import org.apache.lucene.util.Bits;
+import org.apache.lucene.util.FixedBitSet;
 
 /**
  * Accumulators for the documents of one range. A document of which nothing was added has the sum 0. After the last sum
  * is added, they are collected.
  */
 interface RangeSums {
+  /** So many documents of a range are looked at one by one. */
+  int FEW = 256;
+
   void clear();
 
   /** Whether some document's sum may come to the threshold when at most {@code more} is added to it. */
@@ -24,6 +28,36 @@ interface RangeSums {
   /** Collects the accepted documents of [from, to) that reach the threshold of {@code current}, in their order. */
   void collect(ImpactScorer.Current current, LeafCollector collector, Bits accepted, int base, int from, int to)
       throws IOException;
+
+  /** The sum of one document, which counts from the start of the range. */
+  int sum(int doc);
+
+  /** The highest sum of the documents of [from, to) in a set. */
+  default int highest(FixedBitSet few, int base, int from, int to) {
+    int highest = 0;
+    for (int doc = few.nextSetBit(from, to); doc < to; doc = next(few, doc, to)) {
+      highest = Math.max(highest, sum(doc - base));
+    }
+    return highest;
+  }
+
+  /** Collects the documents of [from, to) in a set of at most {@link #FEW}, as the other does. */
+  default void collect(
+      ImpactScorer.Current current, LeafCollector collector, FixedBitSet few, int base, int from, int to)
+      throws IOException {
+    for (int doc = few.nextSetBit(from, to); doc < to; doc = next(few, doc, to)) {
+      int sum = sum(doc - base);
+      if (sum >= current.least()) {
+        current.score = sum;
+        collector.collect(doc);
+      }
+    }
+  }
+
+  /** The next document of the set after one; {@code to} or more when there is none. */
+  static int next(FixedBitSet few, int doc, int to) {
+    return doc + 1 < to ? few.nextSetBit(doc + 1, to) : to;
+  }
 
   /** Ends the use of these sums, which are large, so that the thread's next query may take them. */
   void giveBack();

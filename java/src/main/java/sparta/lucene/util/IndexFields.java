@@ -20,6 +20,12 @@ public final class IndexFields {
   /** Position in the corpus, which decides ties. */
   public static final String POSITION = "position";
 
+  /** Metadata: terms {@code name 0 value}, indexed whole, and as doc values. */
+  public static final String METADATA = "metadata";
+
+  /** Metadata that is a number: points (hash of the name, number). */
+  public static final String NUMBERS = "metadata_numbers";
+
   /** Impacts need neither norms (a norm of 1 is implied) nor token positions. */
   public static final FieldType CONTENTS_TYPE = indexed(true);
 

@@ -36,6 +36,8 @@ class IndexingPoolTest {
             new int[names.length + 1],
             new int[0],
             new int[0],
+            StringTable.unpack(StringTable.of(), "values"),
+            new int[names.length + 1],
             new Vocabulary().view());
     IOException atSubmit = assertThrows(IOException.class, () -> pool.submit(batch, 0, batch.size()));
     IOException atDrain = assertThrows(IOException.class, pool::drain);

@@ -69,6 +69,8 @@ class InvertedImpactsTest {
             indptr.toArray(),
             terms.toArray(),
             impacts.toArray(),
+            StringTable.unpack(StringTable.of(), "values"),
+            new int[names.length + 1],
             vocabulary);
     InvertedImpacts.Document[] taken = new InvertedImpacts.Document[documents.length];
     for (int i = 0; i < documents.length; i++) {

@@ -1,0 +1,40 @@
+"""Search among some rows: exactly where they are few, and never with fewer hits than there are."""
+
+from __future__ import annotations
+
+from dense.search.exact import Candidates, ExactSearch, Kept
+from dense.search.store import Floats, Rows, VectorFolder
+
+_FEW = 20_000
+"""So many rows are multiplied with a question in the time that a small encoder takes to read it."""
+
+
+def select(find: Candidates, vectors: VectorFolder, rows: Rows, kept: Kept) -> Candidates:
+    """Return what finds the kept ones of the rows that `find` finds: `kept (n,) bool`, in their order."""
+    if find.exact:
+        return find.within(kept)
+    exact = ExactSearch(vectors, rows[kept])
+    return exact if len(exact.rows) <= _FEW else _Completed(find.within(kept), exact)
+
+
+class _Completed:
+    """An approximate search; where it finds fewer rows than asked for, the exact one is asked."""
+
+    exact = False
+
+    def __init__(self, find: Candidates, otherwise: ExactSearch) -> None:
+        self.find, self.otherwise = find, otherwise
+
+    def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
+        """As `Candidates` says."""
+        rows, scores = self.find(questions, k, threads)
+        short = (rows >= 0).sum(1) < min(k, len(self.otherwise.rows))
+        if short.any():
+            rows[short], scores[short] = self.otherwise(questions[short], k, threads)
+        return rows, scores
+
+    def within(self, kept: Kept) -> Candidates:
+        """As `Candidates` says."""
+        return _Completed(
+            self.find.within(kept), ExactSearch(self.otherwise.vectors, self.otherwise.rows[kept])
+        )

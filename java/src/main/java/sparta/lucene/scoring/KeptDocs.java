@@ -1,0 +1,111 @@
+package sparta.lucene.scoring;
+
+import java.io.IOException;
+import java.util.List;
+import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.search.BooleanClause;
+import org.apache.lucene.search.BooleanQuery;
+import org.apache.lucene.search.ConstantScoreScorer;
+import org.apache.lucene.search.ConstantScoreWeight;
+import org.apache.lucene.search.IndexSearcher;
+import org.apache.lucene.search.Query;
+import org.apache.lucene.search.QueryVisitor;
+import org.apache.lucene.search.ScoreMode;
+import org.apache.lucene.search.Scorer;
+import org.apache.lucene.search.ScorerSupplier;
+import org.apache.lucene.search.Weight;
+import org.apache.lucene.util.BitSetIterator;
+import org.apache.lucene.util.Bits;
+import org.apache.lucene.util.FixedBitSet;
+
+/** The live documents of one reader that a filter keeps, as bits; a clause of Lucene's queries too. */
+public final class KeptDocs extends Query {
+  private final FixedBitSet[] bits;
+  private final int[] counts;
+
+  private KeptDocs(FixedBitSet[] bits) {
+    this.bits = bits;
+    counts = new int[bits.length];
+    for (int i = 0; i < bits.length; i++) {
+      counts[i] = bits[i].cardinality();
+    }
+  }
+
+  /** Those that a query finds. */
+  public static KeptDocs of(Query filter, IndexSearcher searcher) throws IOException {
+    List<LeafReaderContext> leaves = searcher.getIndexReader().leaves();
+    FixedBitSet[] bits = new FixedBitSet[leaves.size()];
+    Weight weight = searcher.createWeight(searcher.rewrite(filter), ScoreMode.COMPLETE_NO_SCORES, 1);
+    for (LeafReaderContext leaf : leaves) {
+      FixedBitSet own = new FixedBitSet(leaf.reader().maxDoc());
+      Scorer found = weight.scorer(leaf);
+      if (found != null) {
+        own.or(found.iterator());
+      }
+      Bits live = leaf.reader().getLiveDocs();
+      if (live != null) {
+        live.applyMask(own, 0);
+      }
+      bits[leaf.ord] = own;
+    }
+    return new KeptDocs(bits);
+  }
+
+  /** A query of optional clauses, of which one suffices, among the kept documents; {@code null} keeps all. */
+  public static BooleanQuery.Builder among(KeptDocs kept, BooleanQuery.Builder query) {
+    return kept == null ? query : query.add(kept, BooleanClause.Occur.FILTER).setMinimumNumberShouldMatch(1);
+  }
+
+  /** Those of one segment. */
+  FixedBitSet of(LeafReaderContext leaf) {
+    return bits[leaf.ord];
+  }
+
+  /** Those of all segments, by the docids of the reader. */
+  public FixedBitSet all(IndexSearcher searcher) {
+    FixedBitSet all = new FixedBitSet(Math.max(1, searcher.getIndexReader().maxDoc()));
+    for (LeafReaderContext leaf : searcher.getIndexReader().leaves()) {
+      FixedBitSet.orRange(bits[leaf.ord], 0, all, leaf.docBase, bits[leaf.ord].length());
+    }
+    return all;
+  }
+
+  @Override
+  public Weight createWeight(IndexSearcher searcher, ScoreMode scoreMode, float boost) {
+    return new ConstantScoreWeight(this, boost) {
+      @Override
+      public ScorerSupplier scorerSupplier(LeafReaderContext leaf) {
+        if (counts[leaf.ord] == 0) {
+          return null;
+        }
+        var iterator = new BitSetIterator(bits[leaf.ord], counts[leaf.ord]);
+        return new DefaultScorerSupplier(new ConstantScoreScorer(score(), scoreMode, iterator));
+      }
+
+      @Override
+      public boolean isCacheable(LeafReaderContext leaf) {
+        return false;
+      }
+    };
+  }
+
+  @Override
+  public void visit(QueryVisitor visitor) {
+    visitor.visitLeaf(this);
+  }
+
+  @Override
+  public String toString(String field) {
+    return "kept documents";
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return this == other;
+  }
+
+  @Override
+  public int hashCode() {
+    return System.identityHashCode(this);
+  }
+}

@@ -1,0 +1,238 @@
+"""Filters on metadata: which passages a search may find.
+
+A value counts by its text, as JSON writes it (`1990` and `"1990"` are one value), and texts that are decimal
+numbers also as numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparta.base.errors import InputError
+
+Scalar = str | int | float | bool
+LONGEST = 256
+_KEPT = 192
+_WHOLE = 2**53  # from here on, not every integer is a float
+_BOUNDS = ("gt", "gte", "lt", "lte")
+_SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+_IN = re.compile(r"([^=<>\s]+)\s+in\s+(\S.*)", re.DOTALL)
+_COMPARED = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
+_FORMS = (
+    "--filter lang=en, --filter 'lang in en,de', --filter 'year>=1990', or JSON: {\"year\": {\"gte\": 1990}}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The field has one of these values."""
+
+    field: str
+    values: tuple[str, ...]
+
+    def packed(self) -> list[bytes]:
+        """For the Java border."""
+        return [b"in", str(len(self.values)).encode(), *(term(self.field, value) for value in self.values)]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The field has a number from `low` to `high`, both included."""
+
+    field: str
+    low: float
+    high: float
+
+    def packed(self) -> list[bytes]:
+        """For the Java border."""
+        return [b"numbers", self.field.encode(), repr(self.low).encode(), repr(self.high).encode()]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The field has a text from `low` on and before `high`, by their UTF-8 bytes; None is open."""
+
+    field: str
+    low: str | None
+    high: str | None
+
+    def packed(self) -> list[bytes]:
+        """For the Java border."""
+        name = self.field.encode()
+        high = name + b"\1" if self.high is None else name + b"\0" + self.high.encode()
+        return [b"texts", name + b"\0" + (self.low or "").encode(), high]
+
+
+Condition = OneOf | Numbers | Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions on the metadata of passages, which all must hold; of a list, one element suffices.
+
+    >>> Filter.of({"lang": {"in": ["en", "de"]}, "year": {"gte": 1990, "lt": 2000}}) is not None
+    True
+    """
+
+    conditions: tuple[Condition, ...]
+
+    @staticmethod
+    def of(given: FilterLike | None) -> Filter | None:
+        """Read `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990, "lt": 2000}}`.
+
+        Bounds are two numbers or two texts. None and an empty object keep everything.
+
+        :raises InputError: what is no filter; says what was expected.
+        """
+        if given is None or isinstance(given, Filter):
+            return given
+        if not isinstance(given, Mapping):
+            raise _not_a_filter("an object of fields", given)
+        return Filter(tuple(_condition(name, wanted) for name, wanted in given.items())) if given else None
+
+    @staticmethod
+    def parse(texts: Sequence[str]) -> Filter | None:
+        """Read the conditions of a command line: `lang=en`, `lang in en,de`, `year>=1990`, or JSON.
+
+        :raises InputError: what is no filter.
+        """
+        fields: dict[str, Any] = {}
+        for text in texts:
+            for name, wanted in _parsed(text).items():
+                fields[name] = _joined(name, fields[name], wanted) if name in fields else wanted
+        return Filter.of(fields)
+
+    def packed(self) -> list[bytes]:
+        """For the Java border: strings one after the other."""
+        return [part for condition in self.conditions for part in condition.packed()]
+
+
+FilterLike = Filter | Mapping[str, Any]
+"""A filter, or the JSON of one."""
+
+
+def text_of(value: Scalar) -> str:
+    """A value as text: what equality compares."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def term(field: str, value: str) -> bytes:
+    """A value as the index holds it: of one longer than 256 bytes its first 192 bytes and a hash."""
+    encoded = value.encode()
+    if len(encoded) > LONGEST:
+        start = encoded[:_KEPT].decode(errors="ignore").encode()
+        encoded = start + hashlib.sha256(encoded).hexdigest().encode()
+    return field.encode() + b"\0" + encoded
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"expected a filter as JSON, found {text!r}: {error}", remedy=_FORMS) from None
+        return dict(found)
+    if several := _IN.fullmatch(text.strip()):
+        return {several[1]: {"in": [value.strip() for value in several[2].split(",")]}}
+    compared = _COMPARED.fullmatch(text.strip())
+    if not compared:
+        raise InputError(f"expected a filter as FIELD=VALUE, found {text!r}", remedy=_FORMS)
+    name, sign, value = compared.groups()
+    return {name: value if sign == "=" else {_SIGNS[sign]: _bound(value)}}
+
+
+def _bound(text: str) -> str | float:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _joined(name: str, first: Any, second: Any) -> dict[str, Any]:
+    """Two conditions on one field as one, which an element of a list must hold together."""
+    bounds = [one for one in (first, second) if isinstance(one, dict) and "in" not in one]
+    if len(bounds) < 2 or first.keys() & second.keys():
+        raise InputError(
+            f"expected one condition on {name!r}, or two bounds, found {first!r} and {second!r}",
+            remedy=f"name several values as in --filter '{name} in A,B'",
+        )
+    return {**first, **second}
+
+
+def _condition(name: Any, wanted: Any) -> Condition:
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise _not_a_filter("the name of a field", name)
+    if isinstance(wanted, Mapping) and set(wanted) == {"in"}:
+        values = wanted["in"]
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise _not_a_filter(f"a list of values of {name!r}", values)
+        listed = tuple(dict.fromkeys(_value(name, value) for value in values))
+        if not listed:
+            raise _not_a_filter(f"at least one value of {name!r}", values)
+        return OneOf(name, listed)
+    if isinstance(wanted, Mapping):
+        return _range(name, wanted)
+    return OneOf(name, (_value(name, wanted),))
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return _encodable(text_of(value))
+    remedy = '{"in": [...]} names several' if isinstance(value, list) else _FORMS
+    raise _not_a_filter(f"a text, a number, true or false as the value of {name!r}", value, remedy)
+
+
+def _range(name: str, bounds: Mapping[str, Any]) -> Condition:
+    lows = [bound for bound in ("gt", "gte") if bound in bounds]
+    highs = [bound for bound in ("lt", "lte") if bound in bounds]
+    if not bounds or set(bounds) - set(_BOUNDS) or len(lows) > 1 or len(highs) > 1:
+        raise _not_a_filter(f'"in", or one or two of {", ".join(_BOUNDS)}, for {name!r}', dict(bounds))
+    values = list(bounds.values())
+    if all(isinstance(value, str) for value in values):
+        low = _text_bound(bounds[lows[0]], after=lows[0] == "gt") if lows else None
+        return Texts(name, low, _text_bound(bounds[highs[0]], after=highs[0] == "lte") if highs else None)
+    numbers = {bound: _number(name, value) for bound, value in bounds.items()}
+    low_number = numbers[lows[0]] if lows else -math.inf
+    high_number = numbers[highs[0]] if highs else math.inf
+    low_number = math.nextafter(low_number, math.inf) if "gt" in bounds else low_number
+    high_number = math.nextafter(high_number, -math.inf) if "lt" in bounds else high_number
+    return Numbers(name, low_number + 0.0, high_number + 0.0)  # -0.0 becomes 0.0
+
+
+def _text_bound(text: str, *, after: bool) -> str:
+    """A text, or the next one after it."""
+    if len(_encodable(text).encode()) > _KEPT:
+        raise _not_a_filter(f"bounds of at most {_KEPT} bytes", f"one of {len(text.encode())}")
+    return text + "\0" if after else text
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise _not_a_filter(f"bounds of {name!r} that are all finite numbers, or all texts", value)
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _not_a_filter("Unicode text", ascii(text)) from None
+    return text
+
+
+def _not_a_filter(expected: str, found: Any, remedy: str = _FORMS) -> InputError:
+    return InputError(f"filter: expected {expected}, found {found!r}", remedy=remedy)
