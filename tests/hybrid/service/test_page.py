@@ -1,6 +1,7 @@
 """The page in a real browser: what it shows is what the API says."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -468,6 +469,34 @@ def test_pages(visit, ask):
     expect(page.locator(".rank").first).to_have_text("11")
     page.get_by_role("link", name="Before").click()
     expect(page.locator(".rank").first).to_have_text("1")
+
+
+def test_filters_and_one_hit_for_each_value(visit, ask):
+    page = visit("?q=quokka")
+    page.get_by_text("Filter", exact=True).click()
+    page.get_by_role("button", name="Add a filter").click()
+    row = page.get_by_role("group", name="Filter", exact=True)
+    row.get_by_label("Field").select_option("lang")
+    row.get_by_label("Condition").select_option("in")
+    row.get_by_label("Value").fill("ar, zh")
+    row.get_by_label("Value").press("Enter")
+    hits = ask("search", query="quokka", filter={"lang": {"in": ["ar", "zh"]}})["hits"]
+    assert {hit["id"] for hit in hits} == {"rtl", "zh"}
+    expect(shown(page)).to_have_text(titles(hits))
+    assert visit(page.url.rsplit("/", 1)[1]).get_by_label("Value").input_value() == "ar, zh"
+    row.get_by_label("Field").select_option("year")
+    row.get_by_label("Condition").select_option("gte")
+    row.get_by_label("Value").fill("1990")
+    row.get_by_label("Value").press("Enter")
+    expect(shown(page)).to_have_text([ODD[0]["title"]])
+    page.get_by_role("button", name="Remove this filter").click()
+    expect(shown(page)).to_have_count(10)
+    page.get_by_label("One hit for each").select_option("lang")
+    hits = ask("search", query="quokka", collapse="lang")["hits"]
+    expect(shown(page)).to_have_text(titles(hits))
+    assert [hit["metadata"]["lang"] for hit in hits if "lang" in hit["metadata"]] in (
+        [list(order) for order in itertools.permutations(["en", "ar", "zh"])]
+    )
 
 
 def test_the_policy_allows_nothing_else(visit):
