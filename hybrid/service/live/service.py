@@ -45,7 +45,7 @@ class Service:
         """Open the index, and follow what is written to it, until the block ends."""
         settings = self.settings
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(2, "side") as self._side:
+        with ThreadPoolExecutor(2, "side") as self._side, ThreadPoolExecutor(1, "reader") as self._reading:
             self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
             search = BatchSearch(self.index, settings.threads, self.metrics)
             self._batcher: Batcher[Job, bytes] = Batcher(search, most=_AT_ONCE, queue=settings.limits.queue)
@@ -95,16 +95,22 @@ class Service:
             found = self._answers.answer(snapshot, request.query, plan, request.n)
             return {"query": request.query, "answers": found, "version": snapshot.version._asdict()}
 
-        return await self.aside(read, self.settings.limits.answer)
+        return await self.aside(read, self.settings.limits.answer, self._reading)
 
     def _plan(self, channels: str | None, k: int) -> Plan:
         name = channels or self.default_channels
         return Plan(name, weights_of(name), k)
 
-    async def aside[R](self, work: Callable[[Snapshot], R], seconds: float = 0.0) -> R:
+    async def aside[R](
+        self,
+        work: Callable[[Snapshot], R],
+        seconds: float = 0.0,
+        threads: ThreadPoolExecutor | None = None,
+    ) -> R:
         """Do what is no search beside the searches, on one commit of the index.
 
         :param seconds: that it may take, where these are not as many as a search may
+        :param threads: that do it, where nothing else is to wait for it: a reader takes long
         """
 
         def run() -> R:
@@ -114,7 +120,7 @@ class Service:
         if self._aside >= _MOST_ASIDE:
             raise BusyError(f"{self._aside} requests wait already", remedy="try again in a moment")
         self._aside += 1
-        done = asyncio.get_running_loop().run_in_executor(self._side, run)
+        done = asyncio.get_running_loop().run_in_executor(threads or self._side, run)
         done.add_done_callback(self._one_less)
         async with within(seconds or self.settings.limits.timeout):
             return await asyncio.shield(done)

@@ -2,7 +2,8 @@
 
 import { h, percent } from "./dom.js";
 
-const AROUND = 160; // characters of the passage to each side of the answer
+const AROUND = 110; // characters of the passage to each side of the answer, and to the end of a word
+const SURE = 0.3; // below, an answer is not written large
 
 export const reading = () => h("section", { class: "answer waiting", "aria-hidden": "true" }, h("p", { class: "quiet" }, "Reading the best passages …"));
 
@@ -12,12 +13,14 @@ export function answerView([best, ...others], look) {
   const letters = Array.from(best.text);
   const cut = (start, end) => letters.slice(Math.max(0, start), Math.max(0, end)).join("");
   const { start, end } = best;
-  return h("section", { class: "answer", "aria-labelledby": "answer" },
+  const before = cut(start - AROUND, start), after = cut(end, end + AROUND);
+  const shortBefore = start > AROUND ? `… ${before.replace(/^\S*\s/, "")}` : before;
+  const shortAfter = letters.length > end + AROUND ? `${after.replace(/\s\S*$/, "")} …` : after;
+  return h("section", { class: best.score < SURE ? "answer unsure" : "answer", "aria-labelledby": "answer" },
     h("h2", { id: "answer", dir: "auto" }, best.answer),
     h("p", { class: "sure" }, h("meter", { min: 0, max: 1, value: best.score, "aria-label": "How probable" }), ` ${percent(best.score)} probable`),
     h("p", { class: "snippet", dir: "auto" },
-      start > AROUND ? "… " : "", cut(start - AROUND, start), h("strong", {}, cut(start, end)), cut(end, end + AROUND),
-      letters.length > end + AROUND ? " …" : ""),
+      shortBefore, h("strong", {}, cut(start, end)), shortAfter),
     h("p", { class: "quiet" }, "From ", h("a", { href: look.link(best.passage_id), onclick: look.follow, dir: "auto" }, best.title || best.passage_id),
       others.length > 0 && [" · or else ", others.map((one, i) => [i ? ", " : "", h("bdi", {}, one.answer), ` (${percent(one.score)})`])]));
 }

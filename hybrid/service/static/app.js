@@ -12,13 +12,14 @@ import { showPassage } from "./passage.js";
 import { channelsOf, fromAddress, named, request, toAddress } from "./state.js";
 
 const TYPING = 250; // ms without a key pressed, until what was typed is asked
-const READING = 300; // ms that a question stands, until it is read for an answer
+const READING = 600; // ms that a question stands, until it is read for an answer
 const DEPTH = 50; // how deep the other ranking is looked through, side by side
 
 let info, state, panel;
 let asked = new AbortController();
 let answering = { q: null, controller: new AbortController() };
 let colours = { q: null, of: new Map() };
+let before = null; // the ranks when α began to move: {id: rank}
 let typing = false; // whether the last entry of the history is a question that is being typed
 
 async function start() {
@@ -29,7 +30,13 @@ async function start() {
     refused(error, start);
     return;
   }
-  panel = controls(info, (changes, how) => (how === "moving" ? slide(changes) : go(changes, { instead: how === "settled" })));
+  panel = controls(info, async (changes, how) => {
+    if (how === "moving") await slide(changes);
+    else {
+      await go(changes, { instead: how === "settled" });
+      before = null;
+    }
+  });
   $("controls").replaceChildren(panel.element);
   facts();
   state = fromAddress(location.search, info);
@@ -59,6 +66,7 @@ async function go(changes, { instead = false } = {}) {
 /** While α is dragged: one request at a time, and after it the newest. */
 async function slide(changes) {
   state = { ...state, ...changes };
+  before ??= ranks();
   if (slide.busy) return;
   slide.busy = true;
   try {
@@ -69,6 +77,12 @@ async function slide(changes) {
   } finally {
     slide.busy = false;
   }
+}
+
+/** The ranks that are shown, of one ranking. */
+function ranks() {
+  const lists = document.querySelectorAll(".hits");
+  return lists.length === 1 ? new Map([...lists[0].children].map((li, i) => [li.dataset.id, lists[0].start + i])) : null;
 }
 
 const address = (changes) => toAddress(state, info, changes);
@@ -133,7 +147,6 @@ async function passageView(results, signal) {
 
 async function rankingView(results, signal) {
   const ways = state.vs && state.vs !== state.by ? [state.by, state.vs] : [state.by];
-  answer();
   const deep = ways.length > 1 && state.page === 1 && state.k < DEPTH;
   const [shown, places] = await Promise.all([
     Promise.all(ways.map((way) => api.search(request(state, way), signal))),
@@ -143,15 +156,24 @@ async function rankingView(results, signal) {
   document.title = `${state.q} – sparta`;
   const hits = shown.map((one) => one.hits);
   paint(hits.flat());
+  answer(hits.flat().length);
   const name = (way) => named(way, state);
-  const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow });
+  const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow, before });
   const parts = hits.flat().length === 0 ? [nothing()] : ways.length > 1
     ? [key(), sideBySide(ways.map((way, i) => ({ way, name: name(way), hits: hits[i], places: places[i] })), deep ? DEPTH : 0, look)]
     : [key(ways[0]), h("h2", { class: "hidden" }, "Passages"), ranking(hits[0], look(ways[0]))];
   replace(results, ...parts, pages(Math.max(...hits.map((own) => own.length))));
   slopes(results);
   const took = Math.max(...shown.map((one) => one.took_ms ?? 0));
-  return `${plural(hits[0].length, "passage")} by ${ways.map(name).join(", beside ")}${took ? `, in ${took < 1 ? "less than 1" : number(Math.round(took))} ms` : ""}`;
+  return `${plural(hits[0].length, "passage")} by ${ways.map(name).join(", beside ")}${moves(hits[0])}${took ? `, in ${took < 1 ? "less than 1" : number(Math.round(took))} ms` : ""}`;
+}
+
+/** What the last move of α did, for those who do not see it. */
+function moves(hits) {
+  if (!before) return "";
+  const up = hits.filter((hit) => before.get(hit.id) > hit.rank).length;
+  const fresh = hits.filter((hit) => !before.has(hit.id)).length;
+  return up || fresh ? `, ${up} moved up, ${fresh} new` : ", the same order";
 }
 
 async function placesOf(way, signal) {
@@ -197,13 +219,14 @@ function pages(found) {
 }
 
 /** Let the reader answer a question that stands for a moment, once. */
-async function answer() {
+async function answer(found) {
   if (!info.answers || answering.q === state.q) return;
   answering.controller.abort();
   answering = { q: state.q, controller: new AbortController() };
   const { signal } = answering.controller;
   const place = $("answer");
-  place.replaceChildren(reading());
+  place.replaceChildren(...(found ? [reading()] : []));
+  if (!found) return;
   try {
     await new Promise((resolve) => setTimeout(resolve, READING));
     if (signal.aborted) return;

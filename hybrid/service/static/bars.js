@@ -1,6 +1,6 @@
 // What gave a score, drawn to scale: words of the question, or channels.
 
-import { h, folded, number, percent, shownTerm, signed, table } from "./dom.js";
+import { fixed, folded, h, number, percent, scored, shownTerm, signed, table } from "./dom.js";
 
 const COLOURS = 8;
 const FROM = 0.05; // of the strongest word: less has no colour of its own
@@ -92,7 +92,7 @@ export function termBar(terms, colours, scale, { thin = false } = {}) {
 
 /** A score of a channel alone: one bar. */
 export const plainBar = (score, scale, way) =>
-  h("div", { class: "bar", role: "img", "aria-label": `score ${number(score)}` },
+  h("div", { class: "bar", role: "img", "aria-label": `score ${scored(score, way)}` },
     h("span", { class: `seg c-${way}`, css: { width: `${Math.max(0, (100 * score) / scale)}%` } }));
 
 /** The ends of what channels add, over all hits: zero lies between them. */
@@ -123,13 +123,13 @@ export function numbers(hit, weights) {
   const tables = [];
   if (hit.channels) {
     const rows = Object.entries(hit.channels).map(([name, own]) =>
-      [name, own.rank ?? "–", own.score ?? "–", weights.get(name) ?? 1, own.contribution]);
-    tables.push(table(`Score ${number(hit.score)}: what the channels add`, ["Channel", "Rank", "Its score", "Weight", "Adds"], rows));
+      [name, own.rank ? number(own.rank) : "–", own.rank ? scored(own.score, name) : "–", String(weights.get(name) ?? 1), signed(own.contribution)]);
+    tables.push(table(`Score ${fixed(hit.score)}: what the channels add`, ["Channel", "Rank", "Its score", "Weight", "Adds"], rows));
   }
   if (hit.terms?.length) {
     const sum = hit.terms.reduce((all, { share }) => all + share, 0);
     const rows = hit.terms.map(({ term, count, impact, share }) =>
-      [shownTerm(term), count, impact, share, percent(sum ? share / sum : 0)]);
+      [shownTerm(term), number(count), number(impact), number(share), percent(sum ? share / sum : 0)]);
     tables.push(table(`Impact ${number(sum)}: what the words add`, ["Word", "Count", "Impact", "Adds", "Share"], rows));
   }
   return tables;

@@ -28,7 +28,7 @@ function column(side, i, other, depth, look) {
   const inOther = new Map(other.hits.map((hit) => [hit.id, hit.rank]));
   const note = (hit) => {
     const rank = inOther.get(hit.id);
-    if (rank) return h("p", { class: "note" }, `${arrow(hit.rank, rank)} #${rank} in ${other.name}`);
+    if (rank) return h("p", { class: "note" }, `#${rank} in ${other.name}`, moved(rank - hit.rank));
     const far = other.places?.get(hit.id);
     return h("p", { class: "note alone" }, `only here`,
       h("span", {}, far ? `: #${far} in ${other.name}` : depth && other.places ? `: not among the ${depth} best of ${other.name}` : ""));
@@ -40,7 +40,11 @@ function column(side, i, other, depth, look) {
     side.hits.length ? list : h("p", { class: "quiet" }, "No passage."));
 }
 
-const arrow = (here, there) => (here < there ? "↑" : here > there ? "↓" : "=");
+function moved(by) {
+  if (by === 0) return "";
+  const said = by > 0 ? `${by} higher here` : `${-by} lower here`;
+  return h("span", {}, ` · ${by > 0 ? "↑" : "↓"} `, said);
+}
 
 /** Lines between the places of one passage in both rankings, drawn into the gap between them. */
 export function slopes(root) {

@@ -18,13 +18,16 @@ export function h(tag, props = {}, ...children) {
 
 export const $ = (id) => document.getElementById(id);
 
-/** A whole number with its thousands; another with three decimals, and a real minus. */
-export function number(x) {
-  if (Number.isInteger(x)) return x.toLocaleString("en-US").replace("-", "−");
-  return x.toFixed(3).replace("-", "−");
-}
+/** A whole number with its thousands. */
+export const number = (x) => x.toLocaleString("en-US").replace("-", "−");
 
-export const signed = (x) => (x > 0 ? "+" : "") + number(x);
+/** Three decimals, and a real minus. */
+export const fixed = (x) => (Math.abs(x) < 0.0005 ? "0.000" : x.toFixed(3).replace("-", "−"));
+
+/** A score of a ranking: those by impacts are whole numbers. */
+export const scored = (x, way) => (way === "impact" ? number(x) : fixed(x));
+
+export const signed = (x) => (x >= 0.0005 ? "+" : "") + fixed(x);
 export const percent = (x) => `${Math.round(100 * x)} %`;
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
@@ -36,13 +39,12 @@ export const folded = (text) => text.toLowerCase().normalize("NFD").replace(/\p{
 
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** A table with a caption for those who cannot see where it stands. Cells that are numbers are set as such. */
+/** A table; the first cell of a row is its heading, the others are numbers that are written already. */
 export function table(caption, heads, rows) {
-  const cell = (tag, own) => h(tag, { class: typeof own === "number" ? "n" : null }, typeof own === "number" ? number(own) : own);
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     h("table", {},
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
       h("tbody", {}, rows.map(([first, ...others]) =>
-        h("tr", {}, h("th", { scope: "row" }, first), others.map((own) => cell("td", own)))))));
+        h("tr", {}, h("th", { scope: "row" }, first), others.map((own) => h("td", { class: "n" }, own)))))));
 }

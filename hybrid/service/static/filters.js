@@ -6,11 +6,10 @@ const WAYS = [["is", "is"], ["in", "is one of"], ["gte", "≥"], ["lte", "≤"],
 
 /** The controls of filter and collapse; null where the records have no fields. */
 export function filters(info, change) {
-  const fields = info.fields.map((field) => (typeof field === "string" ? { name: field } : field));
-  if (fields.length === 0) return null;
-  const names = fields.map(({ name }) => name);
+  const names = info.fields;
+  if (names.length === 0) return null;
   const rows = h("div", { class: "rows" });
-  const tell = () => change({ filter: filterOf([...rows.children].map(read), fields), page: 1 });
+  const tell = () => change({ filter: filterOf([...rows.children].map(read)), page: 1 });
   const add = (row, focus) => {
     rows.append(line(names, row, tell));
     if (focus) rows.lastChild.querySelector("input").focus();
@@ -26,7 +25,7 @@ export function filters(info, change) {
   let shown = "";
   const show = (state) => {
     const now = JSON.stringify(state.filter);
-    if (now !== shown && now !== JSON.stringify(filterOf([...rows.children].map(read), fields))) {
+    if (now !== shown && now !== JSON.stringify(filterOf([...rows.children].map(read)))) {
       rows.replaceChildren();
       rowsOf(state.filter).forEach((row) => add(row));
     }
@@ -57,28 +56,17 @@ function line(names, { field, way, value }, tell) {
 }
 
 /** Rows as the service's filter: `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990}}`. */
-export function filterOf(rows, fields) {
+function filterOf(rows) {
   const filter = {};
   for (const { field, way, value } of rows) {
     if (value === "") continue;
-    const typed = typing(fields.find(({ name }) => name === field));
-    if (way === "is") filter[field] = typed(value);
-    else if (way === "in") filter[field] = { in: value.split(",").map((own) => own.trim()).filter(Boolean).map(typed) };
-    else {
-      const others = typeof filter[field] === "object" && !filter[field].in ? filter[field] : {};
-      filter[field] = { ...others, [way]: typed(value) };
-    }
+    const bound = Number.isFinite(Number(value)) ? Number(value) : value;
+    const others = typeof filter[field] === "object" && !filter[field].in ? filter[field] : {};
+    if (way === "is") filter[field] = value; // texts and numbers are one there
+    else if (way === "in") filter[field] = { in: value.split(",").map((own) => own.trim()).filter(Boolean) };
+    else filter[field] = { ...others, [way]: bound };
   }
   return filter;
-}
-
-/** Numbers are sent as numbers, unless the field is known to hold words. */
-function typing(field) {
-  const words = ["string", "keyword", "text", "str"].includes(field?.type ?? field?.kind);
-  return (text) => {
-    if (text === "true" || text === "false") return words ? text : text === "true";
-    return !words && text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
-  };
 }
 
 /** The rows that show a filter. */

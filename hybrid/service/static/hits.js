@@ -1,7 +1,7 @@
 // A ranking: one card a hit, and the movement of the cards when it changes.
 
 import { channelBars, marked, numbers, plainBar, rangeOf, termBar } from "./bars.js";
-import { calm, h, number } from "./dom.js";
+import { calm, h, scored } from "./dom.js";
 
 const MOVE = { duration: 320, easing: "cubic-bezier(.2,.7,.2,1)" };
 
@@ -9,12 +9,12 @@ const MOVE = { duration: 320, easing: "cubic-bezier(.2,.7,.2,1)" };
 const opened = new Set();
 
 /**
- * A list of hits. `look` has: colours, weights (by channel), way, scale (the longest bar's score; else the best),
- * link (id → address), follow (a click on a title), and note (hit → element below its title, or null).
+ * A list of hits. `look` has: colours, weights (by channel), way, link (id → address), follow (a click on a title),
+ * before ({id: rank}, to show what moved), note (hit → element below its title), marker (hit → whether it stands out).
  */
 export function ranking(hits, look) {
   const range = rangeOf(hits);
-  const scale = look.scale ?? Math.max(...hits.map((hit) => hit.score), 0);
+  const scale = Math.max(...hits.map((hit) => hit.score), 0);
   const impacts = Math.max(...hits.map((hit) => sum(hit.terms ?? [])), 1);
   return h("ol", { class: "hits", start: hits[0]?.rank ?? 1 },
     hits.map((hit) => card(hit, { ...look, range, scale, impacts })));
@@ -26,16 +26,20 @@ function card(hit, look) {
   const terms = hit.terms ?? [];
   const title = hit.title || hit.id;
   return h("li", { class: look.marker?.(hit) ? "hit alone" : "hit", "data-id": hit.id },
-    h("span", { class: "rank", "aria-hidden": "true" }, String(hit.rank)),
+    h("span", { class: "rank", "aria-hidden": "true" }, String(hit.rank), look.before && moved(look.before.get(hit.id), hit.rank)),
     h("article", { "aria-label": `${hit.rank}: ${title}` },
       h("header", {},
         h("h3", {}, h("a", { href: look.link(hit.id), onclick: look.follow, dir: "auto" }, title)),
-        h("span", { class: "score", title: "score" }, number(hit.score))),
-      hit.title && h("p", { class: "id" }, hit.id),
-      look.note?.(hit),
+        h("span", { class: "score", title: "score" }, scored(hit.score, look.way))),
+      h("div", { class: "meta" }, hit.title && h("p", { class: "id" }, hit.id), look.note?.(hit)),
       h("p", { class: "snippet", dir: "auto" }, marked(hit.snippet ?? "", hit.marks ?? [], terms, look.colours)),
       bars(hit, terms, look),
       more(hit, look)));
+}
+
+function moved(from, to) {
+  if (from === undefined) return h("span", { class: "moved up" }, "new");
+  return from !== to && h("span", { class: from > to ? "moved up" : "moved" }, `${from > to ? "↑" : "↓"}${Math.abs(from - to)}`);
 }
 
 /** Channels of a fused hit and, thin, its words; words of a hit by impacts; else its score alone. */

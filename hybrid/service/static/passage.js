@@ -1,16 +1,17 @@
 // One passage: its text, its metadata, the terms that it is found by (SPARTA, Table 6), and its score for a question.
 
 import { coloursOf, legend, marked, numbers, termBar } from "./bars.js";
-import { ServiceError, explain, passage, terms } from "./api.js";
+import { explain, passage, terms } from "./api.js";
 import { failure } from "./failure.js";
-import { folded, h, number, plural, shownTerm } from "./dom.js";
+import { folded, h, number, shownTerm } from "./dom.js";
 
-const FIRST = 20;
-const MORE = 100;
+const FIRST = 20; // terms with their bars, before all are wanted
+const ALL = 100;
+const ADDED = 12; // of those that the text does not have, named
 
 /** Show a passage; `back` is the link to the ranking. What an index lacks (impacts, say) is said in its place. */
 export async function showPassage(place, state, signal, back, follow) {
-  const parts = [passage(state.id, signal), own(state.id, FIRST, signal), state.q ? explain(state.q, state.id, signal) : null];
+  const parts = [passage(state.id, signal), terms(state.id, ALL, signal), state.q ? explain(state.q, state.id, signal) : null];
   const [found, strongest, why] = await Promise.allSettled(parts);
   for (const one of [found, strongest, why]) {
     if (one.status === "rejected" && (one.reason.name === "AbortError" || one.reason.status === 401)) throw one.reason;
@@ -31,11 +32,9 @@ export async function showPassage(place, state, signal, back, follow) {
           properties(metadata)),
         h("section", { class: "strongest", "aria-labelledby": "strongest" },
           h("h3", { id: "strongest" }, "What it is found by"),
-          strongest.status === "rejected" ? failure(strongest.reason) : list(strongest.value.terms, known, id, signal)))));
+          strongest.status === "rejected" ? failure(strongest.reason) : strongestTerms(strongest.value.terms, known)))));
   return title || id;
 }
-
-const own = (id, n, signal) => terms(id, n, signal);
 
 function whySection(why, question, colours, root) {
   if (why.status === "rejected") return failure(why.reason);
@@ -50,32 +49,32 @@ function whySection(why, question, colours, root) {
 }
 
 /** The strongest terms, a bar for each; those that stand nowhere in title and text were added by the model. */
-function list(found, known, id, signal) {
+function strongestTerms(found, known) {
   const most = Math.max(...found.map(({ impact }) => impact), 1);
   const stands = ({ term }) => known.includes(folded(term.replace(/^##/, "")));
-  const added = found.filter((one) => !stands(one)).length;
-  const rows = found.map((one) => h("tr", { class: stands(one) ? null : "added" },
+  const row = (one) => h("tr", { class: stands(one) ? null : "added" },
     h("th", { scope: "row" }, shownTerm(one.term), !stands(one) && h("span", { class: "hidden" }, " (not in the text)")),
     h("td", { class: "n" }, number(one.impact)),
-    h("td", { class: "wide", "aria-hidden": "true" }, h("span", { class: "seg", css: { width: `${(100 * one.impact) / most}%` } }))));
-  const box = h("div", {},
-    h("p", { class: "quiet" }, `${plural(found.length, "strongest term")} with their impacts. `,
-      added > 0 && [h("span", { class: "sample" }), ` Hollow: ${added} that the text does not have; the model added them.`]),
+    h("td", { class: "wide", "aria-hidden": "true" }, h("span", { class: "seg", css: { width: `${(100 * one.impact) / most}%` } })));
+  const added = found.filter((one) => !stands(one)).slice(0, ADDED);
+  const body = h("tbody", {}, found.slice(0, FIRST).map(row));
+  const more = h("button", { type: "button", class: "plain", onclick: () => {
+    const others = found.slice(FIRST).map(row);
+    body.append(...others);
+    others[0].tabIndex = -1;
+    others[0].focus();
+    more.remove();
+  } }, `All of the ${number(found.length)} strongest`);
+  return [
+    h("p", { class: "quiet" }, "Its strongest terms and their impacts."),
+    added.length > 0 && h("p", { class: "quiet" }, h("span", { class: "sample" }), " Not in the text, added by the model: ",
+      added.map((one, i) => [i ? ", " : "", h("span", { class: "term" }, shownTerm(one.term)), ` ${number(one.impact)}`]), "."),
     h("table", { class: "terms" },
       h("caption", { class: "hidden" }, "Strongest terms of the passage"),
-      h("thead", { class: "hidden" }, h("tr", {}, ["Term", "Impact", ""].map((head, i) => (i < 2 ? h("th", { scope: "col" }, head) : h("td"))))),
-      h("tbody", {}, rows)));
-  const more = async (event) => {
-    event.currentTarget.disabled = true;
-    try {
-      const all = await terms(id, MORE, signal);
-      box.replaceWith(list(all.terms, known, id, signal));
-    } catch (error) {
-      if (error instanceof ServiceError) box.append(failure(error));
-    }
-  };
-  if (found.length === FIRST) box.append(h("button", { type: "button", class: "plain", onclick: more }, `${MORE} terms`));
-  return box;
+      h("thead", { class: "hidden" }, h("tr", {}, h("th", { scope: "col" }, "Term"), h("th", { scope: "col" }, "Impact"), h("td"))),
+      body),
+    found.length > FIRST && more,
+  ];
 }
 
 function properties(metadata) {
