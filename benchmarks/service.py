@@ -41,12 +41,16 @@ import numpy as np
 import psutil
 from kernel import CHUNK, RealVectors
 
-from sparta.lucene.jvm import find_runtime
-
 ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 PYTHON = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 K, CONNECTIONS, TIMES = 10, 16, 10
+PYSERINI = """
+from sparta.lucene.jvm import start_jvm
+start_jvm()  # the Java that sparta has
+from pyserini.server.rest.app import main
+main()
+"""
 HEAD = (
     "server",
     "connections",
@@ -64,8 +68,7 @@ HEAD = (
 def started(command: list[str], port: int, path: str, log: Path) -> Iterator[psutil.Process]:
     """A server, as soon as it answers."""
     with log.open("w") as stream:
-        environment = {**PYTHON, "JAVA_HOME": str(find_runtime().home)}
-        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=PYTHON, stdout=stream, stderr=subprocess.STDOUT)
     try:
         ends = time.monotonic() + 180
         while True:
@@ -171,7 +174,7 @@ def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespac
     config = work / "pyserini.yaml"
     config.write_text(json.dumps({"indexes": {"examples": {**facts, "encoder": str(encoder)}}}))
     port = free_port()
-    command = [sys.executable, "-m", "pyserini.server.rest", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-c", PYSERINI, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--config", str(config), "--no-access-log", "--search-cache-size", "0"]
     paths = [f"/v1/examples/search?query={quote(question)}&hits={K}" for question in questions]
     plan = {
