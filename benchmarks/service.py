@@ -170,9 +170,11 @@ def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespac
     encoded = zip(questions, terms_of(index, questions), strict=True)
     lines = (json.dumps({"contents": text, "vector": terms}) + "\n" for text, terms in encoded)
     encoder.write_text("".join(lines))
-    facts = {"path": str(folder.lucene_path(folder.require_live()).resolve()), "index_type": "impact"}
+    path = {"path": str(folder.lucene_path(folder.require_live()).resolve())}
+    impacts = {**path, "index_type": "impact", "encoder": str(encoder), "base_index": "texts"}
+    indexes = {"examples": impacts, "texts": {**path, "index_type": "tf"}}  # the records come from the latter
     config = work / "pyserini.yaml"
-    config.write_text(json.dumps({"indexes": {"examples": {**facts, "encoder": str(encoder)}}}))
+    config.write_text(json.dumps({"indexes": indexes}))
     port = free_port()
     command = [sys.executable, "-c", PYSERINI, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--config", str(config), "--no-access-log", "--search-cache-size", "0"]
