@@ -2,6 +2,7 @@
 
 SpartaError                 exit code 1
 ├── InputError         2    a file or an argument the user gave is wrong
+│   └── NoPassageError 2    the index holds no passage with the id that was given
 ├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
@@ -36,6 +37,10 @@ class InputError(SpartaError):
     """A file or an argument is wrong."""
 
     exit_code = 2
+
+
+class NoPassageError(InputError):
+    """The index holds no passage with the id that was given."""
 
 
 class IndexStateError(SpartaError):

@@ -22,6 +22,7 @@ EXTRAS = {
     "mteb": ("mteb",),
     "sentence-transformers": ("sentence_transformers",),
     "ray": ("ray",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
