@@ -177,7 +177,14 @@ def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespac
     config.write_text(json.dumps({"indexes": indexes}))
     port = free_port()
     command = [sys.executable, "-c", PYSERINI, "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--config", str(config), "--no-access-log", "--search-cache-size", "0"]
+    command += [
+        "--config",
+        str(config),
+        "--no-access-log",
+        "--no-prebuilt-indexes",
+        "--search-cache-size",
+        "0",
+    ]
     paths = [f"/v1/examples/search?query={quote(question)}&hits={K}" for question in questions]
     plan = {
         "port": port,
