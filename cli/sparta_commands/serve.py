@@ -31,7 +31,7 @@ from cli._options import bm25_of, bm25_options, file_type, index_option, number
 @click.option("--channel", "channels", metavar="NAME[=WEIGHT],…", help="What is searched by default.")
 @bm25_options
 @number("--threads", default=2, text="Threads that search.")
-@number("--queue", default=256, text="Queries that may wait; more are answered with 429.")
+@number("--queue", default=64, text="Queries that may wait; more are answered with 429.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1),

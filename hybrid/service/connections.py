@@ -1,4 +1,4 @@
-"""Connections that send no whole request in time, or a head without end, are closed."""
+"""Connections on which nothing comes in time, or a head without end, are closed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST_HEAD = 64 << 10
 
 
 class TimedHead:
-    """What is added to a protocol of uvicorn: the head of a request must come in `seconds`.
+    """What is added to a protocol of uvicorn: the head of a request, and each part of its body, in `seconds`.
 
     Uvicorn itself waits for ever, and httptools lets a head grow without bounds.
     """
@@ -29,10 +29,12 @@ class TimedHead:
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting when a head is whole."""
+        """Stop waiting when a request is whole."""
         super().data_received(data)  # type: ignore[misc]
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
+            if self.cycle.more_body:
+                self._wait()
             return
         self._head += len(data)
         if self._head > LARGEST_HEAD:

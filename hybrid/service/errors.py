@@ -54,7 +54,12 @@ async def within(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later") from None
+        raise too_slow(seconds) from None
+
+
+def too_slow(seconds: float) -> HttpError:
+    """Say that there was no answer in time."""
+    return HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later")
 
 
 def problem(error: Exception) -> tuple[int, dict[str, Any], list[tuple[bytes, bytes]]]:

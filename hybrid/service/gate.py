@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import time
@@ -10,6 +9,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
 from secrets import token_hex
 from typing import Any
+
+from starlette.requests import ClientDisconnect
 
 from hybrid.service.errors import HttpError, error_body
 from hybrid.service.keys import READ, WRITE
@@ -25,6 +26,9 @@ logger = logging.getLogger("sparta.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _OPEN = ("/health", "/ready", "/", "/favicon.ico")
 _STATIC = "/static/"
+_GONE = 499
+"""Told to the log: nobody was there any more to be answered."""
+_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"))
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
 
 
@@ -58,13 +62,16 @@ class Gate:
         try:
             self._check(scope, headers)
             await self._app(scope, self._bounded(scope, headers, receive), answer)
+        except ClientDisconnect:
+            status = status or _GONE
         except Exception as error:
             failed = error
             if not status:
                 await _send_error(error, request_id, answer)
         took = time.perf_counter() - began
         route = getattr(scope.get("route"), "path", "other")
-        self._metrics.request(scope["method"], route, status, took)
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.request(method, route, status, took)
         if failed is not None and status >= 500:
             logger.error("failed", exc_info=failed, extra={"request_id": request_id})
         if logger.isEnabledFor(logging.INFO):
@@ -100,26 +107,20 @@ class Gate:
             raise HttpError(403, "this service does not change its index", remedy="sparta serve --writable")
 
     def _bounded(self, scope: Message, headers: dict[bytes, bytes], receive: Receive) -> Receive:
-        """The body of a request, of a bounded size, each part of it in time."""
+        """The body of a request, of a bounded size."""
         limits = self._settings.limits
         most = limits.upload if scope["path"].startswith("/passages") else limits.body
-        said = headers.get(b"content-length", b"0")
-        if said.isdigit() and int(said) > most:
+        said = headers.get(b"content-length", b"")
+        known = said.isdigit() and b"transfer-encoding" not in headers
+        if known and int(said[:20]) > most:
             raise _too_large(most)
-        size, whole = 0, False
+        if known:
+            return receive
+        size = 0
 
         async def bounded() -> Message:
-            nonlocal size, whole
-            if whole:
-                return await receive()
-            try:
-                async with asyncio.timeout(limits.timeout):
-                    message = await receive()
-            except TimeoutError:
-                raise HttpError(
-                    408, f"expected the next part of the body within {limits.timeout:g} s"
-                ) from None
-            whole = not message.get("more_body")
+            nonlocal size
+            message = await receive()
             size += len(message.get("body", b""))
             if size > most:
                 raise _too_large(most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import sys
 import time
 from typing import Any
@@ -11,8 +12,14 @@ from typing import Any
 import orjson
 
 from hybrid.service.settings import Settings
+from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
+from sparta.base.files import allow_open_files
+from sparta.index.view import newest_version
 
+logger = logging.getLogger("sparta.serve")
+_BACKLOG = 2048
+_CONNECTIONS = 4096
 _OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 
@@ -20,6 +27,7 @@ _OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 def serve(settings: Settings, *, log_level: str = "info") -> None:
     """Answer requests until a signal comes; those in flight then have `settings.drain` seconds to end.
 
+    :raises IndexStateError: there is no index.
     :raises InputError: the address cannot be used.
     """
     import uvicorn
@@ -27,11 +35,12 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     from hybrid.service.app import create_app
     from hybrid.service.connections import protocol
 
+    newest_version(settings.index)  # told before anything is started
+    listening = _socket(settings.host, settings.port)
+    allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)
     config = uvicorn.Config(
         create_app(settings),
-        host=settings.host,
-        port=settings.port,
         http=protocol(settings.limits.timeout),
         log_config=None,
         access_log=False,
@@ -44,7 +53,21 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         signal.signal(
             one, lambda *_: None
         )  # uvicorn raises it again when all is answered: that is no failure
-    uvicorn.Server(config).run()
+    logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
+    uvicorn.Server(config).run([listening])
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    name = host.strip("[]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    try:
+        return socket.create_server((name, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"expected an address to listen at, found one that cannot be used: {error.strerror or error}",
+            where=f"{host}:{port}",
+            remedy="name another --port or --host",
+        ) from error
 
 
 class JsonFormatter(logging.Formatter):

@@ -29,7 +29,7 @@ class Limits:
     body: int = 1 << 20
     upload: int = 64 << 20
     line: int = 1 << 20
-    queue: int = 256
+    queue: int = 64
     timeout: float = 10.0
     answer: float = 60.0
     upload_timeout: float = 600.0

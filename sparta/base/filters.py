@@ -171,6 +171,7 @@ def _joined(name: str, first: Any, second: Any) -> dict[str, Any]:
 def _condition(name: Any, wanted: Any) -> Condition:
     if not isinstance(name, str) or not name or "\0" in name:
         raise _not_a_filter("the name of a field", name)
+    _encodable(name)
     if isinstance(wanted, Mapping) and set(wanted) == {"in"}:
         values = wanted["in"]
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):

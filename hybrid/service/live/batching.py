@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid.service.errors import BusyError
+from hybrid.service.errors import BusyError, too_slow
 from sparta.base.closing import Closing
 
 logger = logging.getLogger("sparta.serve")
@@ -44,22 +44,30 @@ class Batcher[J, R](Closing):
         self._thread = threading.Thread(target=self._work, name="search", daemon=True)
         self._thread.start()
 
-    async def ask(self, job: J, size: int = 1) -> R:
+    async def ask(self, job: J, size: int = 1, seconds: float = 60.0) -> R:
         """Answer a job of so many queries, when it is its turn.
 
         :raises BusyError: the queue is full, or closed.
+        :raises HttpError: there was no answer within so many seconds.
         """
         future: asyncio.Future[R] = self._loop.create_future()
+        expiry = self._loop.call_later(seconds, _expire, future, seconds)
+        try:
+            self._queue_up(_Waiting(job, size, future))
+            return await future
+        finally:
+            expiry.cancel()
+
+    def _queue_up(self, one: _Waiting) -> None:
         with self._ready:
-            if self._closed or (self.size and self.size + size > self._queue):
+            if self._closed or (self.size and self.size + one.size > self._queue):
                 raise BusyError(
                     f"{self.size} queries wait already, of {self._queue} that may",
                     remedy="try again after the time that Retry-After says",
                 )
-            self._waiting.append(_Waiting(job, size, future))
-            self.size += size
+            self._waiting.append(one)
+            self.size += one.size
             self._ready.notify()
-        return await future
 
     def close(self) -> None:
         """Answer what waits, and end the thread."""
@@ -89,10 +97,15 @@ class Batcher[J, R](Closing):
                 while self._waiting and (not batch or self._waiting[0].size <= left):
                     one = self._waiting.popleft()
                     self.size -= one.size
-                    if not one.future.cancelled():  # whoever waited has gone, or waited too long
+                    if not one.future.done():  # whoever waited has gone, or waited too long
                         batch.append(one)
                         left -= one.size
             return batch
+
+
+def _expire(future: asyncio.Future[Any], seconds: float) -> None:
+    if not future.done():
+        future.set_exception(too_slow(seconds))
 
 
 def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -35,11 +36,15 @@ class Line(NamedTuple):
 
 
 @asynccontextmanager
-async def spooled(parts: AsyncIterator[bytes]) -> AsyncIterator[BinaryIO]:
-    """The whole body of a request, on disk where it is long, so that a slow client holds nobody up."""
+async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[BinaryIO]:
+    """The whole body of a request, on disk where it is long: who sends it slowly holds nobody up."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
-        async for part in parts:
-            stream.write(part)
+        try:
+            async with asyncio.timeout(seconds):
+                async for part in parts:
+                    stream.write(part)
+        except TimeoutError:
+            raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
         stream.seek(0)
         yield stream  # type: ignore[misc]  # it has all that a binary stream has
 

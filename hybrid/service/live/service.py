@@ -84,8 +84,7 @@ class Service:
             explain=request.explain,
         )
         job = Job(queries, plan, isinstance(request.query, str))
-        async with within(limits.timeout):
-            return await self._batcher.ask(job, len(queries))
+        return await self._batcher.ask(job, len(queries), limits.timeout)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Answers from the best passages."""

@@ -76,7 +76,7 @@ def test_pages_filters_and_collapsing_are_those_of_the_retriever(client, built, 
         {"filter": {"lang": "en"}},
         {"filter": {"lang": {"in": ["en", "fr"]}, "year": {"gte": 1990}}},
         {"collapse": "title"},
-        {"offset": 2, "collapse": "lang", "filter": {"lang": {"in": ["en", "fr"]}}},
+        {"offset": 1, "collapse": "lang", "filter": {"lang": {"in": ["en", "fr"]}}},
     ]
     with open_retriever(built, channels) as retriever:
         for more in options:
