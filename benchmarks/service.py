@@ -8,11 +8,11 @@ Two indexes: that of examples/ (as `make demo` makes it, asked its 60 questions)
 benchmarks/kernel.py, with the real passages' records, asked the first column of --questions.
 
 16 connections ask for 10 hits with their records for --seconds (benchmarks/http_load.py, a process of its
-own); every answer is compared with the first one to the same question ("changed"). On the example index they go on to
---requests in all, for the memory of the server: after a tenth of them, and at the end. Then ten times the
-connections for ten seconds, and 16 again. Pyserini serves the same impacts from a copy of the example index
-in Lucene's format; it gets the questions' terms ready made, and its cache is off. OpenSearch is one that
-holds what `sparta push` wrote, and answers the same terms.
+own); every answer is compared with the first one to the same question ("changed"). On the example index they
+go on to --requests in all, for the memory of the server. Then ten times the connections for ten seconds, and
+16 again. Pyserini serves the same impacts from a copy of the example index in Lucene's format; it gets the
+questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote, and
+answers the same terms.
 
 Prints a Markdown table.
 """
