@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli._options import SpartaGroup
+from cli.service_commands.serve import serve
 from cli.sparta_commands.answer import answer
 from cli.sparta_commands.delete import delete
 from cli.sparta_commands.doctor import doctor
@@ -16,7 +17,6 @@ from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
-from cli.sparta_commands.serve import serve
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify
