@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli._options import SpartaGroup
+from cli.service_commands.serve import serve
 from cli.sparta_commands.answer import answer
 from cli.sparta_commands.delete import delete
 from cli.sparta_commands.doctor import doctor
@@ -19,7 +20,6 @@ from cli.sparta_commands.mcp import mcp
 from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
-from cli.sparta_commands.serve import serve
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify

@@ -20,9 +20,11 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "page.png"
 PORT = 8379
-VIEW = "?q=who+founded+google&by=hybrid&base=impact&a=0.8"
+VIEW = "?q=who+founded+google&by=hybrid&base=impact&a=0"
+ALPHA = "0.8"
 COLOURS = 128
-SIZE = (1280, 1000)
+WIDTH, HEIGHT = 880, 800
+SCALE = 1280 / WIDTH
 
 
 def sparta(*arguments: str) -> list[str]:
@@ -52,13 +54,16 @@ def service() -> Iterator[str]:
 
 
 def main() -> None:
-    """Open the page, wait for the answer, and save what is seen."""
+    """Open the page, wait for the answer, move α, and save what is seen."""
     browser = os.environ.get("SPARTA_CHROMIUM") or shutil.which("chromium")
     with service() as address, sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = opened.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
+        page = opened.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE)
         page.goto(address + VIEW)
         page.wait_for_selector(".answer h2", timeout=120_000)
+        page.get_by_label("Weight of BM25").fill(ALPHA)  # the ranking moves
+        page.evaluate("document.activeElement.blur()")
+        page.wait_for_selector(".moved")
         page.wait_for_timeout(1000)
         shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         opened.close()

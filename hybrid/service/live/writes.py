@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from hybrid.service.live.ndjson import Line, LineErrors, read_lines
 from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
+from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 from sparta.data.units import passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
@@ -23,6 +25,7 @@ from sparta.search.searcher import BM25
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
 
+logger = logging.getLogger("sparta.serve")
 _MOST_WAITING = 16
 Report = dict[str, Any]
 
@@ -66,10 +69,15 @@ class Writer(Closing):
         self._waiting += 1
 
         def done() -> R:
+            report = work()
             try:
-                return work()
-            finally:
                 self._index.refresh()
+            except (
+                SpartaError,
+                OSError,
+            ) as error:  # committed; searched when it opens
+                logger.warning("written, but not opened yet: %s", error)
+            return report
 
         try:
             async with within(self._settings.limits.upload_timeout):

@@ -9,6 +9,7 @@ import { $, h, number, plural } from "./dom.js";
 import { failure, keyForm } from "./failure.js";
 import { ranking, replace } from "./hits.js";
 import { showPassage } from "./passage.js";
+import { putTogether } from "./words.js";
 import { channelsOf, fromAddress, named, request, toAddress } from "./state.js";
 
 const TYPING = 250; // ms without a key pressed, until what was typed is asked
@@ -155,6 +156,7 @@ async function rankingView(results, signal) {
   if (signal.aborted) throw new DOMException("", "AbortError");
   document.title = `${state.q} – sparta`;
   const hits = shown.map((one) => one.hits);
+  putTogether(state.q, hits.flat());
   paint(hits.flat());
   answer(hits.flat().length);
   const name = (way) => named(way, state);
@@ -188,7 +190,7 @@ async function placesOf(way, signal) {
 
 /** Words keep their colours for as long as the question stays. */
 function paint(hits) {
-  const fresh = hits.flatMap((hit) => hit.terms ?? []).some(({ term, share }) => share > 0 && !colours.of.has(term));
+  const fresh = hits.flatMap((hit) => hit.words).some(({ term, share }) => share > 0 && !colours.of.has(term));
   if (colours.q !== state.q || fresh) colours = { q: state.q, of: coloursOf(hits) };
 }
 
@@ -204,7 +206,8 @@ function key(way) {
 function nothing() {
   const filtered = Object.keys(state.filter).length > 0;
   return h("section", { class: "nothing" },
-    h("h2", {}, state.page > 1 ? "No more passages." : "No passage has a word or a term of this question."),
+    h("h2", {}, state.page > 1 ? "No more passages." : filtered ? "The filter leaves no passage for this question."
+      : "No passage has a word or a term of this question."),
     state.page > 1 ? null : h("p", {}, filtered ? "→ take the filter away, or ask in other words" : "→ ask in other words"));
 }
 

@@ -8,10 +8,10 @@ const SPREAD = 0.2; // of its mean: a word that gives all hits about the same te
 const ENOUGH = 5; // hits, to say so
 const STRONG = 0.75; // of the strongest word: this much always has a colour
 
-/** The colours of a question's words, the strongest first: {term: "t1"}; t0 for what tells little. */
+/** The colours of a question's words, the strongest first: {word: "t1"}; t0 for what tells little. */
 export function coloursOf(hits) {
   const shares = new Map();
-  for (const hit of hits) for (const { term, share } of hit.terms ?? []) shares.set(term, [...(shares.get(term) ?? []), share]);
+  for (const hit of hits) for (const { term, share } of hit.words) shares.set(term, [...(shares.get(term) ?? []), share]);
   const sum = (own) => own.reduce((all, share) => all + share, 0);
   const order = [...shares].filter(([, own]) => sum(own) > 0).sort((a, b) => sum(b[1]) - sum(a[1]));
   const most = order.length ? sum(order[0][1]) : 0;

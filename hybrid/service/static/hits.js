@@ -15,7 +15,7 @@ const opened = new Set();
 export function ranking(hits, look) {
   const range = rangeOf(hits);
   const scale = Math.max(...hits.map((hit) => hit.score), 0);
-  const impacts = Math.max(...hits.map((hit) => sum(hit.terms ?? [])), 1);
+  const impacts = Math.max(...hits.map((hit) => sum(hit.words)), 1);
   return h("ol", { class: "hits", start: hits[0]?.rank ?? 1 },
     hits.map((hit) => card(hit, { ...look, range, scale, impacts })));
 }
@@ -23,7 +23,7 @@ export function ranking(hits, look) {
 const sum = (terms) => terms.reduce((all, { share }) => all + share, 0);
 
 function card(hit, look) {
-  const terms = hit.terms ?? [];
+  const terms = hit.words;
   const title = hit.title || hit.id;
   return h("li", { class: look.marker?.(hit) ? "hit alone" : "hit", "data-id": hit.id },
     h("span", { class: "rank", "aria-hidden": "true" }, String(hit.rank), look.before && moved(look.before.get(hit.id), hit.rank)),

@@ -3,6 +3,7 @@
 import { coloursOf, legend, marked, numbers, termBar } from "./bars.js";
 import { explain, passage, terms } from "./api.js";
 import { failure } from "./failure.js";
+import { putTogether } from "./words.js";
 import { folded, h, number, shownTerm } from "./dom.js";
 
 const FIRST = 20; // terms with their bars, before all are wanted
@@ -19,6 +20,7 @@ export async function showPassage(place, state, signal, back, follow) {
   if (found.status === "rejected") throw found.reason;
   const { id, title, text, metadata } = found.value;
   const reason = why.value ?? { terms: [] };
+  putTogether(state.q, [reason]);
   const colours = coloursOf([reason]);
   const known = folded(`${title ?? ""} ${text ?? ""}`);
   place.replaceChildren(
@@ -28,7 +30,7 @@ export async function showPassage(place, state, signal, back, follow) {
       h("div", { class: "two" },
         h("div", { class: "reading" },
           state.q && h("section", { "aria-label": "Its score for the question" }, whySection(why, state.q, colours, place)),
-          h("p", { class: "text", dir: "auto" }, marked(text ?? "", reason.marks ?? [], reason.terms, colours)),
+          h("p", { class: "text", dir: "auto" }, marked(text ?? "", reason.marks ?? [], reason.words, colours)),
           properties(metadata)),
         h("section", { class: "strongest", "aria-labelledby": "strongest" },
           h("h3", { id: "strongest" }, "What it is found by"),
@@ -38,12 +40,12 @@ export async function showPassage(place, state, signal, back, follow) {
 
 function whySection(why, question, colours, root) {
   if (why.status === "rejected") return failure(why.reason);
-  const { rank, score, terms: found } = why.value;
+  const { rank, score, terms: found, words } = why.value;
   return [
     h("h3", {}, "Its score for ", h("q", { dir: "auto" }, question)),
     h("p", { class: "verdict" }, h("strong", {}, number(score)), rank ? ` by impacts, rank ${number(rank)}` : ": none of these words has an impact here"),
     score > 0 && legend(colours, root),
-    score > 0 && termBar(found, colours, score),
+    score > 0 && termBar(words, colours, score),
     h("details", { class: "numbers" }, h("summary", {}, "Numbers"), numbers({ terms: found }, new Map())),
   ];
 }

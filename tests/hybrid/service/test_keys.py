@@ -144,7 +144,7 @@ def test_on_this_machine_none_are_needed(tmp_path: Path) -> None:
 
 def test_the_command_takes_no_key() -> None:
     """Whoever lists processes would read it."""
-    from cli.sparta_commands.serve import serve
+    from cli.service_commands.serve import serve
 
     assert {option.name for option in serve.params if "key" in (option.name or "")} == {"keys"}
     assert os.environ.get("SPARTA_SERVE_KEYS") is None

@@ -369,6 +369,8 @@ def test_texts_are_texts(visit, ask):
         card = page.locator(".hits li", has=page.locator(f"[class=id]:text-is({json.dumps(record['id'])})"))
         assert card.locator(".snippet").text_content() == found[record["id"]]["snippet"]
         assert "quokka" in card.locator("mark").all_text_contents()
+        score = f"{found[record['id']]['score']:,}"
+        assert card.locator(".bar").get_attribute("aria-label") == f"{score} = quokka {score}"  # of 2 pieces
         card.locator("h3 a").click()
         expect(page.locator("h2:focus")).to_have_text(record["title"])
         assert page.locator(".text").text_content() == record["text"]

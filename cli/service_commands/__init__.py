@@ -1,0 +1,1 @@
+"""The commands of `sparta` that other programs talk to, one module each."""
