@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -267,7 +268,7 @@ HANDLERS: list[tuple[str, Callable[..., Answer]]] = [
 
 
 @contextmanager
-def serving(fake: Fake) -> Iterator[Fake]:
+def serving(fake: Fake, tls: ssl.SSLContext | None = None) -> Iterator[Fake]:
     """Serve it on a port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -297,8 +298,10 @@ def serving(fake: Fake) -> Iterator[Fake]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield fake
     finally:

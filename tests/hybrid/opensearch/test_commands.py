@@ -1,0 +1,151 @@
+"""sparta push, export, and hybrid search and eval of an index in OpenSearch, as they are typed."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import cli._hybrid
+import cli._sparta
+from hybrid.opensearch.server import Access, Server
+from sparta.base.errors import ServerError
+from sparta.index.build import delete_passages
+from tests.hybrid.opensearch.fake import Fake, serving
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger", "no_credentials")]
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "USER", "PASSWORD", "KEY"):
+        monkeypatch.delenv(f"SPARTA_OPENSEARCH_{name}", raising=False)
+
+
+def sparta(*arguments: object) -> Result:
+    return CliRunner().invoke(cli._sparta.main, [str(a) for a in arguments])
+
+
+def hybrid(*arguments: object) -> Result:
+    return CliRunner().invoke(cli._hybrid.main, [str(a) for a in arguments])
+
+
+def test_push_update_delete(opened, builder, fake) -> None:
+    here = ["--index", builder.folder.path]
+    there = ["--opensearch", fake.url, "--name", "wiki"]
+    pushed = sparta("push", *here, *there)
+    assert pushed.exit_code == 0, pushed.output
+    assert pushed.stdout.startswith("wiki: 60 passages in ")
+    assert sparta("push", *here, *there).stdout.startswith("wiki: up to date, 60 passages")
+    delete_passages(builder.folder, ["a7"])
+    assert sparta("push", *here, *there, "--update").stdout.startswith(
+        "wiki: 59 passages, 0 written, 1 deleted"
+    )
+    assert sparta("push", *there, "--delete", "a8", "--delete", "a9").stdout == "deleted 2 of 2\n"
+    gone = sparta("push", *there, "--delete", "a8", "--delete", "a10")
+    assert gone.exit_code == 2
+    assert "deleted 1 of 2" in gone.stdout
+    assert "no passage with the id 'a8'" in gone.stderr
+
+
+def test_what_does_not_go_together(fake) -> None:
+    assert sparta("push", "--name", "wiki").exit_code == 2
+    assert "--name" in sparta("push", "--opensearch", fake.url).stderr
+    there = ["--opensearch", fake.url, "--name", "wiki"]
+    for options in (
+        ["--update", "--delete", "a"],
+        ["--update", "--shards", "2"],
+        ["--delete", "a", "--keep-old"],
+    ):
+        refused = sparta("push", *there, *options)
+        assert (refused.exit_code, "expected --update or --delete alone" in refused.stderr) == (2, True)
+    assert not fake.requests
+
+
+def test_hybrid_search_there_prints_what_it_prints_here(opened, builder, fake, questions) -> None:
+    sparta("push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki")
+    there = ["--opensearch", fake.url, "--name", "wiki", "--json"]
+    found = hybrid("search", questions[0], *there, "--weights", "impact=1")
+    here = hybrid("search", questions[0], "--index", builder.folder.path, "--json", "--weights", "impact=1")
+    assert found.stdout == here.stdout
+    assert found.stdout.count("\n") == 10
+    assert "--name alone" in hybrid("search", "x", "--opensearch", fake.url).stderr
+    assert "--name alone" in hybrid("search", "x", *there, "--k1", "1").stderr
+
+
+def test_hybrid_eval_there_measures_what_it_measures_here(opened, builder, fake, questions, tmp_path) -> None:
+    sparta("push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki")
+    here = ["--format", "csv"]
+    there = ["--opensearch", fake.url, "--name", "wiki", *here]
+    assert "expected --dataset" in hybrid("eval", *there).stderr
+    file = tmp_path / "asked.tsv"
+    file.write_text("".join(f"{question}\t['a{i}']\n" for i, question in enumerate(questions)))
+    weights = ["--dataset", file, "--weights", "impact=1"]
+    tables = (
+        hybrid("eval", *there, *weights),
+        hybrid("eval", "--index", builder.folder.path, *here, *weights),
+    )
+    rows = [
+        {name: value for name, value in row.items() if not name.startswith("ms")}
+        for table in tables
+        for row in csv.DictReader(table.stdout.splitlines())
+        if "impact" in row.values()
+    ]
+    assert len(rows) == 2
+    assert rows[0] == rows[1]
+
+
+def test_export_says_what_it_wrote(opened, builder, tmp_path: Path) -> None:
+    export = [
+        "export",
+        "--index",
+        builder.folder.path,
+        "--format",
+        "opensearch",
+        "--output",
+        tmp_path / "out",
+    ]
+    done = sparta(*export)
+    assert done.exit_code == 0, done.output
+    assert "60 passages" in done.stdout
+    assert (tmp_path / "out" / "README.md").is_file()
+    again = sparta(*export)
+    assert (again.exit_code, "holds files" in again.stderr) == (2, True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_certificates_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *more], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(Fake(), context) as fake:
+        with (
+            Server(Access(fake.url, environment={})) as server,
+            pytest.raises(ServerError, match="expected a certificate that can be trusted"),
+        ):
+            server.request("GET", "/_cluster/health")
+        for access in (
+            Access(fake.url, ca=str(certificate), environment={}),
+            Access(fake.url, insecure=True, environment={}),
+        ):
+            with Server(access) as server:
+                assert server.request("GET", "/_cluster/health")["status"] == "green"
