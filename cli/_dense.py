@@ -11,6 +11,7 @@ from cli.dense_commands.index import index
 from cli.dense_commands.mine import mine
 from cli.dense_commands.search import search
 from cli.dense_commands.train import train
+from cli.dense_commands.train_skills import train_skills
 
 
 @click.group(
@@ -27,7 +28,7 @@ def main() -> None:
     """  # noqa: D301 (click looks for the backspace)
 
 
-for command in (encode, index, search, train, mine, convert):
+for command in (encode, index, search, train, train_skills, mine, convert):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def folder_of(given: Mapping[str, Any]) -> Path:
 
 def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     """Return the sets of questions, matched and sampled as the options say."""
-    from hybrid.evaluation.questions import questions_beside, questions_of
+    from hybrid.evaluation.questions import judged, questions_beside, questions_of
 
     found = [questions_of(path) for path in given["datasets"]] or [questions_beside(index)]
     if len({one.name for one in found}) < len(found):
@@ -142,7 +142,8 @@ def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
         raise InputError("expected different sets of questions, found one twice", remedy="name each once")
     for match in given["matches"]:
         found = _matched(found, match)
-    return [one.sample(given["sample"]) if given["sample"] else one for one in found]
+    sampled = [one.sample(given["sample"]) if given["sample"] else one for one in found]
+    return [judged(one, index) for one in sampled]
 
 
 def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:

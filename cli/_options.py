@@ -258,6 +258,28 @@ shard_option = click.option(
     "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
 )
 
+_RAY = ("workers", "cpus_per_worker", "gpus_per_worker")
+ray_options = options(
+    click.option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Encode on a Ray cluster: auto (this machine's), HOST:PORT, or local (this machine alone).",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="With --ray: processes that encode [default: as many as there is room for].",
+    ),
+    number("--cpus-per-worker", default=1, text="With --ray: CPUs and threads of a worker."),
+    click.option(
+        "--gpus-per-worker",
+        type=Finite(0),
+        default=0.0,
+        show_default=True,
+        help="With --ray: GPUs of a worker; 0.5: two share one.",
+    ),
+)
+
 UNITS = ("passage", "sentence")
 _UNIT = "Unit of retrieval: passages, or sentences, each read in its passage"
 chunk_options = options(
@@ -393,6 +415,26 @@ def part_of(text: str) -> tuple[int, int]:
             remedy="for the first of two machines: 0/2",
         )
     return i, n
+
+
+def cluster_of(given: dict[str, Any]) -> Any:
+    """Return the Ray cluster that the command line names; None where it names none.
+
+    Takes the options of the cluster out of `given`.
+    """
+    address, chosen = given.pop("ray"), {name: given.pop(name) for name in _RAY}
+    if address is None:
+        if alone := typed(*_RAY):
+            raise InputError(f"expected {alone[0]} with --ray only", remedy="add --ray local or --ray auto")
+        return None
+    if typed("device"):
+        raise InputError(
+            "expected --ray without --device: a worker takes the device that Ray gives it",
+            remedy="leave --device out; for GPUs: --gpus-per-worker 1",
+        )
+    from sparta.shards.ray_executor import RayCluster
+
+    return RayCluster(address=address, **chosen)
 
 
 def count_lines(source: str) -> int | None:

@@ -125,8 +125,11 @@ def print_hits(
             click.echo("     " + " + ".join(f"{visible(s.term)} {s.share}" for s in shares))
 
 
-def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:
-    """Search several channels as one, for a query or for many; a hit shows its rank in each of them."""
+def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = None) -> None:
+    """Search several channels as one, for a query or for many; a hit shows its rank in each of them.
+
+    :param opened: a searcher of another place than the index folder
+    """
     from hybrid.retrieval.fusion import formula
     from hybrid.retrieval.searcher import HybridSearcher
 
@@ -134,7 +137,7 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any]) -> None:
         ranks = ", ".join(f"{name} {place.rank or chr(8211)}" for name, place in hit.channels.items())
         return f"{hit.score:.4g} ({ranks})"
 
-    with HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
+    with opened or HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
         if given["queries"] is not None:
             run_queries(searcher, given)
         else:

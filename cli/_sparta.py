@@ -16,8 +16,10 @@ from cli.sparta_commands.export_model import export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
 from cli.sparta_commands.mcp import mcp
+from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
+from cli.sparta_commands.serve import serve
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify
@@ -37,8 +39,8 @@ def main() -> None:
 
 
 WRITING = (index, update, delete, encode)
-READING = (search, answer, explain, terms, info, export, verify, mcp)
-OTHERS = (train, export_model, eval_command, doctor)
+READING = (search, answer, explain, terms, info, export, push, verify)
+OTHERS = (serve, mcp, train, export_model, eval_command, doctor)
 READERS = (mine_answers, train_reader, tune_reader)
 for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from dense.channel.sync import DenseReport, build_dense
     from dense.models.bi_encoder import DenseModel
     from dense.models.config import DenseConfig
+    from dense.models.skill_config import SkillConfig
+    from dense.models.skills import Skills
+    from dense.training.skill_data import read_skill_sets
+    from dense.training.skill_train import SkillRecipe, train_skills
     from dense.training.stages import train_in_two_stages
     from dense.training.train import Recipe, train_dense
 
@@ -24,12 +28,17 @@ _HOMES = {
     "DenseReport": "dense.channel.sync",
     "DenseSearcher": "dense.channel.searcher",
     "Recipe": "dense.training.train",
+    "SkillConfig": "dense.models.skill_config",
+    "SkillRecipe": "dense.training.skill_train",
+    "Skills": "dense.models.skills",
     "VectorOptions": "dense.channel.encode",
     "VectorReport": "dense.channel.encode",
     "build_dense": "dense.channel.sync",
     "encode_vectors": "dense.channel.encode",
+    "read_skill_sets": "dense.training.skill_data",
     "train_dense": "dense.training.train",
     "train_in_two_stages": "dense.training.stages",
+    "train_skills": "dense.training.skill_train",
 }
 
 __all__ = [
@@ -38,12 +47,17 @@ __all__ = [
     "DenseReport",
     "DenseSearcher",
     "Recipe",
+    "SkillConfig",
+    "SkillRecipe",
+    "Skills",
     "VectorOptions",
     "VectorReport",
     "build_dense",
     "encode_vectors",
+    "read_skill_sets",
     "train_dense",
     "train_in_two_stages",
+    "train_skills",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from hybrid.evaluation.questions import QuestionSet, questions_of
     from hybrid.evaluation.results import SetResults, results_table
     from hybrid.evaluation.tune import tune
+    from hybrid.multihop.chain import Chain
+    from hybrid.multihop.steps import read_chain
+    from hybrid.multihop.tools import IndexTools
+    from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.hits import HybridHit
@@ -29,11 +33,14 @@ _HOMES = {
     "Answer": "hybrid.answering.answers",
     "Answerer": "hybrid.answering.answerer",
     "Answering": "hybrid.evaluation.answering",
+    "Chain": "hybrid.multihop.chain",
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
     "HybridHit": "hybrid.retrieval.hits",
     "HybridSearcher": "hybrid.retrieval.searcher",
+    "IndexTools": "hybrid.multihop.tools",
+    "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
     "compare": "hybrid.evaluation.compare",
@@ -41,7 +48,9 @@ _HOMES = {
     "evaluate_set": "hybrid.evaluation.evaluate",
     "mine_answers": "hybrid.answering.mining",
     "open_answerer": "hybrid.answering.answerer",
+    "open_opensearch": "hybrid.opensearch.searcher",
     "questions_of": "hybrid.evaluation.questions",
+    "read_chain": "hybrid.multihop.steps",
     "results_table": "hybrid.evaluation.results",
     "tune": "hybrid.evaluation.tune",
 }
@@ -50,11 +59,14 @@ __all__ = [
     "Answer",
     "Answerer",
     "Answering",
+    "Chain",
     "Channels",
     "Evaluation",
     "Fusion",
     "HybridHit",
     "HybridSearcher",
+    "IndexTools",
+    "OpenSearchSearcher",
     "QuestionSet",
     "SetResults",
     "compare",
@@ -62,7 +74,9 @@ __all__ = [
     "evaluate_set",
     "mine_answers",
     "open_answerer",
+    "open_opensearch",
     "questions_of",
+    "read_chain",
     "results_table",
     "tune",
 ]

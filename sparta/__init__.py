@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         JavaError,
         MissingPackageError,
         ModelError,
+        ServerError,
         SpartaError,
         StorageError,
     )
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
     from sparta.reader.train import ReaderRecipe, train_reader
     from sparta.search.explain import Explanation, TermShare, top_terms
     from sparta.search.searcher import Searcher
+    from sparta.shards.encode import EncodeOptions, EncodeReport, encode_corpus
+    from sparta.shards.ray_executor import RayCluster
     from sparta.training.options import SpartaRecipe, TrainResult
     from sparta.training.train import train_model
 
 _HOMES = {
+    "EncodeOptions": "sparta.shards.encode",
+    "EncodeReport": "sparta.shards.encode",
     "Explanation": "sparta.search.explain",
     "Hit": "sparta.base.records",
     "Index": "sparta.api",
@@ -54,12 +59,14 @@ _HOMES = {
     "Passage": "sparta.base.records",
     "Quantizer": "sparta.models.quantize",
     "Query": "sparta.base.records",
+    "RayCluster": "sparta.shards.ray_executor",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
     "Retriever": "sparta.base.records",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
+    "ServerError": "sparta.base.errors",
     "Span": "sparta.reader.records",
     "SpartaError": "sparta.base.errors",
     "SpartaModel": "sparta.models.sparta",
@@ -68,6 +75,7 @@ _HOMES = {
     "TermShare": "sparta.search.explain",
     "Text": "sparta.reader.records",
     "TrainResult": "sparta.training.options",
+    "encode_corpus": "sparta.shards.encode",
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
@@ -75,6 +83,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "EncodeOptions",
+    "EncodeReport",
     "Explanation",
     "Hit",
     "Index",
@@ -90,12 +100,14 @@ __all__ = [
     "Passage",
     "Quantizer",
     "Query",
+    "RayCluster",
     "Reader",
     "ReaderLayout",
     "ReaderRecipe",
     "Retriever",
     "ScoredPassage",
     "Searcher",
+    "ServerError",
     "Span",
     "SpartaError",
     "SpartaModel",
@@ -104,6 +116,7 @@ __all__ = [
     "TermShare",
     "Text",
     "TrainResult",
+    "encode_corpus",
     "load_model",
     "top_terms",
     "train_model",

@@ -16,15 +16,24 @@ from cli._options import folder_type
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|ID",
-    help="A dict file of DPR or TASER, or transformers' DPR: both its folders, by --from twice.",
+    help="A dict file of DPR, TASER or Chain-of-Skills, or transformers' DPR: both its folders, by --from"
+    " twice.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for the model.")
 @click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer of a checkpoint that brings none.")
+@click.option(
+    "--reader",
+    type=click.Choice(["question", "passage", "expanded", "mention", "entity"]),
+    help="Of a model with skills, the expert that reads these texts alone, as a plain bi-encoder.",
+)
 @click.option("--int8", is_flag=True, help="Store the weights in 8 bits with row scales.")
-def convert(sources: tuple[str, ...], output: Path, tokenizer: str | None, int8: bool) -> None:
-    """Make a model folder from a checkpoint of DPR or TASER.
+def convert(
+    sources: tuple[str, ...], output: Path, tokenizer: str | None, reader: str | None, int8: bool
+) -> None:
+    """Make a model folder from a checkpoint of DPR, TASER or Chain-of-Skills.
 
-    Of a folder of ours, --int8 makes a smaller one.
+    Of a folder of ours, --int8 makes a smaller one, and --reader entity one that indexes descriptions of
+    entities, for the links of a chain.
 
     \b
     dense convert --from hf_bert_base.cp --tokenizer bert-base-uncased --output dpr
@@ -33,10 +42,13 @@ def convert(sources: tuple[str, ...], output: Path, tokenizer: str | None, int8:
     """  # noqa: D301 (click looks for the backspace)
     from dense.models.checkpoints import form_of
     from dense.models.convert import convert as converted
+    from dense.models.skill_checkpoints import reader_alone
     from sparta.training.ranking import check_output
 
     check_output(output, resume=False)
     model = converted(sources, tokenizer)
+    if reader:
+        model = reader_alone(model, reader)
     model.save_pretrained(output, int8=int8)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     click.echo(f"{output}: {form_of(model.config)}, {parameters:.1f}M parameters")

@@ -11,6 +11,7 @@ from cli._options import (
     UNITS,
     choice,
     chunk_options,
+    cluster_of,
     corpus_bar,
     corpus_option,
     counted,
@@ -18,6 +19,7 @@ from cli._options import (
     folder_type,
     number,
     part_of,
+    ray_options,
     shard_option,
     skip_invalid_option,
     unit_of,
@@ -36,18 +38,20 @@ from sparta.data.units import unit_noun
 @shard_option
 @number("--shard-size", default=2048, text="Passages a shard.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
+@ray_options
 @skip_invalid_option
 @encoder_options
 def encode(corpus: str, output: Path, model: str | None, shard: str, **given: Any) -> None:
     """Encode a corpus into shards of vectors.
 
-    Afterwards: dense index --vectors. Several machines may share a corpus (--shard).
+    Afterwards: dense index --vectors. Several machines may share a corpus (--shard), or be
+    the nodes of a Ray cluster (--ray).
     """
     from dense.models.resolve import vector_width
     from sparta.data.corpus import CorpusReader
 
     CorpusReader(corpus)  # a wrong path is told before torch is loaded
-    part = part_of(shard)
+    part, cluster = part_of(shard), cluster_of(given)
     vector_width(model)
     from dense.channel.encode import VectorOptions, encode_vectors
 
@@ -63,6 +67,7 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
             skip_invalid=given["skip_invalid"],
             device=given["device"],
             advance=bar.update,
+            cluster=cluster,
         )
     click.echo(
         f"{output}: encoded {counted(report.encoded, unit_noun(unit))}, kept {report.kept:,}, left to other"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     type=click.Path(path_type=Path),
-    help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, or a BEIR folder.",
+    help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, a BEIR folder, or KILT's tasks.",
 )
 @click.option("--output", required=True, type=file_type, help="Training file to write: .json or .json.gz.")
 @choice(
@@ -53,7 +53,8 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
     These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
     positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
-    holds one; without any, the question is left out.
+    holds one; without any, the question is left out. Of KILT's tasks, they are the passages of its provenance
+    that was mapped with a BLEU score of 0.5 or more.
 
     \b
     dense mine --questions nq-train.tsv --negatives 1 --output first.json
@@ -66,7 +67,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     for path in paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-    questions = (one for path in paths for one in _questions(path))  # not all in memory
+    questions = (one for path in paths for one in _questions(path, index))  # not all in memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
         found = mine_index(index, questions, output, advance=bar.update, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
@@ -76,11 +77,13 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     )
 
 
-def _questions(path: Path) -> Iterable[Question]:
+def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
-    from hybrid.evaluation.questions import questions_of
+    from hybrid.evaluation.questions import judged, questions_of
     from sparta.data.jsonlist import begins_list, json_list
+    from sparta.data.kilt import LEAST_BLEU
+    from sparta.index.folder import default_index
     from sparta.training.formats import DPR_FORM
 
     if (path / "qrels" / "train.tsv").is_file():
@@ -89,5 +92,5 @@ def _questions(path: Path) -> Iterable[Question]:
         first = next(json_list(path, DPR_FORM), None)
         if isinstance(first, dict) and "positive_ctxs" in first:
             return questions_of_dpr(path)
-    known = questions_of(path)
+    known = judged(questions_of(path), index or default_index(), least_bleu=LEAST_BLEU)
     return questions_of_queries(known.queries, known.qrels)

@@ -23,6 +23,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
+from cli._opensearch import REMOTE_CHANNELS, remote_channels, server_options
 from cli._options import (
     bm25_of,
     bm25_options,
@@ -34,6 +35,7 @@ from cli._options import (
     typed,
 )
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.files import check_place
 
 if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
@@ -49,7 +51,8 @@ _OF_CHANNELS = (
     "build_dense",
     "k1",
     "b",
-    *("answers", "reader", "depths", "weight", "output_answers", "plot"),
+    *("answers", "reader", "depths", "weight", "output_answers", "plot", "measures", "per_query"),
+    *("opensearch", "name", "ca", "insecure"),
 )
 
 
@@ -75,8 +78,16 @@ _OF_CHANNELS = (
 @click.option("--no-dense", is_flag=True, help="Leave the dense channel out.")
 @fusion_options
 @bm25_options
+@server_options(required=False)
 @threads_option
 @form_option
+@click.option(
+    "--measures",
+    metavar="NAME,…",
+    help="What to measure, as far as a set allows it: as ir_measures names it, answer_recall@K, or of KILT's"
+    " provenance page_Rprec, page_recall@K, page_success@K, passage_Rprec and so on.",
+)
+@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
 @answering_options
 @click.option("--plot", type=file_type, help="With --answers: draw EM against depth here (PNG, SVG, PDF).")
@@ -85,31 +96,38 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 
     Without --base or --weights these are all fusions of two and of three channels, BM25 weighted by α.
     answer_recall@K is the share of queries with an answer in the text of the top K passages (R@K of the
-    DPR and TASER papers). p is that of a paired t-test against the best single channel (Holm), with a star
-    below 0.05. An index without a dense channel is measured without it; --build-dense builds it. With
-    --answers a reader reads the best passages of each ranking: EM, with ± half of its 95 % interval, and F1.
+    DPR and TASER papers). Of KILT's tasks, R-precision, recall and success of evidence sets are those of its
+    published evaluation, of pages and of passages. p is that of a paired t-test against the best single
+    channel (Holm), with a star below 0.05. An index without a dense channel is measured without it;
+    --build-dense builds it. With --answers a reader reads the best passages of each ranking: EM and F1. ± is
+    half of the 95 % interval of EM or R-precision.
 
     \b
     hybrid eval --alpha 1.2
     hybrid eval --build-dense --dataset nq.test.tsv --weights bm25=1.2,impact=1,dense=1
+    hybrid eval --dataset fever-dev-kilt.jsonl --dataset trex-dev-kilt.jsonl
     hybrid eval --answers --dataset nq.test.tsv --depths 1,10,50
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.compare import compare, timed, with_macro
-    from hybrid.evaluation.rankings import RECALL_AT
-    from hybrid.evaluation.results import plot_answers, results_table, write_answers
+    from hybrid.evaluation.rankings import RECALL_AT, parse_any
+    from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
     from hybrid.retrieval.channels import Channels
 
     runs = (*given["runs"], *more_runs)
     if runs or qrels:
         _evaluate_runs(runs, qrels, given)
         return
-    index = folder_of(given)
+    measures = [parse_any(name) for name in given["measures"].split(",")] if given["measures"] else []
+    check_place(given["per_query"], "file")
+    index, remote = folder_of(given), given["opensearch"]
+    if remote and not given["datasets"]:
+        raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
     query_sets = query_sets_of(given, index)
     answering = answering_of(given, max(given["candidates"], *RECALL_AT), "plot")
-    names, fusions = _planned(index, given)
+    names, fusions = _planned_there(given) if remote else _planned(index, given)
     results = []
-    with Channels(index, names, bm25_of(given)) as channels:
+    with remote_channels(given) if remote else Channels(index, names, bm25_of(given)) as channels:
         for one in query_sets:
             compared = compare(
                 channels,
@@ -118,9 +136,11 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
                 threads=given["threads"],
                 output_runs=given["output_runs"],
                 answering=answering,
+                measures=measures,
             )
             results += with_macro(timed(compared, channels, one, fusions), one)
     print_table(results_table(results), given["form"], notes(query_sets, fusions))
+    write_per_query(results, given["per_query"])
     if answering:
         write_answers(results, given["output_answers"])
         plot_answers(results, answering, given["plot"])
@@ -149,6 +169,15 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     fusion = fusion_of(weights, given)
     results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
     print_table(results_table([results]), given["form"], notes([], [fusion]))
+
+
+def _planned_there(given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:
+    """Return the same for an index in OpenSearch, which has no dense channel."""
+    from hybrid.retrieval.fusion import every_hybrid
+
+    chosen = given["weights"] is not None or given["base"]
+    every = [weights_of(given)] if chosen else every_hybrid(REMOTE_CHANNELS, given["alpha"])
+    return list(REMOTE_CHANNELS), [fusion_of(weights, given) for weights in every]
 
 
 def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:

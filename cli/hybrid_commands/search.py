@@ -15,6 +15,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
+from cli._opensearch import REMOTE_CHANNELS, remote_searcher, server_options
 from cli._options import bm25_options, typed
 from cli._search import check_search, search_fused, search_options
 
@@ -26,6 +27,7 @@ from cli._search import check_search, search_fused, search_options
 @weights_option()
 @method_options
 @bm25_options
+@server_options(required=False)
 def search(**given: Any) -> None:
     """Find passages in several channels: dense + impact, or base + α·bm25, or as --weights says.
 
@@ -37,7 +39,10 @@ def search(**given: Any) -> None:
     from hybrid.retrieval.channels import channels_of
     from hybrid.retrieval.fusion import default_weights
 
-    index = folder_of(given)
-    chosen = typed("base", "alpha", "weights")
-    fusion = fusion_of(weights_of(given) if chosen else default_weights(channels_of(index)), given)
-    search_fused(index, fusion, given)
+    index, remote = folder_of(given), given["opensearch"]
+    if typed("base", "alpha", "weights"):
+        weights = weights_of(given)
+    else:
+        weights = default_weights(REMOTE_CHANNELS if remote else channels_of(index))
+    fusion = fusion_of(weights, given)
+    search_fused(index, fusion, given, remote_searcher(given, fusion) if remote else None)

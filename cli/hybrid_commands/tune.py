@@ -34,7 +34,8 @@ from sparta.base.errors import InputError
 @threads_option
 @click.option(
     "--measure",
-    help="As ir_measures names it, or answer_recall@K [default: RR if all is judged, else answer_recall@20].",
+    help="As ir_measures names it, answer_recall@K, or of KILT's provenance page_Rprec, passage_recall@K and"
+    " so on [default: RR if all is judged, else answer_recall@20].",
 )
 @form_option
 def tune(**given: Any) -> None:
@@ -44,6 +45,7 @@ def tune(**given: Any) -> None:
     sets the mean decides: one choice for all. On one set the choice is also cross-validated: made on four of
     five parts of the questions, measured on the fifth.
     """
+    from hybrid.evaluation.rankings import parse_any
     from hybrid.evaluation.tune import chosen, measure_for, parse_alphas, parse_candidates, tune_table
     from hybrid.evaluation.tune import tune as measured
     from hybrid.retrieval.channels import Channels
@@ -53,7 +55,7 @@ def tune(**given: Any) -> None:
     alphas, candidates = parse_alphas(given["alphas"]), parse_candidates(given["candidates"])
     fusion = fusion_of(weights, {**given, "candidates": max(candidates)})
     query_sets = query_sets_of(given, index)
-    measure = _measure(given["measure"]) if given["measure"] else measure_for(query_sets)
+    measure = parse_any(given["measure"]) if given["measure"] else measure_for(query_sets)
     with Channels(index, list(weights)) as channels:
         found = measured(
             channels,
@@ -93,12 +95,3 @@ def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
             remedy="hybrid tune --weights dense=1,sparta=0.5,bm25=1 tunes the weight of BM25",
         )
     return weights, tuned
-
-
-def _measure(name: str) -> str:
-    from hybrid.evaluation.measures import parse_measures
-
-    head, _, depth = name.partition("@")
-    if head == "answer_recall" and depth.isdecimal() and int(depth) > 0:
-        return f"{head}@{int(depth)}"
-    return parse_measures([name])[0]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli._options import (
+    cluster_of,
     corpus_bar,
     counted,
     encode_options,
@@ -16,6 +17,7 @@ from cli._options import (
     number,
     part_of,
     quiet_option,
+    ray_options,
     shard_option,
     unit_options,
 )
@@ -32,18 +34,20 @@ from sparta.base.errors import folder_in_use
 @number("--shard-size", default=2048, text="Passages per shard.")
 @click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
+@ray_options
 @quiet_option
 def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **given: Any) -> None:
     """Encode a corpus into shards of sparse vectors.
 
-    Afterwards: sparta index --vectors. Several machines may share a corpus (--shard).
+    Afterwards: sparta index --vectors. Several machines may share a corpus (--shard), or be
+    the nodes of a Ray cluster (--ray).
     """
     from sparta.data.corpus import CorpusReader
 
     CorpusReader(corpus)  # wrong paths are errors before torch is loaded
     if not resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
-    part = part_of(shard)
+    part, cluster = part_of(shard), cluster_of(given)
     from sparta.shards.encode import encode_corpus
 
     options = encode_options(**given, part=part)
@@ -57,6 +61,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
             resume=resume,
             skip_invalid=given["skip_invalid"],
             advance=bar.update,
+            cluster=cluster,
         )
     click.echo(
         f"{output}: encoded {counted(report.encoded, 'passage')} "

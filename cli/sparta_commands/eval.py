@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,7 @@ def eval_command(
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
-    from hybrid.evaluation.results import draw, per_query_lines, results_table, write_answers
+    from hybrid.evaluation.results import draw, results_table, write_answers, write_per_query
     from hybrid.evaluation.testsets import check_test_set, domains_of
 
     measures = parse_measures(given["measures"].split(","))
@@ -154,11 +153,7 @@ def eval_command(
             if one.left_out:
                 left = counted(one.left_out, "question")
                 click.echo(f"{one.name}: left out {left} without a judged passage", err=True)
-    if given["per_query"]:
-        from sparta.base.files import atomic_write
-
-        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in per_query_lines(found))
-        atomic_write(given["per_query"], lines.encode())
+    write_per_query(found, given["per_query"])
     write_answers(found, given["output_answers"])
     click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
     if given["plot"]:

@@ -15,11 +15,16 @@ from sparta.base.errors import InputError
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["pyserini-json", "ciff"]),
+    type=click.Choice(["pyserini-json", "ciff", "opensearch"]),
     required=True,
     help="What the other engine reads.",
 )
-@click.option("--output", required=True, type=file_type, help="File to write.")
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write; for opensearch a new folder.",
+)
 @click.option(
     "--query-weights",
     type=file_type,
@@ -28,9 +33,10 @@ from sparta.base.errors import InputError
 def export(index: Path | None, form: str, output: Path, query_weights: Path | None) -> None:
     """Write the impacts for another engine.
 
-    As Pyserini's JSON vectors, or in the Common Index File Format, which PISA and others read. Neither holds
-    query-term weights: --query-weights writes them. Impacts and query weights are integers; their scales are
-    printed.
+    As Pyserini's JSON vectors, in the Common Index File Format, which PISA and others read, or as a folder
+    for OpenSearch: mapping, bulk requests, tokenizer model, and the commands that load them (sparta push
+    loads an index itself). The first two hold no query-term weights: --query-weights writes them. Impacts and
+    query weights are integers; their scales are printed.
     """
     if query_weights is not None and query_weights.absolute() == output.absolute():
         raise InputError(
@@ -38,18 +44,22 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             remedy="give --query-weights a name of its own",
         )
     from sparta.export.exporters import export_index, export_query_weights, scale
+    from sparta.export.opensearch_files import export_opensearch
     from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:
         if query_weights is not None:
             weighed = export_query_weights(searcher, query_weights)
             click.echo(f"{query_weights}: {counted(weighed, 'term')}")
-        elif searcher.tokenizer.weights is not None:
+        elif searcher.tokenizer.weights is not None and form != "opensearch":
             click.echo(
                 "this index has query-term weights: with weights of 1 the ranking is another"
                 " (--query-weights FILE writes them)",
                 err=True,
             )
-        documents, postings = export_index(searcher, form, output)
+        if form == "opensearch":
+            documents, postings = export_opensearch(searcher, output)
+        else:
+            documents, postings = export_index(searcher, form, output)
         said = scale(searcher)
     click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}; {said}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,8 +30,10 @@ from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.sentences import sentence_splitter, split_units
-from sparta.neural.encoding import pick_device, pick_dtype
+from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
+from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
+    Block,
     ShardOptions,
     ShardReport,
     corpus_changed,
@@ -37,6 +41,7 @@ from sparta.shards.folder import (
     missing_blocks,
     open_output,
 )
+from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import stored_record
 
 
@@ -78,6 +83,17 @@ class PassageEncoder:
             self._model = DenseModel.load(dense_model_folder(self.name)).to(self.device)
         return self._model
 
+    def to(self, device: str) -> PassageEncoder:
+        """Encode on this device from now on."""
+        self.device = pick_device(device)
+        if self._model is not None:
+            self._model.to(self.device)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the model: another machine may not have its folder."""
+        return {**vars(self), "_model": self.model}
+
     @property
     def wants_context(self) -> bool:
         """Whether a sentence is read in its passage."""
@@ -95,9 +111,42 @@ class PassageEncoder:
         self.cut, self._read, self._of = self.cut + cut, self._read + read, self._of + of
 
     @property
+    def counts(self) -> Counter[str]:
+        """Passages `cut`, and of how many wordpieces (`of`) how many were `read`, so far."""
+        return Counter(cut=self.cut, read=self._read, of=self._of)
+
+    @property
     def share_read(self) -> float:
         """What share of the wordpieces of all passages was read."""
-        return self._read / max(1, self._of) if self.cut else 1.0
+        return _share_read(self.counts)
+
+
+def _share_read(counts: Counter[str]) -> float:
+    return counts["read"] / max(1, counts["of"]) if counts["cut"] else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class VectorJob:
+    """The shards of vectors of one corpus."""
+
+    encoder: PassageEncoder
+    options: VectorOptions
+    folder: Path
+
+    def open(self, device: str) -> Work[Facts]:
+        """Return what encodes a block on a device and writes its shard."""
+        encoder, options = self.encoder.to(device), self.options
+
+        def work(block: Block, advance: Advance | None) -> Facts:
+            number, first, passages = block
+            before = encoder.counts
+            with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
+                stored = encoder(passages, advance).astype(options.precision)
+            positions = np.arange(first, first + len(passages), dtype=np.int64)
+            write_shard(self.folder, VectorShard(number, positions, _hashes(passages, options), stored))
+            return {"count": len(passages), **(encoder.counts - before)}
+
+        return work
 
 
 def encode_vectors(
@@ -110,16 +159,21 @@ def encode_vectors(
     skip_invalid: bool = False,
     device: str | None = None,
     advance: Advance | None = None,
+    cluster: RayCluster | None = None,
 ) -> tuple[VectorReport, dict[str, Any]]:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
 
     Returns the report, and the counts of what was read.
+
+    :param cluster: encode there instead of in this process; its devices count, not `device`
     """
     reader = CorpusReader(source, skip_invalid=skip_invalid)
-    encoder = PassageEncoder(model, device, options.dtype)
+    chosen = cluster.dtype(options.dtype) if cluster else options.dtype
+    encoder = PassageEncoder(model, "cpu" if cluster else device, chosen)
+    encoder.dtype = dtype_name(chosen, encoder.device)  # the same on all machines
     manifest = _manifest(encoder, options, str(source))
     done = open_output(output, manifest, resume=resume)
-    report = VectorReport()
+    report, counted = VectorReport(), Counter[str]()
 
     def keep(path: Path, block: Sequence[Passage]) -> None:
         if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
@@ -127,13 +181,13 @@ def encode_vectors(
 
     with kept_on_interrupt(output):
         units = split_units(reader, options.unit, options.language)
-        for number, first, block in missing_blocks(units, options, done, report, keep, advance):
-            positions = np.arange(first, first + len(block), dtype=np.int64)
-            with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
-                stored = encoder(block, advance).astype(options.precision)
-            write_shard(output, VectorShard(number, positions, _hashes(block, options), stored))
-            report.encoded += len(block)
-    report.cut, report.share_read = encoder.cut, encoder.share_read
+        missing = missing_blocks(units, options, done, report, keep, advance)
+        executor = cluster or LocalExecutor((str(encoder.device),))
+        job = VectorJob(encoder, options, output.absolute())
+        with closing(executor.run(job, missing, advance)) as shards:
+            for facts in shards:
+                counted.update(facts)
+    report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)
     counts = reader.counts.as_dict()
     write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts
@@ -158,7 +212,7 @@ def _sum_of_sentences(text: str, language: str) -> np.uint64:
 def _manifest(encoder: PassageEncoder, options: VectorOptions, source: str) -> dict[str, Any]:
     """What must be the same for work to be continued; machines that share a corpus must agree on `dtype`."""
     chosen = options.identity()
-    chosen["dtype"] = str(pick_dtype(options.dtype, encoder.device)).removeprefix("torch.")
+    chosen["dtype"] = str(pick_dtype(encoder.dtype, encoder.device)).removeprefix("torch.")
     identity = identify(encoder.name)
     facts = {"source": source, "options": chosen, "complete": False}
     return describe_vectors(identity, encoder.width, options.precision, options.unit, **facts)

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,9 @@ from torch import nn
 from torch.nn import functional
 
 from dense.models.config import PASSAGE, QUESTION, DenseConfig
-from dense.models.experts import set_mask, set_side, specialize
+from dense.models.experts import Routed, set_mask, set_side, specialize
+from dense.models.skill_config import FEED_FORWARD, SPAN
+from dense.models.span_head import SpanHead
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
@@ -44,13 +45,15 @@ class DenseModel(nn.Module):
         self.tokenizer, self.config = tokenizer, config
         self.passage_encoder = encoder
         self._encoder_config = encoder_config(encoder)
-        self._experts = (
-            specialize(encoder, config.experts, config.routing, config.period) if config.routing else []
-        )
+        self._experts: list[Routed] = []
+        if config.routing:
+            placement = config.skills.placement if config.skills else FEED_FORWARD
+            self._experts = specialize(encoder, config.experts, config.routing, config.period, placement)
         self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
         self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
         width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
         self.codes = nn.Parameter(torch.randn(config.codes, width) / width**0.5) if config.codes else None
+        self.spans = SpanHead(width) if config.skills and SPAN in config.skills.skills else None
 
     @property
     def device(self) -> torch.device:
@@ -68,6 +71,20 @@ class DenseModel(nn.Module):
         set_side(self._experts, PASSAGE)
         return self._pooled(self.passage_encoder, inputs, codes=self.codes is not None)
 
+    def vectors(self, expert: int, inputs: Sequence[EncoderInput]) -> torch.Tensor:
+        """`(n, width)`: the vectors of texts as this expert of the shared encoder reads them."""
+        set_side(self._experts, expert)
+        return self._pooled(self.passage_encoder, inputs, codes=False)[:, 0]
+
+    def states(self, expert: int, inputs: Sequence[EncoderInput]) -> tuple[torch.Tensor, list[int]]:
+        """Token states `(rows, length, width) float32` by this expert, and in which row each input stands.
+
+        Neighbours of the same tokens share a row.
+        """
+        set_side(self._experts, expert)
+        states, rows, _ = self._read(self.passage_encoder, inputs)
+        return states.float(), rows
+
     def entropy(self) -> torch.Tensor:
         """Mean over the specialized layers of eq. 5 of TASER, for what was read last; 0 without routers."""
         learned = [one.entropy for one in self._experts if one.router is not None]
@@ -80,15 +97,21 @@ class DenseModel(nn.Module):
             return products[:, :, 0]
         return (products.softmax(2) * products).sum(2)
 
-    def _pooled(self, encoder: nn.Module, inputs: Sequence[EncoderInput], *, codes: bool) -> torch.Tensor:
+    def _read(
+        self, encoder: nn.Module, inputs: Sequence[EncoderInput]
+    ) -> tuple[torch.Tensor, list[int], int]:
         rows = shared_inputs(inputs)
         distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
         ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
         set_mask(self._experts, mask)
         states = encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        return states, rows, ids.shape[1]
+
+    def _pooled(self, encoder: nn.Module, inputs: Sequence[EncoderInput], *, codes: bool) -> torch.Tensor:
+        states, rows, length = self._read(encoder, inputs)
         if self.config.pooling == "cls":
-            return self._scaled(states[torch.tensor(rows, device=self.device), :1].float())
-        positions, _ = pooled_positions(inputs, rows, ids.shape[1], pool_special=False)
+            return self.scaled(states[torch.tensor(rows, device=self.device), :1].float())
+        positions, _ = pooled_positions(inputs, rows, length, pool_special=False)
         sizes = torch.tensor([max(1, i.lead + i.end - i.start) for i in inputs], device=self.device)
         own = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
         shown = torch.arange(own.shape[1], device=self.device)[None, :] < sizes[:, None]
@@ -97,12 +120,13 @@ class DenseModel(nn.Module):
             vectors = attention.softmax(2) @ own
         else:
             vectors = ((own * shown[:, :, None]).sum(1) / sizes[:, None])[:, None]
-        return self._scaled(vectors)
+        return self.scaled(vectors)
 
-    def _scaled(self, vectors: torch.Tensor) -> torch.Tensor:
+    def scaled(self, vectors: torch.Tensor) -> torch.Tensor:
+        """`(…, width)` as they are compared: of length 1 times the root of the scale, or as they come."""
         if not self.config.cosine:
             return vectors
-        return functional.normalize(vectors, dim=2) * (self.log_scale / 2).exp()
+        return functional.normalize(vectors, dim=-1) * (self.log_scale / 2).exp()
 
     # ------------------------------------------------------------------ whole collections
 
@@ -156,7 +180,7 @@ class DenseModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json."""
-        config = {**self._encoder_config, "architectures": ["DenseModel"], "dense": asdict(self.config)}
+        config = {**self._encoder_config, "architectures": ["DenseModel"], "dense": self.config.as_dict()}
         twice = "question_encoder." if self.config.shared else ""
         save_model(folder, self, config, without=twice, int8=int8)
 
@@ -171,6 +195,11 @@ class DenseModel(nn.Module):
             names = [k for k in state if k.startswith("passage_encoder.")]
             state |= {k.replace("passage_encoder.", "question_encoder.", 1): state[k] for k in names}
         return with_weights(model, state, str(folder))
+
+    @staticmethod
+    def like(source: DenseModel, config: DenseConfig) -> DenseModel:
+        """Return a model of this form on an encoder of the source's sizes, its weights still to be filled."""
+        return DenseModel(blank_encoder(source._encoder_config, "config.json"), source.tokenizer, config)
 
     @staticmethod
     def from_encoder(name: str | Path, config: DenseConfig | None = None) -> DenseModel:

@@ -17,7 +17,6 @@ from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.backbones import blank_encoder
 from sparta.neural.checkpoint import load_state, read_json
 from sparta.neural.inputs import InputLayout
 
@@ -44,14 +43,23 @@ def load_dpr_dict(path: str | Path, tokenizer: str | Path) -> DenseModel:
     :raises ModelError: another layout, or a file that needs more than weights to be opened.
     """
     path = Path(path)
+    weights = dict_weights(path)
+    sides = {side: side_of(weights, prefixes[0]) for side, prefixes in _SIDES.items()}
+    return _assemble(sides, load_tokenizer(tokenizer), str(path))
+
+
+def dict_weights(path: Path) -> State:
+    """Return the weights of a dict file of DPR's code, or of what was made from it.
+
+    :raises ModelError: another layout, or a file that needs more than weights to be opened.
+    """
     stored = _torch_file(path)
     weights = stored.get("model_dict", stored) if isinstance(stored, dict) else None
     if not isinstance(weights, dict) or not any(k.startswith("ctx_model.") for k in weights):
         raise ModelError(
             "expected question_model and ctx_model in a dict file, found neither", where=str(path)
         )
-    sides = {side: _side(weights, prefixes[0]) for side, prefixes in _SIDES.items()}
-    return _assemble(sides, load_tokenizer(tokenizer), str(path))
+    return weights
 
 
 def load_dpr_folders(
@@ -64,7 +72,7 @@ def load_dpr_folders(
     """
     sides = {}
     for side, folder in (("question", Path(question)), ("passage", Path(passage))):
-        own = _side(_folder_weights(folder), _SIDES[side][1])
+        own = side_of(_folder_weights(folder), _SIDES[side][1])
         sides[side] = {k.removeprefix("bert_model."): v for k, v in own.items()}
         if not sides[side]:
             raise ModelError(f"expected a DPR {side} encoder, found none of its weights", where=str(folder))
@@ -103,8 +111,7 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
     if own.shared and not own.routing:
         model = DenseModel(source.passage_encoder, source.tokenizer, config)
     elif form_of(own) == form_of(config):
-        raw = {k: v for k, v in _config(folder).items() if k != "dense"}
-        model = DenseModel(blank_encoder(raw, str(folder)), source.tokenizer, config)
+        model = DenseModel.like(source, config)
         model.passage_encoder.load_state_dict(source.passage_encoder.state_dict())
         model.question_encoder.load_state_dict(source.question_encoder.state_dict())
     else:
@@ -124,6 +131,10 @@ def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
 
 def form_of(config: DenseConfig) -> str:
     """What encoders a model has, in words."""
+    if config.skills:
+        own = config.skills
+        where = "no experts" if own.placement == "none" else f"{own.count} {own.placement} experts"
+        return f"one encoder with the skills {', '.join(own.skills)}, {where}, period {config.period}"
     if config.routing:
         return f"{config.experts} experts, routing {config.routing}, period {config.period}"
     return "a single encoder" if config.shared else "two encoders"
@@ -189,7 +200,7 @@ def _torch_file(path: Path) -> Any:
         ) from error
 
 
-def _side(weights: dict[str, Any], prefix: str) -> State:
+def side_of(weights: dict[str, Any], prefix: str) -> State:
     """Return the weights of one side by BERT's names, without what BERT does not need."""
     found = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
     if any(k.startswith("encoder.embeddings.") for k in found):  # TASER's code wraps the encoder once more
@@ -216,7 +227,7 @@ def _assemble(sides: dict[str, State], tokenizer: Tokenizer, where: str) -> Dens
     else:
         config = DenseConfig(layout, shared=False, pooling="cls", cosine=False, question_length=LONGEST)
         found = {"passage_encoder": passage, "question_encoder": sides["question"]}
-    model = DenseModel(_bert_for(passage, where), tokenizer, config)
+    model = DenseModel(blank_bert(passage, where), tokenizer, config)
     state = {f"{name}.{k}": v for name, own in found.items() for k, v in own.items()}
     if config.shared:
         state |= {k.replace("passage_", "question_", 1): v for k, v in state.items()}
@@ -237,7 +248,7 @@ def _expert_name(name: str) -> str:
     return f"{layer}.output.experts.{number}.{part}.{rest}"
 
 
-def _bert_for(state: State, where: str) -> nn.Module:
+def blank_bert(state: State, where: str) -> nn.Module:
     """Return an empty BERT of the weights' sizes; heads have 64 dimensions, as all released ones do."""
     from transformers import BertConfig, BertModel
 

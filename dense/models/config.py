@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from dense.models.skill_config import NONE, SkillConfig
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
 from sparta.neural.stored import config_object
 
-FORMAT_VERSION = 1
+FORMAT_VERSION, WITH_SKILLS = 1, 2
+BY_SKILL = "skill"
 QUESTION, PASSAGE = 0, 1
 """The sides of a bi-encoder, and which expert each has where the side decides."""
 
@@ -27,7 +29,8 @@ class DenseConfig:
     with the same weights; with `routing` (det, seq, tok) every `period`-th layer has `experts` feed-forward
     experts (TASER). `pooling` is `mean` or `cls`: with `cls` a text is the state of its [CLS], as in DPR and
     TASER. `cosine` makes vectors of length 1 times a learned scale; without it they are as they come, and
-    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read.
+    the score is DPR's dot product. Of a question the first `question_length` wordpieces are read. With
+    `skills` the encoder is one for several tasks; routing `skill` lets the task choose the expert.
     """
 
     layout: InputLayout = field(default_factory=InputLayout)
@@ -40,6 +43,7 @@ class DenseConfig:
     cosine: bool = True
     question_length: int = 64
     format_version: int = FORMAT_VERSION
+    skills: SkillConfig | None = None
 
     def __post_init__(self) -> None:
         if self.pooling not in ("mean", "cls"):
@@ -48,14 +52,35 @@ class DenseConfig:
             raise ModelError("expected mean pooling for a shared context and for codes, found cls")
         if self.routing and not self.shared:
             raise ModelError("expected one shared encoder with experts, found two encoders")
+        if self.skills and (not self.shared or self.codes):
+            raise ModelError("expected one encoder and one vector a passage of a model with skills")
+        if (self.routing == BY_SKILL) != bool(self.skills and self.skills.placement != NONE):
+            raise ModelError(f"expected routing {BY_SKILL} where skills have experts, found {self.routing!r}")
+
+    def with_skills(self, skills: SkillConfig, period: int = 2) -> DenseConfig:
+        """Return the same with skills; every `period`-th layer has their experts."""
+        routing = "" if skills.placement == NONE else BY_SKILL
+        experts = skills.count if routing else self.experts
+        return replace(
+            self, skills=skills, routing=routing, experts=experts, period=period, format_version=WITH_SKILLS
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For config.json: without skills, what versions before these can read."""
+        value = asdict(self)
+        return value if self.skills else {k: v for k, v in value.items() if k != "skills"}
 
     @staticmethod
     def from_dict(value: Any, where: str) -> DenseConfig:
         """From config.json; a newer version is refused."""
-        value = config_object(value, "dense", FORMAT_VERSION, where)
+        value = config_object(value, "dense", WITH_SKILLS, where)
         try:
-            return DenseConfig(**{**value, "layout": InputLayout(**value["layout"])})
-        except (KeyError, TypeError) as error:
+            skills = SkillConfig.from_dict(value.get("skills"))
+            return DenseConfig(**{**value, "layout": InputLayout(**value["layout"]), "skills": skills})
+        except ModelError as error:
+            error.where = error.where or where
+            raise
+        except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
 
     def question_input(self, text: str, tokenizer: Tokenizer) -> EncoderInput:

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dense.models.bi_encoder import DenseModel
-from dense.models.checkpoints import DPR_SIDES, dpr_side, is_dense_folder, load_dpr_dict, load_dpr_folders
+from dense.models.checkpoints import (
+    DPR_SIDES,
+    dict_weights,
+    dpr_side,
+    is_dense_folder,
+    load_dpr_dict,
+    load_dpr_folders,
+)
+from dense.models.skill_checkpoints import is_released, load_released
 from sparta.base.errors import InputError, ModelError
 from sparta.models.resolve import model_folder
 
 _FORMS = (
-    "a dict file of DPR's or TASER's code, a folder that holds one as pytorch_model.bin,"
+    "a dict file of DPR's, TASER's or Chain-of-Skills' code, a folder that holds one as pytorch_model.bin,"
     " or two folders of transformers' DPR"
 )
 DICT_NAME = "pytorch_model.bin"
@@ -66,4 +74,5 @@ def _dict_file(path: Path, tokenizer: str | None) -> DenseModel:
             where=str(path),
             remedy="name one with --tokenizer, such as bert-base-uncased",
         )
-    return load_dpr_dict(path, tokenizer or path.parent)
+    released = is_released(dict_weights(path))
+    return (load_released if released else load_dpr_dict)(path, tokenizer or path.parent)

@@ -1,4 +1,7 @@
-"""Specialized Transformer blocks: several feed-forward experts, and a router that picks one (TASER, §3.1)."""
+"""Specialized Transformer blocks: several experts, and what picks one.
+
+Feed-forward experts and routers are TASER's (§3.1), attention experts Chain-of-Skills' (§3.2).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dense.models.config import QUESTION
+from dense.models.config import BY_SKILL, QUESTION
+from dense.models.skill_config import ATTENTION, FEED_FORWARD
 from sparta.base.errors import ModelError
 
-ROUTINGS = ("det", "seq", "tok")
+ROUTINGS = ("det", "seq", "tok", BY_SKILL)
 
 
 class Expert(nn.Module):
@@ -31,25 +35,26 @@ class Expert(nn.Module):
 class Experts(nn.Module):
     """Several experts side by side; stands in a BERT layer in the place of `output`.
 
-    Routing `det`: the side, question or passage, decides (Det-R). `seq`: a linear layer on the state of
-    [CLS] does, for the whole text (Seq-R). `tok`: the same for each token (Tok-R). A learned router samples
-    straight through Gumbel softmax in training (eq. 4), where all experts compute so that the retrieval loss
-    reaches it; otherwise the likeliest expert is taken, which alone computes. `entropy` is that of the last
-    batch's choices (eq. 5), with gradients; those of padding, where `mask (n, length)` is 0, are nobody's.
+    Routing `det`: the side, question or passage, decides (Det-R); `skill`: what is read does. `seq`: a linear
+    layer on the state of [CLS] does, for the whole text (Seq-R). `tok`: the same for each token (Tok-R). A
+    learned router samples straight through Gumbel softmax in training (eq. 4), where all experts compute so
+    that the retrieval loss reaches it; otherwise the likeliest expert is taken, which alone computes.
+    `entropy` is that of the last batch's choices (eq. 5), with gradients; those of padding, where
+    `mask (n, length)` is 0, are nobody's.
     """
 
     def __init__(self, layer: Any, n_experts: int, routing: str) -> None:
         super().__init__()
         if routing not in ROUTINGS or n_experts < 2 or (routing == "det" and n_experts != 2):
             raise ModelError(
-                f"expected routing det with 2 experts, or seq or tok with 2 or more, found {routing!r}"
+                f"expected routing det with 2 experts, or another with 2 or more, found {routing!r}"
                 f" with {n_experts}"
             )
         self.experts = nn.ModuleList(Expert(layer) for _ in range(n_experts))
         self.routing = routing
         self.side = QUESTION
         width = layer.output.dense.out_features
-        self.router = nn.Linear(width, n_experts) if routing != "det" else None
+        self.router = nn.Linear(width, n_experts) if routing in ("seq", "tok") else None
         self.entropy = torch.zeros(())
         self.mask: torch.Tensor | None = None
 
@@ -85,17 +90,45 @@ class Experts(nn.Module):
         return (entropies * counts).sum() / counts.sum()
 
 
-def specialize(encoder: nn.Module, n_experts: int, routing: str, period: int = 3) -> list[Experts]:
-    """Give every `period`-th layer experts, each a copy of its feed-forward; the layers, bottom first.
+class ChosenLinear(nn.Module):
+    """Several linear layers in the place of one, each a copy of it: `side` says which one computes."""
 
-    With 12 layers and a period of 3 (T = 2 shared ones between) these are 2, 5, 8 and 11, counted from 0.
+    router: nn.Linear | None = None
+
+    def __init__(self, linear: nn.Module, n_experts: int) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(copy.deepcopy(linear) for _ in range(n_experts))
+        self.side = QUESTION
+        self.entropy = torch.zeros(())
+        self.mask: torch.Tensor | None = None
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """As the linear layer."""
+        found: torch.Tensor = self.experts[self.side](states)
+        return found
+
+
+Routed = Experts | ChosenLinear
+
+
+def specialize(
+    encoder: nn.Module, n_experts: int, routing: str, period: int = 3, placement: str = FEED_FORWARD
+) -> list[Routed]:
+    """Give every `period`-th layer experts, each a copy of what it had; what routes, bottom first.
+
+    With 12 layers and a period of 3 (T = 2 shared ones between) these are 2, 5, 8 and 11, counted from 0;
+    with a period of 2 every other one, from 1 on. Experts are the layer's feed-forward, or with `placement`
+    attention its query, key, value and output matrices.
     """
     layers = getattr(getattr(encoder, "encoder", None), "layer", None)
     if layers is None or not hasattr(layers[0], "intermediate"):
         raise ModelError("expected a BERT-like encoder with layers that have a feed-forward, found another")
-    made = []
+    made: list[Routed] = []
     for number in range(period - 1, len(layers), period):
         layer = layers[number]
+        if placement == ATTENTION:
+            made += _attention_experts(layer, n_experts)
+            continue
         layer.output = Experts(layer, n_experts, routing)
         layer.intermediate = nn.Identity()
         made.append(layer.output)
@@ -104,13 +137,21 @@ def specialize(encoder: nn.Module, n_experts: int, routing: str, period: int = 3
     return made
 
 
-def set_side(experts: list[Experts], side: int) -> None:
-    """Tell deterministic routers whether questions or passages come."""
+def _attention_experts(layer: Any, n_experts: int) -> list[ChosenLinear]:
+    heads, after = layer.attention.self, layer.attention.output
+    for part in ("query", "key", "value"):
+        setattr(heads, part, ChosenLinear(getattr(heads, part), n_experts))
+    after.dense = ChosenLinear(after.dense, n_experts)
+    return [heads.query, heads.key, heads.value, after.dense]
+
+
+def set_side(experts: list[Routed], side: int) -> None:
+    """Say which expert computes where no router decides: that of questions, of passages, of a skill."""
     for one in experts:
         one.side = side
 
 
-def set_mask(experts: list[Experts], mask: torch.Tensor) -> None:
+def set_mask(experts: list[Routed], mask: torch.Tensor) -> None:
     """Tell routers which tokens `(n, length)` of the next inputs are padding: those with 0."""
     for one in experts:
         one.mask = mask

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from dense.models.blas import OneBlasThread
-from dense.models.config import QUESTION, DenseConfig
+from dense.models.config import BY_SKILL, QUESTION, DenseConfig
+from dense.models.skill_config import ATTENTION
 from sparta.base.errors import SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import ROW_SCALE, is_plain_bert
@@ -54,7 +55,7 @@ def open_question_encoder(folder: Path) -> QuestionEncoder:
 
 
 class BertQuestionEncoder:
-    """A BERT (with TASER's expert for questions, where it has such) whose [CLS] or mean state is the vector.
+    """A BERT (with the expert for questions, where it has such) whose [CLS] or mean state is the vector.
 
     :raises ValueError: another encoder, a learned router, or weights that do not fit the configuration.
     """
@@ -65,7 +66,7 @@ class BertQuestionEncoder:
         longest = raw.get("max_position_embeddings", 0)
         if (
             not is_plain_bert(raw)
-            or self.config.routing not in ("", "det")
+            or self.config.routing not in ("", "det", BY_SKILL)
             or self.config.question_length > longest
         ):
             raise ValueError("expected a plain BERT without a learned router")
@@ -87,14 +88,17 @@ class BertQuestionEncoder:
 
     def _layer(self, read: _Reader, number: int, width: int, inner: int) -> _Layer:
         own = f"encoder.layer.{number}."
+        routed = bool(self.config.routing) and (number + 1) % self.config.period == 0
+        attends = routed and self.config.skills is not None and self.config.skills.placement == ATTENTION
+        chosen = f"experts.{QUESTION}." if attends else ""
         parts = [
-            read.linear(f"{own}attention.self.{part}.", width, width) for part in ("query", "key", "value")
+            read.linear(f"{own}attention.self.{part}.{chosen}", width, width)
+            for part in ("query", "key", "value")
         ]
-        routed = self.config.routing and (number + 1) % self.config.period == 0
-        feed = f"{own}output.experts.{QUESTION}." if routed else own
+        feed = f"{own}output.experts.{QUESTION}." if routed and not attends else own
         return _Layer(
             _Linear(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))),
-            read.linear(f"{own}attention.output.dense.", width, width),
+            read.linear(f"{own}attention.output.dense.{chosen}", width, width),
             read.norm(f"{own}attention.output.", width),
             read.linear(f"{feed}intermediate.dense.", inner, width),
             read.linear(f"{feed}output.dense.", width, inner),

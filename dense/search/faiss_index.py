@@ -210,7 +210,7 @@ class FlatSearch:
         self.index = faiss.IndexFlatIP(vectors.width)
         for block in vectors.blocks(rows):
             self.index.add(block)
-        self._kept: Any = None
+        self._bits, self._kept = np.empty(0, np.uint8), None
         self.on_gpu = None
         if len(rows) and getattr(faiss, "get_num_gpus", int)() > 0:
             self.on_gpu = faiss.index_cpu_to_all_gpus(self.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         """Layout and form of the model; of β and the decay, what is not usual."""
         usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
         own = {"entropy": self.entropy, "layer_decay": self.layer_decay}
-        return {"model": asdict(self.model.config), **dict(own.items() - usual.items())}
+        return {"model": self.model.config.as_dict(), **dict(own.items() - usual.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
         """Exact search."""

@@ -14,11 +14,18 @@ from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, measure_answers
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import RECALL_AT, depth_of, measures_of, search_all, warn_if_none_judged
+from hybrid.evaluation.rankings import (
+    can_measure,
+    depth_of,
+    measures_of,
+    search_all,
+    warn_if_none_judged,
+)
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion
 from hybrid.retrieval.hits import fused_hits
+from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 
 TIMED_QUERIES = 50
@@ -34,13 +41,23 @@ def compare(
     threads: int = 2,
     output_runs: Path | None = None,
     answering: Answering | None = None,
+    measures: Sequence[str] = (),
 ) -> SetResults:
     """Search every channel once, fuse in every way, and measure all rankings to the same depth.
 
+    :param measures: what to measure, as far as the set allows it; nothing is what `measures_of` says
     :param output_runs: a folder in which to leave all rankings as TREC runs
     :param answering: also read the best passages of each ranking, and measure the answers
     """
-    depth = max(map(depth_of, fusions), default=max(CANDIDATES, *RECALL_AT))
+    own = [m for m in measures if can_measure(query_set, m)] if measures else measures_of(query_set)
+    if not own:
+        raise InputError(
+            f"expected what {', '.join(measures)} can be measured by (answers, judged passages, KILT's"
+            " provenance), found none of it",
+            where=query_set.name,
+            remedy="choose other --measures, or leave the set out",
+        )
+    depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
     if output_runs:
         make_folder(output_runs)  # before hours of searching
     retrieved = search_all(channels, query_set, depth, threads)
@@ -50,12 +67,11 @@ def compare(
         for fusion in fusions
         if fusion.label not in retrieved.runs  # one channel as it is
     }
-    measures = measures_of(query_set)
     runs = {**retrieved.runs, **fused}
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
-    found = [retrieved.measured(name, run, measures) for name, run in runs.items()]
+    found = [retrieved.measured(name, run, own) for name, run in runs.items()]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
         found, answers = measure_answers(retrieved, runs, found, answering)

@@ -10,13 +10,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
+from hybrid.evidence.gold import gold_of
+from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.data.jsonlist import json_list
+from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
@@ -39,6 +42,7 @@ class QuestionSet:
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
     (`beir`) a query may be a passage too, which is then no hit. Answers are compared as `language` has it.
+    `evidence` is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`).
     """
 
     name: str
@@ -49,6 +53,8 @@ class QuestionSet:
     of: int = 0
     beir: bool = False
     language: str = "en"
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    gold: Gold | None = None
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
@@ -68,8 +74,23 @@ class QuestionSet:
             self,
             queries=tuple(q for q in self.queries if q.query_id in chosen),
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
+            evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
+            gold=self.gold.of(chosen) if self.gold else None,
             of=len(self.queries),
         )
+
+
+def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> QuestionSet:
+    """Return a set of KILT with its provenance as gold passages and pages of an index; another as it is.
+
+    :param least_bleu: leave out provenance with a lower BLEU score: `LEAST_BLEU` for training
+    :raises InputError: the index has none of the passages that the set names.
+    """
+    if not query_set.evidence:
+        return query_set
+    evidence = {q: well_mapped(own, least_bleu) for q, own in query_set.evidence.items()}
+    gold, qrels = gold_of(query_set.name, evidence, index)
+    return replace(query_set, gold=gold, qrels=qrels)
 
 
 def questions_beside(index: Path) -> QuestionSet:
@@ -120,7 +141,9 @@ def questions_of(path: Path) -> QuestionSet:
     """
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
-        return QuestionSet(name, tuple(_file(path)))
+        found = list(_file(path))
+        evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
+        return QuestionSet(name, tuple(one.query for one in found), evidence=evidence)
     for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
@@ -153,7 +176,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     groups: dict[str, str] = {}
     for path in relations:
         relation = path.name.split(".")[0]
-        for query in _items(path):
+        for query, _ in _items(path):
             own = replace(query, query_id=f"{relation}-{query.query_id}")
             if own.query_id in groups:
                 raise InputError(
@@ -167,7 +190,12 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     return QuestionSet(split, tuple(queries), groups=groups)
 
 
-def _file(path: Path) -> Iterator[Query]:
+class _Asked(NamedTuple):
+    query: Query
+    evidence: Evidence = ()
+
+
+def _file(path: Path) -> Iterator[_Asked]:
     """Tell the form by the first character that is not white space."""
     lines = numbered_lines(path)
     first = next(lines, None)
@@ -185,12 +213,12 @@ def _file(path: Path) -> Iterator[Query]:
         where = f"{path}:{number}"
         with placed(where):
             text = decoded(line)
-            query = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
-            remember_id(query.query_id, where, seen)
-        yield query
+            asked = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
+            remember_id(asked.query.query_id, where, seen)
+        yield asked
 
 
-def _row(line: str, number: str) -> Query:
+def _row(line: str, number: str) -> _Asked:
     """`question<TAB>['answer', …]`, quoted as Python's csv module does it: DPR's qas files."""
     remedy = "write question<TAB>['answer', 'another'], or JSON lines"
     try:
@@ -206,10 +234,10 @@ def _row(line: str, number: str) -> Query:
         raise BadRecordError(
             "broken answers", f"expected ['answer', …], found {columns[1][:60]!r}", remedy=remedy
         ) from None
-    return Query(number, _as_dpr(columns[0]), _answers(answers, remedy))
+    return _Asked(Query(number, _as_dpr(columns[0]), _answers(answers, remedy)))
 
 
-def _items(path: Path) -> Iterator[Query]:
+def _items(path: Path) -> Iterator[_Asked]:
     """A JSON list of `{"question", "answers"}`: DPR's files, EntityQuestions."""
     seen: dict[str, str] = {}
     for number, item in enumerate(json_list(path, _LIST_FORM), 1):
@@ -218,18 +246,18 @@ def _items(path: Path) -> Iterator[Query]:
             if not isinstance(item, dict):
                 detail = f'expected {{"question", "answers"}}, found {_kind(item)}'
                 raise BadRecordError("not an object", detail, remedy=_JSON_REMEDY)
-            query = _question(item, str(number))
-            remember_id(query.query_id, where, seen)
-        yield query
+            asked = _question(item, str(number))
+            remember_id(asked.query.query_id, where, seen)
+        yield asked
     if not seen:
         raise InputError(f"expected {_LIST_FORM}, found []", where=str(path), remedy=_JSON_REMEDY)
 
 
-def _question(record: Mapping[str, Any], number: str) -> Query:
+def _question(record: Mapping[str, Any], number: str) -> _Asked:
     has_id = any(record.get(name) is not None for name in ("id", "_id"))
     own = identifier(record) if has_id else number
     if "input" in record and "output" in record:
-        return Query(own, _as_dpr(string_field(record, "input", of="input")), _of_kilt(record["output"]))
+        return _of_kilt(own, _as_dpr(string_field(record, "input", of="input")), record["output"])
     text = string_field(record, "question", "text", of="question")
     answers = next((record[name] for name in ("answers", "answer") if name in record), None)
     if answers is None:
@@ -238,16 +266,21 @@ def _question(record: Mapping[str, Any], number: str) -> Query:
             f"expected the field answers or answer, found {', '.join(record)}",
             remedy=_JSON_REMEDY,
         )
-    return Query(
-        own, _as_dpr(text), _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
-    )
+    known = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
+    return _Asked(Query(own, _as_dpr(text), known))
 
 
-def _of_kilt(outputs: Any) -> tuple[str, ...]:
-    """The answers of KILT's `output`, each once; an output of provenance alone has none."""
+def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
+    """A question of KILT: the answers of its outputs, each once, and their provenance; either will do."""
     given = outputs if isinstance(outputs, list) else [outputs]
     answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
-    return _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
+    evidence = evidence_of(given)
+    known = (
+        _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
+        if answers or not evidence
+        else ()
+    )
+    return _Asked(Query(query_id, text, known), evidence)
 
 
 def _as_dpr(question: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.measures import Evaluation, evaluate
+from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.evidence.gold import page_of
+from hybrid.evidence.measures import measured as by_evidence
+from hybrid.evidence.measures import of_evidence
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import Run, ScoredPassage
@@ -62,25 +65,32 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """What each channel found for each question, which of it holds an answer, and the passages' records."""
+    """What each channel found for each question, which of it holds an answer, and the passages' records.
+
+    `pages` are those of the passages, where the questions have evidence of KILT's kind.
+    """
 
     query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
     record: Callable[[str], dict[str, Any]]
+    pages: Mapping[str, str] = field(default_factory=dict)
 
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
         """Fuse what was found, to this depth."""
         return fusion.fuse_runs(self.runs, depth)
 
     def measured(self, name: str, run: Run, measures: Iterable[str]) -> Evaluation:
-        """Measure one run by answers (`answer_recall@K`) and by judged passages (the other measures)."""
+        """Measure a run by answers (`answer_recall@K`), evidence (`page_…`, `passage_…`), judged passages."""
         wanted = list(measures)
         depths = [int(m.removeprefix(ANSWER_RECALL)) for m in wanted if m.startswith(ANSWER_RECALL)]
-        by_passage = [m for m in wanted if not m.startswith(ANSWER_RECALL)]
+        of_sets = [m for m in wanted if of_evidence(m)]
+        by_passage = [m for m in wanted if not m.startswith(ANSWER_RECALL) and m not in of_sets]
         per_query: dict[str, Mapping[str, float]] = {}
         if depths:
             per_query |= answer_recall(name, run, self.holds, depths).per_query
+        if of_sets and self.query_set.gold:
+            per_query |= by_evidence(run, self.query_set.gold, of_sets, self.pages.__getitem__)
         if by_passage:
             per_query |= evaluate(name, run, self.query_set.qrels, by_passage).per_query
         return Evaluation(name, per_query)
@@ -89,7 +99,29 @@ class Retrieved:
 def measures_of(query_set: QuestionSet) -> list[str]:
     """Return what can be measured on these questions."""
     by_answer = [f"{ANSWER_RECALL}{k}" for k in RECALL_AT] if query_set.answers else []
+    if query_set.gold:
+        return [*by_answer, *query_set.gold.measures()]
     return [*by_answer, *(MEASURES if query_set.qrels else ())]
+
+
+def parse_any(name: str) -> str:
+    """Return the name of a measure: of answers, of evidence, or one of ir_measures.
+
+    :raises InputError: an unknown name.
+    """
+    head, _, depth = name.strip().partition("@")
+    if f"{head}@" == ANSWER_RECALL and depth.isdecimal() and int(depth) > 0:
+        return f"{head}@{int(depth)}"
+    return name.strip() if of_evidence(name.strip()) else parse_measures([name])[0]
+
+
+def can_measure(query_set: QuestionSet, measure: str) -> bool:
+    """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
+    if measure.startswith(ANSWER_RECALL):
+        return bool(query_set.answers)
+    if of_evidence(measure):
+        return query_set.gold is not None and query_set.gold.knows(measure)
+    return bool(query_set.qrels)
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
@@ -110,6 +142,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
     """Search all channels side by side, each once."""
     query_set = replace(query_set, language=next(iter(channels.searchers.values())).language)
     shown: dict[str, Shown] = {}
+    pages: dict[str, str] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(query_set.queries), _AT_ONCE):
         some = query_set.queries[start : start + _AT_ONCE]
@@ -125,6 +158,8 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
                     for one, score in zip(known, found.scores, strict=True)
                     if not query_set.beir or one.passage_id != query.query_id
                 ][:depth]
+        if query_set.gold:
+            pages |= _pages(channels, [one for one in shown.values() if one.passage_id not in pages])
 
     def record(passage_id: str) -> dict[str, Any]:
         one = shown[passage_id]
@@ -135,7 +170,19 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         stored = record(passage_id)
         return str(stored.get("text") or stored.get("contents") or "")
 
-    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match), record)
+    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match), record, pages)
+
+
+def _pages(channels: Channels, passages: Sequence[Shown]) -> dict[str, str]:
+    """The pages of passages, read together."""
+    pages = {}
+    for name, searcher in channels.searchers.items():
+        own = [one for one in passages if one.channel == name]
+        records = searcher.records([one.docid for one in own])
+        pages.update(
+            {one.passage_id: page_of(one.passage_id, r) for one, r in zip(own, records, strict=True)}
+        )
+    return pages
 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +15,7 @@ from hybrid.evaluation.answering import Answering, half_width
 from hybrid.evaluation.measures import Evaluation, against_best
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
+from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
 from sparta.data.trec import write_run
@@ -44,10 +45,11 @@ class SetResults:
 
     @property
     def main_measure(self) -> str:
-        """The measure that p-values are of, where none is chosen: EM (of the last depth), RR or the first."""
+        """What p-values are of, where none is chosen: EM (of the last depth), RR, page_Rprec or the first."""
         known = list(self.evaluations[0].per_query)
         exact = [measure for measure in known if measure.startswith(EXACT)]
-        return exact[-1] if exact else "RR" if "RR" in known else known[0]
+        usual = [measure for measure in ("RR", PAGE_PRECISION) if measure in known]
+        return [*exact[-1:], *usual, *known][0]
 
     def answer_lines(self) -> Iterator[dict[str, Any]]:
         """Yield every ranking's answer to every question, with its EM and F1."""
@@ -61,11 +63,12 @@ class SetResults:
 def results_table(
     sets: Sequence[SetResults], measures: Sequence[str] = (), *, label: str = "channel", digits: int = 2
 ) -> Table:
-    """One row for each set and ranking, means in percent; below several sets, their means by domain.
+    """One row for each set and ranking, means in percent; below several sets, their means by domain,
+    where measures were chosen or all sets are tasks of KILT.
 
     p is that of a paired t-test (Holm) against the best ranking that is no fusion: with a star below
     `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse. ± is half of the 95 %
-    interval of EM (bootstrap over questions).
+    interval of EM and of R-precision (bootstrap over questions).
 
     :param measures: columns, beside those of answers; p is of the first. Without any, or with answers, p is
         of `SetResults.main_measure`.
@@ -77,14 +80,15 @@ def results_table(
     chosen = measures[0] if measures and not of_answers else None
     mains = {chosen or one.main_measure for one in sets}
     timed = any(one.ms for one in sets)
-    named = [name for m in columns for name in ([m, "±"] if m.startswith(EXACT) else [m])]
+    named = [name for m in columns for name in ([m, "±"] if _has_interval(m) else [m])]
     header = ["set", label, *named, f"p ({mains.pop()})" if len(mains) == 1 else "p"]
     rows: list[list[Cell]] = []
     for domain in dict.fromkeys(one.domain for one in sets):
         own = [one for one in sets if one.domain == domain]
         for one in own:
             rows += _rows(one, columns, chosen or one.main_measure)
-        if measures and len(own) > 1:
+        of_tasks = all(PAGE_PRECISION in one.evaluations[0].per_query for one in own)
+        if (measures or of_tasks) and len(own) > 1:
             rows += _means(own, columns)
     if not timed:
         return Table(header, [row[:-1] for row in rows], digits=digits)
@@ -100,7 +104,7 @@ def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]
         for m in columns:
             known = m in ranking.per_query
             means.append(100 * ranking.mean(m) if known else None)
-            if m.startswith(EXACT):
+            if _has_interval(m):
                 means.append(100 * half_width(ranking, m) if known else None)
         differs = ""
         if ranking is not best:
@@ -126,8 +130,12 @@ def _mean_cells(rankings: Sequence[Evaluation], columns: Sequence[str]) -> Itera
         yield (
             100 * fmean(one.mean(m) for one in rankings) if all(m in r.per_query for r in rankings) else None
         )
-        if m.startswith(EXACT):
+        if _has_interval(m):
             yield None
+
+
+def _has_interval(measure: str) -> bool:
+    return measure.startswith(EXACT) or measure.endswith(R_PRECISION)
 
 
 def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
@@ -157,6 +165,16 @@ def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
                 yield {"set": one.name, "ranking": evaluation.name, "query_id": query_id, **values}
 
 
+def write_per_query(sets: Sequence[SetResults], output: Path | None) -> None:
+    """Write the measures of every query as JSONL; without an output, nothing."""
+    if output:
+        _write_lines(output, per_query_lines(sets))
+
+
+def _write_lines(output: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    atomic_write(output, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+
+
 def save_run(folder: Path, of: str, name: str, run: Run) -> None:
     """Write a TREC run into a folder, named after the test set and the ranking."""
     make_folder(folder)
@@ -171,8 +189,7 @@ def _word(name: str) -> str:
 def write_answers(sets: Sequence[SetResults], output: Path | None) -> None:
     """Write all answers as JSONL; without an output, nothing."""
     if output:
-        lines = (json.dumps(line, ensure_ascii=False) + "\n" for one in sets for line in one.answer_lines())
-        atomic_write(output, "".join(lines).encode())
+        _write_lines(output, (line for one in sets for line in one.answer_lines()))
 
 
 def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | None) -> None:

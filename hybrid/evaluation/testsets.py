@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.files import plain_name
+from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
 from sparta.data.qa_formats import QuestionedText, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
@@ -80,12 +80,25 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> TestSet:
 
 
 def check_test_set(path: Path) -> None:
-    """Refuse, before a model is loaded, what is no test set by its name or by the files in its folder."""
+    """Refuse, before a model is loaded, what is no test set by its name, files or first line."""
     if path.is_dir():
         if not _multireqa(path):
             _beir(path)
     elif not plain_name(path.name).endswith((".json", ".jsonl")) or not path.exists():
         open_test_set(path, path.parent)
+    elif plain_name(path.name).endswith(".jsonl"):
+        _refuse_tasks(path)
+
+
+def _refuse_tasks(path: Path) -> None:
+    """Refuse a task of KILT, which has no corpus of its own."""
+    _, line = next(numbered_lines(path), (0, b""))
+    if line.lstrip().startswith(b"{") and b'"input"' in line and b'"output"' in line:
+        raise InputError(
+            "expected a test set with its corpus, found a task of KILT, whose corpus is shared",
+            where=str(path),
+            remedy=f"measure it on an index: hybrid eval --index FOLDER --dataset {path}",
+        )
 
 
 def domains_of(paths: Sequence[Path]) -> dict[Path, str]:

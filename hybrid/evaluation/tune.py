@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import ANSWER_RECALL, Retrieved, depth_of, search_all
+from hybrid.evaluation.rankings import ANSWER_RECALL, Retrieved, can_measure, depth_of, search_all
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
@@ -84,7 +84,7 @@ def measure_for(sets: Sequence[QuestionSet]) -> str:
 def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
     by_answer = measure.startswith(ANSWER_RECALL)
     for one in sets:
-        if not (one.answers if by_answer else one.qrels):
+        if not can_measure(one, measure):
             wanted, other = ("answers", "RR") if by_answer else ("judged passages", "answer_recall@20")
             raise InputError(
                 f"expected {wanted} to tune on for {measure}, found none",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,17 +71,16 @@ class FusedRanking:
         weights = list(self._fusion.weights.values())
         best = self._candidates.ranked(weights, None if collapse else depth)
         if collapse:
-            keys = self._read([p.passage_id for p in best], lambda own, docids: own.keys(docids, collapse))
-            best = [best[i] for i in first_places([keys[p.passage_id] for p in best])]
+            keys = _read(self.homes(best), self._searchers, lambda own, docids: own.keys(docids, collapse))
+            best = [best[i] for i in first_places(keys)]
         return best[offset:depth]
 
-    def hits(self, page: Sequence[ScoredPassage]) -> list[HybridHit]:
+    def hits(self, page: Sequence[ScoredPassage], records: Sequence[Mapping[str, Any]]) -> list[HybridHit]:
         """Some of its passages with their records and places."""
-        records = self._read([p.passage_id for p in page], lambda own, docids: own.records(docids))
         numbers = dict(zip(self._candidates.ids, itertools.count(), strict=False))
         hits = []
-        for passage_id, score in page:
-            hit = hit_of(passage_id, score, records[passage_id])
+        for (passage_id, score), record in zip(page, records, strict=True):
+            hit = hit_of(passage_id, score, record)
             places = self._places(passage_id, numbers[passage_id])
             hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, places))
         return hits
@@ -94,17 +93,26 @@ class FusedRanking:
             places[name] = ChannelPlace(rank, score, float(weight * added[number]))
         return places
 
-    def _read(self, passage_ids: Sequence[str], read: Any) -> dict[str, Any]:
-        """What `read(searcher, docids)` gives, by passage; its first channel knows its docid."""
-        own: dict[str, list[str]] = {}
-        for passage_id in passage_ids:
-            name = next(name for name, rows in self._rows.items() if passage_id in rows)
-            own.setdefault(name, []).append(passage_id)
-        found: dict[str, Any] = {}
-        for name, ids in own.items():
-            docids = [self._ranked[name].docids[self._rows[name][passage_id]] for passage_id in ids]
-            found.update(zip(ids, read(self._searchers[name], docids), strict=True))
-        return found
+    def homes(self, page: Sequence[ScoredPassage]) -> list[tuple[str, int]]:
+        """Of some of its passages the first channel that ranks each, and the docid it has there."""
+        homes = []
+        for passage_id, _ in page:
+            name, row = next((name, own[passage_id]) for name, own in self._rows.items() if passage_id in own)
+            homes.append((name, self._ranked[name].docids[row]))
+        return homes
+
+
+def _read[T](
+    homes: Sequence[tuple[str, int]],
+    searchers: Mapping[str, ChannelSearcher],
+    read: Callable[[ChannelSearcher, list[int]], Sequence[T]],
+) -> list[T]:
+    """What each channel says of passages that it knows by their docids, in one call of each."""
+    docids: dict[str, list[int]] = {}
+    for name, docid in homes:
+        docids.setdefault(name, []).append(docid)
+    found = {name: iter(read(searchers[name], own)) for name, own in docids.items()}
+    return [next(found[name]) for name, _ in homes]
 
 
 def fused_hits(
@@ -116,5 +124,23 @@ def fused_hits(
     collapse: str | None = None,
 ) -> list[HybridHit]:
     """Fuse the channels' rankings of one query, and read the records of a page of the best passages."""
-    fused = FusedRanking(fusion, ranked, searchers)
-    return fused.hits(fused.page(k, offset, collapse))
+    return batch_fused_hits(fusion, [ranked], searchers, k, offset, collapse)[0]
+
+
+def batch_fused_hits(
+    fusion: Fusion,
+    ranked: Sequence[Mapping[str, Ranked]],
+    searchers: Mapping[str, ChannelSearcher],
+    k: int,
+    offset: int = 0,
+    collapse: str | None = None,
+) -> list[list[HybridHit]]:
+    """The same for several queries; the records of all of them are read together."""
+    fused = [FusedRanking(fusion, own, searchers) for own in ranked]
+    pages = [own.page(k, offset, collapse) for own in fused]
+    homes = [home for own, page in zip(fused, pages, strict=True) for home in own.homes(page)]
+    records = iter(_read(homes, searchers, lambda own, docids: own.records(docids)))
+    return [
+        own.hits(page, list(itertools.islice(records, len(page))))
+        for own, page in zip(fused, pages, strict=True)
+    ]

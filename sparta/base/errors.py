@@ -2,10 +2,12 @@
 
 SpartaError                 exit code 1
 ├── InputError         2    a file or an argument the user gave is wrong
+│   └── NoPassageError 2    the index holds no passage with the id that was given
 ├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
 ├── StorageError       1    the disk is full or may not be written
+├── ServerError        1    a server cannot be reached, or does not do what it was asked
 └── MissingPackageError 1   a Python package is not installed that only some work needs
 
 A message says what was expected, what was found, where, and what to do.
@@ -37,6 +39,10 @@ class InputError(SpartaError):
     exit_code = 2
 
 
+class NoPassageError(InputError):
+    """The index holds no passage with the id that was given."""
+
+
 class IndexStateError(SpartaError):
     """The index is missing, present, incomplete, locked or of another making."""
 
@@ -55,6 +61,10 @@ class JavaError(SpartaError):
 
 class StorageError(SpartaError):
     """The disk is full or may not be written."""
+
+
+class ServerError(SpartaError):
+    """A server cannot be reached, or does not do what it was asked."""
 
 
 class MissingPackageError(SpartaError):

@@ -11,6 +11,7 @@ EXTRAS = {
     "encode": ("torch", "transformers", "huggingface_hub", "scipy", "sentencex", "zstandard", "regex"),
     "dense": ("faiss",),
     "eval": ("ir_measures", "pytrec_eval", "regex", "matplotlib"),
+    "opensearch": ("opensearchpy",),
     "pyserini": ("pyserini",),
     "mcp": ("fastmcp",),
     "langchain": ("langchain_core",),
@@ -20,6 +21,8 @@ EXTRAS = {
     "beir": ("beir",),
     "mteb": ("mteb",),
     "sentence-transformers": ("sentence_transformers",),
+    "ray": ("ray",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""
 _EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}

@@ -1,7 +1,8 @@
 """A corpus as a stream of passages, and what counts as bad input.
 
 Formats: JSONL, one object a line; TSV with a header (`id`, `text`, `title`), quoted as DPR and Python's csv
-module write it, or with the two columns id and text and no header, one record a line. A name with .jsonl,
+module write it, or with the two columns id and text and no header, one record a line. A line of KILT's
+knowledge source is a page, which is cut into passages of 100 words. A name with .jsonl,
 .ndjson or .tsv says which it is; otherwise the first line does. Blank lines are neither read nor counted. In
 a folder without such files, each .txt or .md file is a passage. All may be compressed by gzip, bzip2 or zstd.
 """
@@ -35,6 +36,7 @@ from sparta.base.files import (
     unreadable,
 )
 from sparta.base.records import Passage, Skip
+from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
     EMPTY_TEXT,
     BadRecordError,
@@ -219,21 +221,21 @@ class RecordReader(CorpusReader):
 
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for number, record in enumerate(self._records):
-            outcome = _record_outcome(record, number)
-            yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
+            for outcome in _record_outcomes(record, number):
+                yield len(outcome.text) if isinstance(outcome, Passage) else 0, outcome
 
 
-def _record_outcome(record: object, number: int) -> _Outcome:
+def _record_outcomes(record: object, number: int) -> list[_Outcome]:
     where = f"{RECORDS}:{number}"
     if isinstance(record, str):
         record = {"id": str(number), "text": record}
     if isinstance(record, Passage):
-        return record if record.where else replace(record, where=where)
+        return [record if record.where else replace(record, where=where)]
     if not isinstance(record, Mapping):
         detail = f"expected a dictionary, a Passage or a text, found {type(record).__name__}"
         remedy = 'give {"id": …, "text": …, "title": …}'
-        return BadRecordError("not a record", detail, where=where, remedy=remedy)
-    return _outcome(lambda _: record, b"", where)
+        return [BadRecordError("not a record", detail, where=where, remedy=remedy)]
+    return _passages_of(lambda _: record, b"", where)
 
 
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
@@ -316,7 +318,9 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         parse = partial(read_row, columns)
     number = 0
     for number, line in lines:
-        yield len(line), _outcome(parse, line, f"{shown_name(path)}:{number}")
+        outcomes = _passages_of(parse, line, f"{shown_name(path)}:{number}")
+        for outcome in outcomes:
+            yield len(line) // len(outcomes), outcome
     if not number:
         raise no_records(path)
 
@@ -335,7 +339,7 @@ def _text_file(path: str, tally: Tally) -> tuple[int, _Outcome]:
         title = heading[1] if heading else name.stem
         return {"id": re.sub(r"\s+", "_", name.name), "title": title, "text": text.strip()}
 
-    return len(data), _outcome(parse, data, f"{path}:1")
+    return len(data), _passages_of(parse, data, f"{path}:1")[0]
 
 
 def no_records(path: str | Path) -> InputError:
@@ -378,12 +382,14 @@ def _conversion(path: str | Path) -> str:
     return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
 
 
-def _outcome(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> _Outcome:
+def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> list[_Outcome]:
+    """Return the passage of a line, those of a page of KILT, or what is wrong with it."""
     try:
-        return read_passage(parse(decoded(line)), where)
+        record = parse(decoded(line))
+        return [read_passage(one, where) for one in (page_passages(record) if is_page(record) else [record])]
     except BadRecordError as bad:
         bad.where = where
-        return bad
+        return [bad]
 
 
 # Duplicate ids

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,7 @@ class Contents:
     :param sizes: `(n_passages,) int64`, postings
     :param sums: `(n_passages,) int64`, summed impacts
     :param terms: how many terms have postings
+    :param highest: the highest impact
     """
 
     lucene: ImpactSearcher
@@ -117,6 +118,7 @@ class Contents:
     sizes: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
     terms: int
+    highest: int
 
     @staticmethod
     def read(lucene: ImpactSearcher) -> Contents:
@@ -126,12 +128,13 @@ class Contents:
         ranks = np.zeros(int(live[-1]) + 1 if len(live) else 0, np.int32)
         ranks[docids] = np.arange(len(docids), dtype=np.int32)
         sizes, sums = np.zeros((2, len(ranks)), np.int64)
-        terms = 0
+        terms = highest = 0
         for page in lucene.postings(PAGE_POSTINGS):
             np.add.at(sizes, page.docids, 1)
             np.add.at(sums, page.docids, page.impacts)
             terms += len(page.terms)
-        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms)
+            highest = max(highest, int(page.impacts.max(initial=0)))
+        return Contents(lucene, docids, ranks, sizes[docids], sums[docids], terms, highest)
 
     def pages(self) -> Iterator[TermPostings]:
         """Yield all postings term by term, terms in byte order; docids are ranks, ascending in each term."""
@@ -173,31 +176,56 @@ def _check_lengths(contents: Contents) -> None:
 
 
 def _write_json(contents: Contents, stream: BinaryIO, room: Path | None) -> None:
+    for passage in read_passages(contents, room):
+        vector = dict(zip(passage.terms, passage.impacts, strict=True))
+        text = searched_text(json.loads(passage.raw))
+        line = {"id": passage.passage_id, "contents": text, "vector": vector}
+        stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+# ---------------------------------------------------------------- passage by passage
+
+
+class StoredPassage(NamedTuple):
+    """A passage as an index holds it: its record as JSON, its terms in byte order and their impacts."""
+
+    passage_id: str
+    position: int
+    raw: str
+    terms: list[str]
+    impacts: list[int]
+
+
+def read_passages(contents: Contents, room: Path | None = None, first: int = 0) -> Iterator[StoredPassage]:
+    """Yield the passages of an index in corpus order, from rank `first` on.
+
+    :param room: a folder on a disk that has room for all postings; None is the folder for temporary files
+    """
     with tempfile.TemporaryFile(dir=room) as spool:
         blocks = Blocks.of(contents.sizes, BLOCK_POSTINGS)
         names = np.array(_spread(contents, blocks, spool), np.object_)
-        for block in range(len(blocks.edges) - 1):
+        for block, edge in enumerate(blocks.edges[1:]):
+            if edge <= first:
+                continue
             postings = blocks.load(block, spool)
-            for begin in range(blocks.edges[block], blocks.edges[block + 1], BATCH):
-                end = min(begin + BATCH, blocks.edges[block + 1])
+            for begin in range(max(blocks.edges[block], first), edge, BATCH):
+                end = min(begin + BATCH, edge)
                 some = slice(*np.searchsorted(postings["passage"], (begin, end)))
-                stream.writelines(_lines(contents, begin, end, postings[some], names))
+                yield from _stored(contents, begin, end, postings[some], names)
 
 
-def _lines(
+def _stored(
     contents: Contents, begin: int, end: int, postings: npt.NDArray[np.void], names: npt.NDArray[np.object_]
-) -> Iterator[bytes]:
-    """Yield the JSON of the passages of these ranks, given their postings."""
+) -> Iterator[StoredPassage]:
+    """Yield the passages of these ranks, given their postings."""
     docids = contents.docids[begin:end]
     terms, impacts = names[postings["term"]].tolist(), postings["impact"].tolist()
     ids, raws = contents.lucene.ids(docids), contents.lucene.raws(docids)
-    first = 0
-    for passage_id, raw, size in zip(ids, raws, contents.sizes[begin:end].tolist(), strict=True):
-        last = first + size
-        vector = dict(zip(terms[first:last], impacts[first:last], strict=True))
-        line = {"id": passage_id, "contents": searched_text(json.loads(raw)), "vector": vector}
-        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
-        first = last
+    positions = contents.lucene.positions(docids).tolist()
+    last = 0
+    for row, size in enumerate(contents.sizes[begin:end].tolist()):
+        first, last = last, last + size
+        yield StoredPassage(ids[row], positions[row], raws[row], terms[first:last], impacts[first:last])
 
 
 def _spread(contents: Contents, blocks: Blocks, spool: BinaryIO) -> list[str]:

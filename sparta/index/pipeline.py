@@ -28,6 +28,7 @@ from sparta.lucene.jvm import find_runtime
 from sparta.models.resolve import known_query_side
 
 if TYPE_CHECKING:
+    from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
 _ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
@@ -98,12 +99,14 @@ def build_index(
     options: IndexOptions | None = None,
     *,
     advance: Advance | None = None,
+    encoder: SparseEncoder | None = None,
 ) -> IndexReport:
     """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
 
     :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
     :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
     :param advance: called with the number of passages that were encoded
+    :param encoder: the model of the options, where it is open already
     :raises InputError: a bad record or option.
     :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
     :raises Interrupted: Ctrl-C; says how many passages are committed.
@@ -118,13 +121,17 @@ def build_index(
     with _kept_on_interrupt(folder, mode):
         report = _nothing_to_do(folder, job, mode, chosen)
         if report is None:
-            source = _source(reader, job, chosen, advance)
+            source = _source(reader, job, chosen, advance, encoder)
             report = write_index(folder, source, chosen.for_writing(mode))
     return _finished(folder, report, chosen)
 
 
 def _source(
-    reader: CorpusReader, job: dict[str, Any], options: IndexOptions, advance: Advance | None
+    reader: CorpusReader,
+    job: dict[str, Any],
+    options: IndexOptions,
+    advance: Advance | None,
+    encoder: SparseEncoder | None,
 ) -> Source:
     """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
     alone = options.channels == "bm25"
@@ -133,7 +140,7 @@ def _source(
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
-    model = open_encoder(options.model, options.bits, encoding.devices)
+    model = encoder or open_encoder(options.model, options.bits, encoding.devices)
     if alone:
         return text_source(reader, job, model.query_side(), encoding.language, advance)
     return corpus_source(reader, model, encoding, advance=advance, job=job)

@@ -63,7 +63,7 @@ def _grow(
             return lambda: live
         if not committed(index, live).deleted:
             return None
-    if not live.complete and has_written(index, live) and not _replaces(job, live.job):
+    if not live.complete and _is_interrupted(index, live) and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
             " found it interrupted",
@@ -109,6 +109,12 @@ def _shown(value: object) -> str:
 def _language_that_counts(source: Source) -> str | None:
     """The language that a source's sentences were cut in; vectors of whole passages know of none."""
     return source.language if source.job.get("unit") == "sentence" else None
+
+
+def _is_interrupted(index: IndexFolder, live: Generation) -> bool:
+    """Whether a part of the live generation's job was committed and a part was not."""
+    progress = committed(index, live)
+    return progress.job == job_id(live.job) and not progress.done
 
 
 def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.index.folder import Generation, IndexFolder, lost_commit, no_passages, require_fields
+from sparta.index.folder import (
+    Generation,
+    IndexFolder,
+    IndexState,
+    lost_commit,
+    no_passages,
+    require_fields,
+)
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
@@ -130,14 +137,9 @@ class OpenIndex(Closing):
         return IndexView(generation, version, lucene, side.query_tokenizer(), side.quantizer)
 
     def _newest(self) -> tuple[Generation, IndexVersion]:
-        """The generation that is searched, and the number of its last commit."""
+        """The generation that is searched, and its last commit; warns of one that is not finished."""
         state = self.folder.state()
-        generation = state.searchable
-        commits = [*self.folder.lucene_path(generation).glob("segments_*")] if generation else []
-        if generation is not None and generation.complete and not commits:
-            raise lost_commit(self.folder.lucene_path(generation))
-        if generation is None or not commits:
-            raise no_passages(self.folder.path)
+        found = _last_commit(self.folder, state)
         if state.live is None or not state.live.complete:
             why = (
                 "is being written: searching what is committed"
@@ -146,5 +148,25 @@ class OpenIndex(Closing):
                 " command with --resume"
             )
             logger.warning("%s %s", self.folder.path, why)
-        commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)
-        return generation, IndexVersion(generation.number, commit)
+        return found
+
+
+def newest_version(path: str | Path) -> IndexVersion:
+    """What a reader that is opened now would see; opens nothing.
+
+    :raises IndexStateError: there is no index, or it holds no passages.
+    """
+    folder = IndexFolder(path)
+    return _last_commit(folder, folder.state())[1]
+
+
+def _last_commit(folder: IndexFolder, state: IndexState) -> tuple[Generation, IndexVersion]:
+    """The generation that is searched, and the number of its last commit."""
+    generation = state.searchable
+    commits = [*folder.lucene_path(generation).glob("segments_*")] if generation else []
+    if generation is not None and generation.complete and not commits:
+        raise lost_commit(folder.lucene_path(generation))
+    if generation is None or not commits:
+        raise no_passages(folder.path)
+    commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)
+    return generation, IndexVersion(generation.number, commit)

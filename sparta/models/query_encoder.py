@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, Sente
 _MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: marks that are part of what they join
 
 
+@lru_cache(1 << 17)  # as many as a vocabulary may have
 def is_punctuation(token: str) -> bool:
     """Whether a vocabulary entry only separates words: such a term has no impacts and no place in a query.
 

@@ -93,6 +93,11 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
+def dtype_name(name: str, device: torch.device) -> str:
+    """Return what a name means on a device, `fp32`, `bf16` or `fp16`: so `auto` is the same elsewhere."""
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pick_dtype(name, device)]
+
+
 def pick_device(name: str | None = None) -> torch.device:
     """Return the named device, or CUDA, MPS, CPU: the first there is.
 

@@ -166,10 +166,14 @@ class Trainer:
         return parts * self.processes + self.rank
 
     def _average_gradients(self) -> None:
+        """A parameter that no process's batch needed, such as another skill's expert, stays as it is."""
         if self.processes == 1:
             return
-        for parameter in self.model.parameters():
-            if parameter.requires_grad:
+        learning = [p for p in self.model.parameters() if p.requires_grad]
+        needed = torch.tensor([p.grad is not None for p in learning], device=learning[0].device).int()
+        distributed.all_reduce(needed)
+        for parameter, processes in zip(learning, needed.tolist(), strict=True):
+            if processes:
                 if parameter.grad is None:  # this process's batch did not need it
                     parameter.grad = torch.zeros_like(parameter)
                 distributed.all_reduce(parameter.grad)

@@ -119,9 +119,13 @@ class ChannelSearcher(Closing):
 
     def hits(self, ranked: Ranked) -> list[Hit]:
         """Return hits with titles, texts and metadata, all read at once."""
-        records = self.records(ranked.docids)
-        rows = zip(ranked.passage_ids, ranked.scores, records, strict=True)
-        return [hit_of(passage_id, score, record) for passage_id, score, record in rows]
+        return self.batch_hits([ranked])[0]
+
+    def batch_hits(self, ranked: Sequence[Ranked]) -> list[list[Hit]]:
+        """The same for several queries, with the records of all of them in memory."""
+        records = iter(self.records([docid for own in ranked for docid in own.docids]))
+        rows = (zip(own.passage_ids, own.scores, records, strict=False) for own in ranked)
+        return [[hit_of(*row) for row in own] for own in rows]
 
 
 def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:

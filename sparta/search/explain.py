@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparta.base.filters import Filter, FilterLike
 from sparta.data.units import is_chunk, passage_of
+from sparta.index.view import IndexView
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docid_of, docids_of
@@ -85,18 +86,28 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         if kept:
             view.require_fields()
         bag = view.tokenizer.terms(query)
-        docid, impacts = _best_part(view.lucene, passage_id, bag)
-        step = view.quantizer.step
+        docid, shares = _shares(view, passage_id, bag)
         rank = view.lucene.rank(bag, docid, kept)
         if rank and is_chunk(view.generation.unit):
             before = view.lucene.search_impacts([bag], rank, filter=kept)
             rank = len(set(map(passage_of, view.lucene.ids(before.docids))))
-    shares = [
-        TermShare(term, count, int(impact), float(impact * step))
-        for (term, count), impact in zip(bag.items(), impacts, strict=True)
-    ]
-    shares.sort(key=lambda s: -s.share)
-    return Explanation(passage_id, rank, sum(s.share for s in shares), tuple(shares))
+    return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
+
+
+def term_shares(searcher: Searcher, query: str, passage_ids: Iterable[str]) -> list[tuple[TermShare, ...]]:
+    """What each query term adds to the score of each of some passages, as in `explain`, without ranks."""
+    with searcher.index.reading() as view:
+        view.require_impacts()
+        bag = view.tokenizer.terms(query)
+        return [_shares(view, passage_id, bag)[1] for passage_id in passage_ids]
+
+
+def _shares(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tuple[int, tuple[TermShare, ...]]:
+    docid, impacts = _best_part(view.lucene, passage_id, bag)
+    step = view.quantizer.step
+    rows = zip(bag.items(), impacts, strict=True)
+    shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
+    return docid, tuple(sorted(shares, key=lambda s: -s.share))
 
 
 def _best_part(lucene: ImpactSearcher, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
@@ -115,6 +126,13 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
     return [(term, impact, impact * step) for term, impact in order]
 
 
+class Snippet(NamedTuple):
+    """A part of a text; `marks` are words in it, `(start, end, share)`: the words that made the score."""
+
+    text: str
+    marks: list[tuple[int, int, float]]
+
+
 def snippet(
     tokenizer: QueryTokenizer,
     text: str,
@@ -122,28 +140,58 @@ def snippet(
     mark: Callable[[str], str],
     words: int = _SNIPPET_WORDS,
 ) -> str:
+    """The same as `marked_snippet` as one text, in which `mark` says how a word is shown."""
+    found = marked_snippet(tokenizer, text, terms, words)
+    pieces, at = [], 0
+    for start, end, _ in found.marks:
+        pieces += [found.text[at:start], mark(found.text[start:end])]
+        at = end
+    return "".join([*pieces, found.text[at:]])
+
+
+def marked_snippet(
+    tokenizer: QueryTokenizer,
+    text: str,
+    terms: Mapping[str, float] | Collection[str],
+    words: int = _SNIPPET_WORDS,
+) -> Snippet:
     """About `words` words of a text: the window whose distinct terms have the highest shares together.
 
-    Words are marked that contain a term with at least a tenth of the highest share.
+    Words are marked that contain a term with at least a tenth of the highest share. White space is one blank.
 
     :param terms: query terms with their shares of the score; without shares, all count alike
     """
     shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
     found = list(_WORD.finditer(text))
     if not found:
-        return ""
+        return Snippet("", [])
     matches = _Matches(tokenizer, shares)
     matched = [matches[m.group()] for m in found]
     start = _best_window(matched, shares, words)
-    end = min(len(found), start + words)
+    last = min(len(found), start + words)
     least = max(shares.values(), default=0.0) * _MARKED_FROM
-    pieces, at = [], found[start].start()
-    for m, own in zip(found[start:end], matched[start:end], strict=True):
-        marked = any(shares[term] >= least for term in own)
-        pieces += [text[at : m.start()], mark(m.group()) if marked else m.group()]
+    shown, at = "… " if start else "", found[start].start()
+    marks = []
+    for m, own in zip(found[start:last], matched[start:last], strict=True):
+        shown += " " * (m.start() > at)
+        if any(shares[term] >= least for term in own):
+            marks.append((len(shown), len(shown) + len(m.group()), sum(shares[term] for term in own)))
+        shown += m.group()
         at = m.end()
-    before, after = "… " if start else "", " …" if end < len(found) else ""
-    return before + " ".join("".join(pieces).split()) + after
+    return Snippet(shown + (" …" if last < len(found) else ""), marks)
+
+
+def marked_words(
+    tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
+) -> list[tuple[int, int, float]]:
+    """The same words in a whole text as it is, `(start, end, share)`."""
+    matches, least = _Matches(tokenizer, shares), max(shares.values(), default=0.0) * _MARKED_FROM
+    words = ((m.span(), matches[m.group()]) for m in _WORD.finditer(text))
+    return [
+        (*place, sum(shares[term] for term in own))
+        for place, own in words
+        if any(shares[term] >= least for term in own)
+    ]
 
 
 class _Matches(dict[str, tuple[str, ...]]):

@@ -29,9 +29,8 @@ class Ranked(NamedTuple):
 
     def first_of_each(self, groups: Sequence[Hashable | None]) -> Ranked:
         """The best passage of each group; one whose group is None stands for itself."""
-        places = first_places(groups)
-        columns = ([column[i] for i in places] for column in self)
-        return Ranked(*columns)
+        places, (ids, docids, scores) = first_places(groups), self
+        return Ranked([ids[i] for i in places], [docids[i] for i in places], [scores[i] for i in places])
 
 
 Keys = Callable[[Sequence[int]], Sequence[str | None]]

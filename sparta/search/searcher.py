@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter, FilterLike
 from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, OpenIndex
@@ -162,7 +162,7 @@ class Searcher(ChannelSearcher):
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of one passage; an unknown id is an InputError."""
+        """The stored record of one passage; an unknown id is a NoPassageError."""
         with self.index.reading() as view:
             docid = docid_of(view.lucene, passage_id)
             record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
@@ -174,11 +174,11 @@ class Searcher(ChannelSearcher):
 
 
 def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
-    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is an InputError."""
+    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is a NoPassageError."""
     docid = int(lucene.docids([passage_id])[0])
     docids = [docid] if docid >= 0 else lucene.docids(lucene.sentences([passage_id])).tolist()
     if not docids:
-        raise InputError(
+        raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",
             where=str(lucene.path.parent),
             remedy="sparta search prints ids",
@@ -187,7 +187,7 @@ def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
 
 
 def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
-    """Lucene's number of a passage, which is one whole; an unknown id is an InputError."""
+    """Lucene's number of a passage, which is one whole; an unknown id is a NoPassageError."""
     first, *others = docids_of(lucene, passage_id)
     if others:
         raise InputError(

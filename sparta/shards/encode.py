@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +20,8 @@ from sparta.models.document_encoder import DEFAULT_TOKEN_BUDGET, DocumentEncoder
 from sparta.models.load import open_encoder
 from sparta.models.prune import prune
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.encoding import pick_dtype
+from sparta.neural.encoding import dtype_name
+from sparta.shards.executors import Facts, LocalExecutor, Work, work_ahead
 from sparta.shards.folder import (
     Block,
     ShardOptions,
@@ -33,6 +32,7 @@ from sparta.shards.folder import (
     open_output,
     shard_facts,
 )
+from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import (
     FORMAT_VERSION,
     KIND,
@@ -41,8 +41,6 @@ from sparta.shards.store import (
     stored_record,
     write_shard,
 )
-
-_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,63 +82,55 @@ class EncodeReport(ShardReport):
         return {**asdict(self), "mean_terms": round(self.mean_terms, 1)}
 
 
-class ShardEncoder:
-    """Encodes blocks of passages, each block on one device, and gives the shards back in order.
+def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[EncodedShard]:
+    """Return what makes a shard of a block, on the model's device."""
+    encoder = DocumentEncoder(
+        model, dtype=options.dtype, token_budget=options.token_budget, top_k=options.top_k
+    )
 
-    When the caller stops early (Ctrl-C, a bad record), what is being encoded is given up at the next batch.
-    """
+    def encode(block: Block, advance: Advance | None) -> EncodedShard:
+        number, first, passages = block
+        rows, windowed = encoder.encode(passages, advance)
+        rows = prune(rows, min_weight=options.min_weight)
+        ids = tuple(p.passage_id for p in passages)
+        return EncodedShard(number, first, ids, tuple(map(stored_record, passages)), rows, windowed)
+
+    return encode
+
+
+class ShardEncoder:
+    """Encodes blocks of passages, each block on one device, and gives the shards back in order."""
 
     def __init__(self, model: SparseEncoder, options: EncodeOptions) -> None:
-        self.options = options
         devices = options.devices or (str(model.device),)
         models = [model] + [deepcopy(model) for _ in devices[1:]]
-        self._encoders = [
-            DocumentEncoder(
-                m.to(torch.device(d)),
-                dtype=options.dtype,
-                token_budget=options.token_budget,
-                top_k=options.top_k,
-            )
-            for m, d in zip(models, devices, strict=True)
+        self._works = [
+            _block_encoder(m.to(torch.device(d)), options) for m, d in zip(models, devices, strict=True)
         ]
 
     def encode(self, blocks: Iterable[Block], advance: Advance | None = None) -> Iterator[EncodedShard]:
         """`(number, first position, passages)` to shards. Work runs one block ahead on every device."""
-        pools = [ThreadPoolExecutor(1) for _ in self._encoders]
-        waiting: deque[Future[EncodedShard]] = deque()
-        stop = threading.Event()
+        return work_ahead(self._works, blocks, advance)
 
-        def beat(n: int) -> None:
-            if stop.is_set():
-                raise InterruptedError
-            if advance:
-                advance(n)
 
-        try:
-            for turn, block in enumerate(blocks):
-                device = turn % len(pools)
-                waiting.append(pools[device].submit(self._one, self._encoders[device], block, beat))
-                if len(waiting) > len(pools):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            stop.set()
-            for pool in pools:
-                pool.shutdown(wait=True, cancel_futures=True)
+@dataclass(frozen=True, slots=True)
+class SparseJob:
+    """The shards of sparse vectors of one corpus."""
 
-    def _one(self, encoder: DocumentEncoder, block: Block, advance: Advance) -> EncodedShard:
-        number, first, passages = block
-        rows, windowed = encoder.encode(passages, advance)
-        rows = prune(rows, min_weight=self.options.min_weight)
-        return EncodedShard(
-            number,
-            first,
-            tuple(p.passage_id for p in passages),
-            tuple(stored_record(p) for p in passages),
-            rows,
-            windowed,
-        )
+    model: SparseEncoder
+    options: EncodeOptions
+    folder: Path
+
+    def open(self, device: str) -> Work[Facts]:
+        """Return what encodes a block on a device and writes its shard."""
+        encode = _block_encoder(self.model.to(torch.device(device)), self.options)
+
+        def work(block: Block, advance: Advance | None) -> Facts:
+            shard = encode(block, advance)
+            write_shard(self.folder, shard)
+            return shard.facts()
+
+        return work
 
 
 def encode_corpus(
@@ -153,21 +143,23 @@ def encode_corpus(
     resume: bool = False,
     skip_invalid: bool = False,
     advance: Advance | None = None,
+    cluster: RayCluster | None = None,
 ) -> EncodeReport:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
 
     :param model: a model, or its folder or hub id; None is the one that ships with sparta
     :param bits: of an impact, where the model is named; None is the model's own
+    :param cluster: encode there instead of in this process; its devices count, not those of the options
     :raises Interrupted: Ctrl-C; says how many passages are in the folder.
     """
     if not isinstance(model, SparseEncoder):
         with kept_on_interrupt(output):
-            model = open_encoder(model, bits, options.devices)
+            model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     passages = split_units(reader, options.unit, options.language)
     side = model.query_side()
-    resolved = str(pick_dtype(options.dtype, model.device)).removeprefix("torch.")
-    options = replace(options, dtype=_SHORT[resolved])  # machines that share a corpus must agree on it
+    chosen = cluster.dtype(options.dtype) if cluster else options.dtype
+    options = replace(options, dtype=dtype_name(chosen, model.device))  # the same on all machines
     manifest = {
         "kind": KIND,
         "format_version": FORMAT_VERSION,
@@ -187,10 +179,12 @@ def encode_corpus(
 
     with kept_on_interrupt(output):
         missing = missing_blocks(passages, options, done, report, keep, advance)
-        for shard in ShardEncoder(model, options).encode(missing, advance):
-            write_shard(output, shard)
-            report.encoded += len(shard)
-            report.count(shard.facts())
+        executor = cluster or LocalExecutor(options.devices or (str(model.device),))
+        job = SparseJob(model, options, output.absolute())
+        with closing(executor.run(job, missing, advance)) as shards:
+            for facts in shards:
+                report.encoded += facts["count"]
+                report.count(facts)
     fingerprint = reader.fingerprint()
     if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
         fingerprint["source"] = str(Path(source).absolute())

@@ -20,7 +20,7 @@ def test_ctrl_c_before_anything_was_written(tmp_path, corpus, model, monkeypatch
     place = (
         f"sparta.{'models.load' if command == 'index' else 'shards.encode'}.open_encoder"
         if moment == "opening the model"
-        else "sparta.shards.encode.ShardEncoder.encode"
+        else "sparta.models.document_encoder.DocumentEncoder.encode"
     )
     monkeypatch.setattr(place, interrupted)
     option = "--index" if command == "index" else "--output"

@@ -12,6 +12,7 @@ import pytest
 from hybrid.evaluation.questions import questions_beside, questions_of, set_beside
 from sparta.base.errors import InputError
 from sparta.base.records import Query
+from sparta.data.kilt import Provenance
 from sparta.index.folder import Generation, IndexFolder, IndexState
 
 DPR = """who founded google\t['Larry Page', "Sergey Brin's friend"]
@@ -245,6 +246,19 @@ def test_kilts_lines(tmp_path: Path) -> None:
         Query("trex-1", "Trochu [SEP] native language", ("French",)),
         Query("2", "what's it", ("that", "this")),
     )
-    path.write_text(json.dumps({"id": "1", "input": "q", "output": [{"provenance": provenance}]}))
-    with pytest.raises(InputError, match="expected a list of answers"):
-        questions_of(path)
+    moon = (Provenance(title="Moon", passage_ids=("k1",)),)
+    assert questions_of(path).evidence == {"trex-1": (moon, moon)}
+    assert questions_of(path).sample(1).evidence in ({"trex-1": (moon, moon)}, {})
+
+
+def test_kilts_lines_without_answers(tmp_path: Path) -> None:
+    """Provenance will do in their place (dialogues); neither of them is an error, and so is a broken one."""
+    path = tmp_path / "wow.dev.jsonl"
+    output = [{"answer": "", "provenance": [{"passage_ids": ["k1"]}]}]
+    path.write_text(json.dumps({"id": "1", "input": "q", "output": output}))
+    assert questions_of(path).queries == (Query("1", "q"),)
+    for wrong in ([{"answer": ""}], [{"provenance": []}], [{"answer": "a", "provenance": {}}]):
+        path.write_text("\n" + json.dumps({"id": "1", "input": "q", "output": wrong}))
+        with pytest.raises(InputError, match=r"expected (a list of answers|provenance)") as raised:
+            questions_of(path)
+        assert f"{path}:2" in str(raised.value)

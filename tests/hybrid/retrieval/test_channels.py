@@ -36,8 +36,13 @@ class Fake:
         self.closed = False
         self.other: Fake | None = None
         self.threads: set[int] = set()
+        self.filters: list[object] = []
+        self.groups: dict[int, str] = {}
 
-    def rank(self, queries: Sequence[str], k: int, threads: int = 1) -> Iterator[Ranked]:
+    def rank(
+        self, queries: Sequence[str], k: int, threads: int = 1, *, filter: object = None
+    ) -> Iterator[Ranked]:
+        self.filters.append(filter)
         self.threads.add(threading.get_ident())
         time.sleep(self.wait)
         if self.fails:
@@ -47,13 +52,16 @@ class Fake:
             yield Ranked([p for p, _ in best], list(range(len(best))), [score for _, score in best])
 
     def rank_both(
-        self, queries: Sequence[str], k: int, threads: int = 1
+        self, queries: Sequence[str], k: int, threads: int = 1, *, filter: object = None
     ) -> tuple[list[Ranked], list[Ranked]]:
         assert self.other
-        return list(self.rank(queries, k)), list(self.other.rank(queries, k))
+        return list(self.rank(queries, k, filter=filter)), list(self.other.rank(queries, k, filter=filter))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         return [{"contents": f"{self.name} {docid}"} for docid in docids]
+
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
+        return [self.groups.get(docid) for docid in docids]
 
     def close(self) -> None:
         self.closed = True
@@ -108,7 +116,10 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
             {n: [ScoredPassage(*pair) for pair in own["q"].items()] for n, own in FOUND.items()}, 3
         )
         assert [(h.passage_id, h.score) for h in hits] == expected
-        ranks = {h.passage_id: {n: p.rank for n, p in h.channels.items()} for h in searcher.search("q", 10)}
+        ranks = {
+            h.passage_id: {n: p.rank for n, p in h.channels.items() if p.rank}
+            for h in searcher.search("q", 10)
+        }
         assert ranks == {
             "a": {"impact": 1},
             "b": {"impact": 2, "bm25": 1},
@@ -172,7 +183,10 @@ def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
     searchers = {name: Fake({}, name=name) for name in found}
     hits = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), found, searchers, 5)
     assert [(h.passage_id, h.text) for h in hits] == [("a", "dense 7"), ("b", "bm25 4")]
-    assert [h.channels for h in hits] == [{"dense": (1, 1.0), "bm25": (1, 2.0)}, {"bm25": (2, 1.0)}]
+    assert [h.channels for h in hits] == [
+        {"dense": (1, 1.0, 0.5), "bm25": (1, 2.0, 0.5)},
+        {"dense": (None, None, -0.5), "bm25": (2, 1.0, -0.5)},
+    ]
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:

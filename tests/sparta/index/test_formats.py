@@ -53,6 +53,8 @@ def test_an_index_of_each_format_opens(tmp_path, codec, version):
         ]
         assert hits[2].text == "The moon of the town."
         assert hits[2].title == "odd"
+        if version > 1:
+            assert searcher.search("the moon, the town", 9, filter={"title": "odd"}) == hits[2:3]
     with Searcher(tmp_path / "index", channel="bm25") as searcher:
         assert [h.passage_id for h in searcher.search("moon town", 9)] == ["d", "c", "a"]
 

@@ -285,8 +285,11 @@ class ImpactSearcherTest {
         expected.addAll(Corpus.unpack(searcher, searcher.searchText(texts, Corpus.ALL, 20, 1)));
         assertEquals(expected, Corpus.unpack(searcher, searcher.searchBoth(queries, texts, Corpus.ALL, 20, threads)));
       }
-      assertThrows(
-          IllegalArgumentException.class, () -> searcher.searchBoth(queries, StringTable.of("p17"), Corpus.ALL, 20, 1));
+      List<List<Corpus.Hit>> uneven =
+          new ArrayList<>(Corpus.unpack(searcher, searcher.searchImpacts(queries, Corpus.ALL, 20, 1)));
+      uneven.addAll(Corpus.unpack(searcher, searcher.searchText(StringTable.of("p17"), Corpus.ALL, 20, 1)));
+      byte[] both = searcher.searchBoth(queries, StringTable.of("p17"), Corpus.ALL, 20, 1);
+      assertEquals(uneven, Corpus.unpack(searcher, both));
       assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, Corpus.ALL, 0, 1));
       assertThrows(IllegalArgumentException.class, () -> searcher.searchBoth(queries, texts, Corpus.ALL, 1, 0));
     }

@@ -96,7 +96,9 @@ class ImpactQueryTest {
       try (DirectoryReader reader = DirectoryReader.open(directory)) {
         readsBack(reader, deleted);
         for (int i = 0; i < 12; i++) {
-          search(reader, randomQuery(random, i % 3 == 2), deleted);
+          Map<BytesRef, Integer> query = randomQuery(random, i % 3 == 2);
+          search(reader, query, deleted);
+          filtered(reader, query, deleted, random);
         }
       }
     }
@@ -255,9 +257,39 @@ class ImpactQueryTest {
 
   private void search(DirectoryReader reader, Map<BytesRef, Integer> weights, BitSet deleted) throws IOException {
     ImpactQuery query = new ImpactQuery(FIELD, weights);
-    List<Hit> all = byHand(weights, deleted);
-    long[] positions = positions(reader);
     IndexSearcher searcher = new IndexSearcher(reader);
+    compare(searcher, query, byHand(weights, deleted));
+    asLucene(searcher, query);
+  }
+
+  /** Among few documents, many, side by side or scattered: those of all that are kept. */
+  private void filtered(DirectoryReader reader, Map<BytesRef, Integer> weights, BitSet deleted, Random random)
+      throws IOException {
+    IndexSearcher searcher = new IndexSearcher(reader);
+    double share = Math.pow(random.nextDouble(), 3);
+    boolean scattered = random.nextBoolean();
+    int first = random.nextInt(documents);
+    BitSet left = new BitSet();
+    left.or(deleted);
+    List<Long> positions = new ArrayList<>();
+    for (int doc = 0; doc < documents; doc++) {
+      if (scattered ? random.nextDouble() < share : first <= doc && doc < first + share * documents) {
+        positions.add((long) doc);
+      } else {
+        left.set(doc);
+      }
+    }
+    Query filter =
+        NumericDocValuesField.newSlowSetQuery(
+            IndexFields.POSITION, positions.stream().mapToLong(Long::longValue).toArray());
+    KeptDocs kept = KeptDocs.of(filter, searcher);
+    compare(searcher, new ImpactQuery(FIELD, weights, kept), byHand(weights, left));
+    searcher.setSimilarity(new ImpactSimilarity());
+    compare(searcher, new ImpactQuery(FIELD, weights, kept).plain(), byHand(weights, left));
+  }
+
+  private void compare(IndexSearcher searcher, Query query, List<Hit> all) throws IOException {
+    long[] positions = positions((DirectoryReader) searcher.getIndexReader());
     for (int k : new int[] {1, 2, 3, 10, 100, 1000, Math.max(1, all.size() - 1), documents, Integer.MAX_VALUE}) {
       HitList hits = searcher.search(query, TopHitsCollector.manager(k, docids -> at(positions, docids)));
       assertEquals(Math.min(k, all.size()), hits.size());
@@ -266,7 +298,6 @@ class ImpactQueryTest {
         assertEquals(all.get(i).score(), hits.scores()[i]);
       }
     }
-    asLucene(searcher, query);
   }
 
   private List<Hit> byHand(Map<BytesRef, Integer> weights, BitSet deleted) {

@@ -1,0 +1,46 @@
+# docker build --target search -t sparta .          searches and serves; no torch
+# docker build --target full -t sparta-full .       also encodes and trains
+ARG BASE=python:3.12-slim
+
+FROM ${BASE} AS source
+WORKDIR /source
+RUN python3 -m venv /build
+COPY . .
+
+# Wheels of the locked versions, so that the images need neither a network nor a compiler.
+FROM source AS search-wheels
+RUN /build/bin/pip wheel --no-cache-dir --constraint requirements.lock --wheel-dir /wheels '.[serve]' \
+    && mkdir /own && mv /wheels/sparta_search-*.whl /own
+
+FROM source AS full-wheels
+RUN /build/bin/pip wheel --no-cache-dir --constraint requirements.lock --wheel-dir /wheels \
+    '.[dense,train,serve,ray]' \
+    && mkdir /own && mv /wheels/sparta_search-*.whl /own
+
+FROM ${BASE} AS runtime
+RUN useradd --uid 10001 --create-home sparta \
+    && mkdir /index && chown sparta /index \
+    && python3 -m venv /opt/sparta
+ENV PATH=/opt/sparta/bin:$PATH \
+    SPARTA_INDEX=/index
+WORKDIR /home/sparta
+EXPOSE 8080
+HEALTHCHECK --start-period=60s --interval=15s --timeout=5s \
+    CMD ["python3", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+ENTRYPOINT ["sparta"]
+CMD ["serve", "--host", "0.0.0.0"]
+
+FROM runtime AS full
+RUN --mount=type=bind,from=full-wheels,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+RUN --mount=type=bind,from=full-wheels,source=/own,target=/own \
+    pip install --no-cache-dir --no-index --no-deps /own/*.whl
+USER 10001
+
+FROM runtime AS search
+RUN --mount=type=bind,from=search-wheels,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+RUN --mount=type=bind,from=search-wheels,source=/own,target=/own \
+    pip install --no-cache-dir --no-index --no-deps /own/*.whl
+USER 10001
+RUN ["python3", "-m", "sparta.lucene.jvm"]

@@ -1,0 +1,297 @@
+"""`sparta serve` under load, beside Pyserini's REST server and OpenSearch, on one machine with the load.
+
+    python benchmarks/service.py [--shards FOLDER --questions FILE] [--documents 200000] [--seconds 60]
+                                 [--requests 200000] [--opensearch URL/INDEX] [--skip-pyserini]
+
+Two indexes: that of examples/ (as `make demo` makes it, asked its 60 questions), and with --shards one of
+`--documents` passages: the vectors of `sparta encode`, continued by mixtures as in benchmarks/kernel.py, with
+the real passages' records, asked the first column of --questions.
+
+16 connections ask for 10 hits with their records for --seconds (benchmarks/http_load.py, a process of its
+own); every answer is compared with the first one to the same question. On the example index they go on to
+--requests in all, for the memory of the server: after a tenth of them, and at the end. Then ten times the
+connections for ten seconds, and 16 again. Pyserini serves the same impacts from a copy of the example index
+in Lucene's format; it gets the questions' terms ready made, and its cache is off. OpenSearch is one that
+holds what `sparta push` wrote, and answers the same terms.
+
+Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import psutil
+from kernel import CHUNK, RealVectors
+
+ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+PYTHON = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+K, CONNECTIONS, TIMES = 10, 16, 10
+PYSERINI = """
+from sparta.lucene.jvm import start_jvm
+start_jvm()  # the Java that sparta has
+from pyserini.server.rest.app import main
+main()
+"""
+HEAD = (
+    "server",
+    "connections",
+    "requests",
+    "requests/s",
+    "p50 ms",
+    "p99 ms",
+    "highest ms",
+    "not 200",
+    "memory MB",
+)
+
+
+@contextmanager
+def started(command: list[str], port: int, path: str, log: Path) -> Iterator[psutil.Process]:
+    """A server, as soon as it answers."""
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, env=PYTHON, stdout=stream, stderr=subprocess.STDOUT)
+    try:
+        ends = time.monotonic() + 180
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60).read()
+                break
+            except OSError as error:
+                if process.poll() is not None or time.monotonic() > ends:
+                    raise SystemExit(f"no server: {error}\n{log.read_text()[-2000:]}") from None
+                time.sleep(0.2)
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def load(plan: dict[str, Any], connections: int, seconds: float, requests: int = 0) -> dict[str, Any]:
+    """Run a load in a process of its own."""
+    more = {"connections": connections, "seconds": seconds, "count": requests}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "http_load.py")],
+        input=json.dumps({"host": "127.0.0.1", **plan, **more}),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=PYTHON,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def row(name: str, connections: int, found: dict[str, Any], memory: str = "") -> None:
+    """Print a line of the table."""
+    answered = sum(found["statuses"].values())
+    others = [f"{n:,} x {status}" for status, n in found["statuses"].items() if status != "200"]
+    others += [f"{found[kind]:,} {kind}" for kind in ("wrong", "broken") if found[kind]]
+    rate = found["statuses"].get("200", 0) / found["seconds"]
+    times = [f"{found['ms'][name]:.1f}" for name in ("p50", "p99", "max")]
+    cells = [name, connections, f"{answered:,}", f"{rate:,.0f}", *times, ", ".join(others) or "none", memory]
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+def post(port: int, path: str, body: dict[str, Any]) -> str:
+    """A whole request."""
+    text = json.dumps(body)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(text.encode())}\r\n\r\n{text}"
+
+
+def measure_sparta(
+    name: str, index: Path, questions: list[str], given: argparse.Namespace, work: Path
+) -> None:
+    """Sixteen connections, as many requests as wanted, ten times the connections, and sixteen again."""
+    port = free_port()
+    command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index), "--port", str(port)]
+    plan = {
+        "port": port,
+        "requests": [post(port, "/search", {"query": question, "k": K}) for question in questions],
+        "same": ['"hits":', '"took_ms"'],
+    }
+    with started([*command, "--log-level", "warning"], port, "/ready", work / "serve.log") as server:
+
+        def memory() -> float:
+            return float(server.memory_info().rss / 1e6)
+
+        load(plan, CONNECTIONS, given.seconds / 10)  # to warm up
+        before = memory()
+        found = load(plan, CONNECTIONS, given.seconds)
+        row(f"sparta, {name}", CONNECTIONS, found, f"{before:.0f} → {memory():.0f}")
+        answered = sum(found["statuses"].values())
+        if given.requests > answered and "example" in name:
+            more = load(plan, CONNECTIONS, given.seconds * 2, given.requests - answered)
+            total = answered + sum(more["statuses"].values())
+            row(f"sparta, {name}, to {total:,} requests", CONNECTIONS, more, f"{before:.0f} → {memory():.0f}")
+        seconds = min(10.0, given.seconds)
+        row(f"sparta, {name}, ten times", TIMES * CONNECTIONS, load(plan, TIMES * CONNECTIONS, seconds))
+        row(f"sparta, {name}, after it", CONNECTIONS, load(plan, CONNECTIONS, seconds), f"→ {memory():.0f}")
+
+
+def terms_of(index: Path, questions: list[str]) -> list[dict[str, int]]:
+    from sparta.index.folder import IndexFolder
+
+    folder = IndexFolder(index)
+    tokenizer = folder.query_side(folder.require_live()).query_tokenizer()
+    return [tokenizer.terms(question) for question in questions]
+
+
+def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespace, work: Path) -> None:
+    """Its REST server, which searches impacts too."""
+    from sparta.index.folder import IndexFolder
+
+    folder = IndexFolder(index)
+    encoder = work / "questions.jsonl"
+    encoded = zip(questions, terms_of(index, questions), strict=True)
+    lines = (json.dumps({"contents": text, "vector": terms}) + "\n" for text, terms in encoded)
+    encoder.write_text("".join(lines))
+    path = {"path": str(folder.lucene_path(folder.require_live()).resolve())}
+    impacts = {**path, "index_type": "impact", "encoder": str(encoder), "base_index": "texts"}
+    indexes = {"examples": impacts, "texts": {**path, "index_type": "tf"}}  # the records come from the latter
+    config = work / "pyserini.yaml"
+    config.write_text(json.dumps({"indexes": indexes}))
+    port = free_port()
+    command = [sys.executable, "-c", PYSERINI, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--config", str(config), "--no-access-log", "--search-cache-size", "0"]
+    paths = [f"/v1/examples/search?query={quote(question)}&hits={K}" for question in questions]
+    plan = {
+        "port": port,
+        "requests": [f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n" for path in paths],
+        "same": ['"candidates":', "}"],
+    }
+    with started(command, port, paths[0], work / "pyserini.log") as server:
+        seconds = min(20.0, given.seconds)
+        load(plan, CONNECTIONS, seconds / 10)
+        found = load(plan, CONNECTIONS, seconds)
+        row("Pyserini REST, examples", CONNECTIONS, found, f"→ {server.memory_info().rss / 1e6:.0f}")
+
+
+def measure_opensearch(url: str, index: Path, questions: list[str], given: argparse.Namespace) -> None:
+    """A node that holds the same vectors."""
+    place = urlsplit(url)
+    bags = terms_of(index, questions)
+    port = place.port or 9200
+    bodies = [
+        {"size": K, "query": {"neural_sparse": {"impacts": {"query_tokens": bag}}}} for bag in bags if bag
+    ]
+    plan = {"port": port, "requests": [post(port, f"{place.path}/_search", body) for body in bodies]}
+    plan |= {"host": place.hostname, "same": ['"hits":[', "]}"]}
+    load(plan, CONNECTIONS, given.seconds / 10)
+    row(f"OpenSearch {place.path}", CONNECTIONS, load(plan, CONNECTIONS, min(20.0, given.seconds)))
+
+
+def build_example(path: Path, codec: str) -> None:
+    """The index of examples/, as `make demo` makes it."""
+    command = [
+        sys.executable,
+        "-m",
+        "cli._sparta",
+        "index",
+        "--corpus",
+        str(ROOT / "examples" / "wiki.jsonl"),
+    ]
+    more = ["--index", str(path), "--codec", codec, "--quiet"]
+    subprocess.run([*command, *more], env=PYTHON, check=True, stdout=subprocess.DEVNULL)
+
+
+def build_mixtures(path: Path, shards: Path, documents: int) -> None:
+    """An index of so many passages: real ones, then mixtures of their vectors with their records."""
+    from sparta.index.build import write_index
+    from sparta.index.folder import IndexFolder
+    from sparta.index.impact_batches import ImpactBatch
+    from sparta.index.jobs import WriteOptions
+    from sparta.index.sources import vectors_source
+
+    source = vectors_source([shards])
+    real = [*source.batches(0)]
+    records = [json.loads(record) for batch in real for record in batch.records]
+    texts = [text for batch in real for text in batch.texts]
+
+    def batches(_done: int) -> Iterator[ImpactBatch]:
+        position = 0
+        for rows in RealVectors(shards, None).rows(documents):
+            for first in range(0, len(rows), 1000):
+                last = min(first + 1000, len(rows))
+                part = slice(rows.indptr[first], rows.indptr[last])
+                numbers = range(position + first, position + last)
+                own = [{**records[n % len(records)], "id": f"m{n}"} for n in numbers]
+                yield ImpactBatch(
+                    [record["id"] for record in own],
+                    [json.dumps(record) for record in own],
+                    [texts[n % len(texts)] for n in numbers],
+                    (rows.indptr[first : last + 1] - rows.indptr[first]).astype(np.int32),
+                    rows.terms[part].astype(np.int32),
+                    rows.impacts[part].astype(np.int32),
+                )
+            position += len(rows)
+
+    assert CHUNK % 1000 == 0
+    write_index(IndexFolder(path), dataclasses.replace(source, batches=batches), WriteOptions(optimize=True))
+
+
+def example_questions() -> list[str]:
+    lines = (ROOT / "examples" / "questions.jsonl").read_text().splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
+    parser.add_argument("--shards", type=Path)
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--opensearch", metavar="URL/INDEX")
+    parser.add_argument("--skip-pyserini", action="store_true")
+    parser.add_argument("--work", type=Path, help="Folder that keeps the indexes, for the next time.")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = given.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        questions = example_questions()
+        for codec in ("fast", "lucene"):
+            if not (work / codec).exists():
+                build_example(work / codec, codec)
+        print("|", " | ".join(HEAD), "|")
+        print("|---" * len(HEAD), "|", sep="")
+        measure_sparta("examples", work / "fast", questions, given, work)
+        if not given.skip_pyserini:
+            measure_pyserini(work / "lucene", questions, given, work)
+        if given.opensearch:
+            measure_opensearch(given.opensearch, work / "fast", questions, given)
+        if given.shards:
+            large = work / f"mixtures-{given.documents}"
+            if not large.exists():
+                build_mixtures(large, given.shards, given.documents)
+            lines = given.questions.read_text(encoding="utf-8").splitlines() if given.questions else questions
+            asked = [line.split("\t")[0] for line in lines[:2000]]
+            measure_sparta(f"{given.documents:,} passages", large, asked, given, work)
+
+
+if __name__ == "__main__":
+    main()

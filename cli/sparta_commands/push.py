@@ -1,0 +1,104 @@
+"""`sparta push`: an index goes to OpenSearch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli._opensearch import server_of, server_options
+from cli._options import Text, counted, index_option, number, quiet_option, typed
+from sparta.base.errors import InputError
+
+_SHOWN = 10
+
+
+@click.command()
+@index_option
+@server_options(required=True)
+@click.option("--update", is_flag=True, help="Write and delete only what changed, in the index that is live.")
+@click.option(
+    "--delete",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    type=Text(),
+    help="Only delete this passage; several times.",
+)
+@click.option("--shards", type=click.IntRange(1), help="Primary shards [default: one for each data node].")
+@number("--replicas", default=1, least=0, text="Copies of each shard, as far as there are nodes for them.")
+@number("--connections", default=2, most=64, text="Bulk requests at once.")
+@click.option("--keep-old", is_flag=True, help="Leave the index that had the alias.")
+@quiet_option
+def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
+    """Push the index to OpenSearch, or what changed in it.
+
+    A new index is filled beside the live one and verified; then the alias --name is swapped to it, and the
+    old one is removed. The same command finishes a push that was interrupted. Searchers need the URL and the
+    alias only. Credentials: $SPARTA_OPENSEARCH_USER and $SPARTA_OPENSEARCH_PASSWORD, or
+    $SPARTA_OPENSEARCH_KEY.
+
+    \b
+    sparta push --opensearch http://localhost:9200 --name wiki
+    sparta push --opensearch http://localhost:9200 --name wiki --update
+    """  # noqa: D301 (click looks for the backspace)
+    changing = typed("update", "ids")
+    if len(changing) > 1 or (changing and typed("shards", "replicas", "keep_old")):
+        raise InputError(
+            f"expected --update or --delete alone, found {', '.join(typed(*given, 'ids'))}",
+            remedy="the index that is live keeps its shards and copies",
+        )
+    server = server_of(given)
+    with server:
+        if ids:
+            _delete(server, given["name"], ids)
+        else:
+            _push(index, server, given)
+
+
+def _push(index: Path | None, server: Any, given: dict[str, Any]) -> None:
+    from tqdm import tqdm
+
+    from hybrid.opensearch.push import PushOptions, push
+    from hybrid.opensearch.update import update
+    from sparta.search.searcher import Searcher
+
+    name = given["name"]
+    with (
+        Searcher(index) as searcher,
+        tqdm(
+            total=searcher.num_docs,
+            unit="passage",
+            disable=True if given["quiet"] else None,
+            file=sys.stderr,
+        ) as bar,
+    ):
+        if given["update"]:
+            done = update(searcher, server, name, advance=bar.update)
+            click.echo(
+                f"{name}: {counted(done.passages, 'passage')}, {done.written:,} written,"
+                f" {done.deleted:,} deleted ({done.index})"
+            )
+            return
+        chosen = PushOptions(**{n: given[n] for n in ("shards", "replicas", "connections", "keep_old")})
+        report = push(searcher, server, name, chosen, advance=bar.update)
+    if report.unchanged:
+        click.echo(f"{name}: up to date, {counted(report.passages, 'passage')} ({report.index})")
+        return
+    kept = f", {report.kept:,} were there" if report.kept else ""
+    old = f"; in place of {', '.join(report.replaced)}" if report.replaced else ""
+    click.echo(
+        f"{name}: {counted(report.passages, 'passage')} in {report.seconds:.0f} s{kept} ({report.index}){old}"
+    )
+
+
+def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
+    from hybrid.opensearch.update import delete
+
+    report = delete(server, name, ids)
+    click.echo(f"deleted {report.deleted} of {report.named}")
+    if report.missing:
+        shown = ", ".join(map(repr, report.missing[:_SHOWN]))
+        raise InputError(f"the index holds no passage with the id {shown}", where=f"{server.where}/{name}")

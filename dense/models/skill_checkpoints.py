@@ -1,0 +1,151 @@
+"""Where a model with skills begins: a pretrained encoder, a model of ours, Chain-of-Skills' checkpoints."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from dense.models.bi_encoder import DenseModel
+from dense.models.checkpoints import LONGEST, State, begin_from, blank_bert, dict_weights, side_of
+from dense.models.config import FORMAT_VERSION, DenseConfig
+from dense.models.resolve import bi_encoder_folder
+from dense.models.skill_config import (
+    ASSIGNMENTS,
+    EXPANDED,
+    FEED_FORWARD,
+    LINK,
+    SINGLE,
+    SKILLS,
+    SkillConfig,
+)
+from sparta.base.errors import ModelError
+from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.inputs import InputLayout
+
+_RELEASED = re.compile(
+    r"(encoder\.layer\.\d+\.attention)\.(self|output)\.moe_(query|key|value|dense)\.(\d+)\.(.+)"
+)
+_EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..+)")
+
+
+def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
+    """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
+
+    A model with skills keeps what it has: its experts, its span head, and skills that are not trained
+    again. Experts that it lacks begin as its expert 0, as in the paper's step from pretraining to
+    fine-tuning. Other models of ours begin as `begin_from` has it.
+
+    :raises ModelError: the experts are elsewhere, or assigned otherwise, than in what is to be trained.
+    """
+    folder = bi_encoder_folder(name)
+    source = DenseModel.load(folder) if folder else None
+    if source is None or source.config.skills is None:
+        return begin_from(name, config)
+    old, new = source.config.skills, config.skills
+    assert new is not None
+    both = old.experts.keys() & new.experts.keys() - {"expanded"}
+    if old.placement != new.placement or any(old.experts[k] != new.experts[k] for k in both):
+        raise ModelError(
+            f"expected experts as they are trained ({new.placement}: {new.experts}), found {old.placement}:"
+            f" {old.experts}",
+            where=str(name),
+            remedy="give the --placement and --assignment that the model has",
+        )
+    if new.placement != "none" and source.config.period != config.period:
+        raise ModelError(
+            f"expected experts every {config.period} layers, found them every {source.config.period}",
+            where=str(name),
+            remedy=f"train with --period {source.config.period}",
+        )
+    skills = replace(new, skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}))
+    model = DenseModel.like(source, replace(config, skills=skills))
+    given = source.state_dict()
+    state = {k: given.get(k, given.get(_first_expert(k), v)) for k, v in model.state_dict().items()}
+    model.load_state_dict(state)
+    return model
+
+
+def _first_expert(name: str) -> str:
+    return _EXPERT.sub(r"\g<1>0\3", name)
+
+
+def is_released(weights: State) -> bool:
+    """Whether these are weights of Chain-of-Skills' code: some layers have `moe_query`."""
+    return any(".moe_query." in name for name in weights)
+
+
+def load_released(path: str | Path, tokenizer: str | Path) -> DenseModel:
+    """Return the model of a checkpoint of Chain-of-Skills' code (`mod2:attn`).
+
+    One encoder is stored under two names; beside it stand `span_proj` and `span_query` where spans were
+    trained. With six experts a model has all skills; with the four of pretraining single and expanded
+    retrieval and linking. Vectors are the states of [CLS], and are compared by their dot product.
+
+    :param tokenizer: a folder or hub id, such as bert-base-uncased: the file holds none.
+    :raises ModelError: another layout.
+    """
+    weights = dict_weights(Path(path))
+    encoder = side_of(weights, "ctx_model.")
+    matches = [m for k in encoder if (m := _RELEASED.fullmatch(k))]
+    experts = 1 + max((int(m[4]) for m in matches), default=-1)
+    names = {4: "pretraining", 6: "paper"}
+    if experts not in names or (experts == 6) != ("span_proj.weight" in weights):
+        raise ModelError(
+            "expected 4 attention experts, or 6 and span_proj, as released checkpoints have them, found"
+            f" {experts} and {'a' if 'span_proj.weight' in weights else 'no'} span_proj",
+            where=str(path),
+        )
+    layers = sorted({int(m[1].split(".")[2]) for m in matches})
+    skills = SKILLS if experts == 6 else (SINGLE, EXPANDED, LINK)
+    layout = InputLayout(use_title=True, answer_segment=0, max_length=LONGEST, overlap=0, separate_title=True)
+    plain = DenseConfig(layout, pooling="cls", cosine=False, question_length=LONGEST)
+    config = plain.with_skills(SkillConfig(skills, dict(ASSIGNMENTS[names[experts]])), layers[0] + 1)
+    model = DenseModel(blank_bert(encoder, str(path)), load_tokenizer(tokenizer), config)
+    found = {_our_name(k): v for k, v in encoder.items()}
+    state = {f"{side}_encoder.{k}": v for side in ("passage", "question") for k, v in found.items()}
+    state["log_scale"] = model.log_scale.detach()
+    if model.spans is not None:  # the bias of span_query is the same for spans and for [CLS]
+        state |= {f"spans.projection.{k}": weights[f"span_proj.{k}"] for k in ("weight", "bias")}
+        state["spans.anchor"] = weights["span_query.weight"][0]
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ModelError(
+            f"expected the weights of one BERT with experts: {error}", where=str(path)
+        ) from error
+    return model.eval()
+
+
+def _our_name(name: str) -> str:
+    """`…attention.self.moe_query.3.weight` is our `…attention.self.query.experts.3.weight`."""
+    return _RELEASED.sub(r"\1.\2.\3.experts.\4.\5", name)
+
+
+def reader_alone(model: DenseModel, reader: str) -> DenseModel:
+    """Return a plain bi-encoder with one expert's weights, that of `passage`, `entity` and so on.
+
+    With it descriptions of entities are indexed as passages are: `dense index` knows nothing of skills.
+
+    :raises ModelError: the model has no skills, or no such reader.
+    """
+    skills = model.config.skills
+    if skills is None or reader not in skills.experts:
+        known = ", ".join(skills.experts) if skills else "no skills"
+        raise ModelError(f"expected a model with an expert for {reader}, found {known}")
+    plain = replace(model.config, skills=None, routing="", format_version=FORMAT_VERSION)
+    alone = DenseModel.like(model, plain)
+    state, own = {}, f".experts.{skills.experts[reader]}."
+    for name, tensor in model.state_dict().items():
+        if name.startswith("spans."):
+            continue
+        before, found, after = name.partition(own)
+        if not found:
+            if ".experts." not in name:
+                state[name] = tensor
+        elif skills.placement == FEED_FORWARD:  # an expert holds the layer's intermediate and output
+            state[f"{before.removesuffix('.output')}.{after}"] = tensor
+        else:
+            state[f"{before}.{after}"] = tensor
+    alone.load_state_dict(state)
+    return alone.eval()

@@ -1,0 +1,89 @@
+"""Skills of one encoder: what each reads, and which expert reads it (Chain-of-Skills, §3.1 and §3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparta.base.errors import ModelError
+
+SINGLE, EXPANDED, SPAN, LINK, RERANK = "single", "expanded", "span", "link", "rerank"
+READ_BY = {
+    SINGLE: ("question", "passage"),
+    EXPANDED: ("expanded", "passage"),
+    SPAN: ("span",),
+    LINK: ("mention", "entity"),
+    RERANK: ("rerank",),
+}
+"""The inputs of each skill: queries first, then what is searched for."""
+SKILLS = tuple(READ_BY)
+_PRETRAINED = {"question": 0, "passage": 1, "mention": 2, "entity": 3, "expanded": 0}
+ASSIGNMENTS = {
+    "paper": {**_PRETRAINED, "expanded": 4, "rerank": 4, "span": 5},
+    "naive": {**_PRETRAINED, "rerank": 4, "span": 5},
+    "pretraining": _PRETRAINED,
+}
+"""Which expert reads which input: the paper's, with expanded queries read as single ones ("naive", §5.1),
+and the four experts of pretraining (Figure 3)."""
+ATTENTION, FEED_FORWARD, NONE = "attention", "feed-forward", "none"
+PLACEMENTS = (ATTENTION, FEED_FORWARD, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillConfig:
+    """The `skills` of a model's config.json.
+
+    `skills` are those that it was trained for; `experts` says which expert reads which input. With
+    `placement` attention, the experts are the query, key, value and output matrices of every `period`-th
+    layer; with feed-forward, its feed-forward with LayerNorm, as TASER has it; with none, all inputs are read
+    by the same weights.
+    """
+
+    skills: tuple[str, ...]
+    experts: dict[str, int] = field(default_factory=lambda: dict(ASSIGNMENTS["paper"]))
+    placement: str = ATTENTION
+
+    def __post_init__(self) -> None:
+        unknown = sorted({*self.skills} - {*SKILLS})
+        if unknown or not self.skills:
+            found = ", ".join(unknown) or "none"
+            raise ModelError(f"expected skills among {', '.join(SKILLS)}, found {found}")
+        if self.placement not in PLACEMENTS:
+            raise ModelError(f"expected experts in {', '.join(PLACEMENTS)}, found {self.placement!r}")
+        numbers = list(self.experts.values())
+        if any(type(n) is not int or n < 0 for n in numbers):
+            raise ModelError(f"expected experts by their numbers, from 0 on, found {self.experts}")
+        if (self.experts.get("question"), self.experts.get("passage")) != (0, 1):
+            raise ModelError(f"expected expert 0 for questions and 1 for passages, found {self.experts}")
+        for skill in self.skills:
+            lacking = [one for one in READ_BY[skill] if one not in self.experts]
+            if lacking:
+                raise ModelError(
+                    f"expected an expert for {lacking[0]}, which the skill {skill} reads, found none",
+                    remedy="choose the assignment paper or naive",
+                )
+
+    @property
+    def count(self) -> int:
+        """How many experts there are."""
+        return max(self.experts.values()) + 1
+
+    @staticmethod
+    def from_dict(value: Any) -> SkillConfig | None:
+        """From config.json; None of a model without skills."""
+        return None if value is None else SkillConfig(**{**value, "skills": tuple(value["skills"])})
+
+    def check(self, skill: str, where: str = "") -> None:
+        """Refuse a skill that the model lacks."""
+        if skill not in self.skills:
+            raise lacks(skill, self.skills, where)
+
+
+def lacks(skill: str, has: Iterable[str], where: str = "") -> ModelError:
+    """Say that a model lacks a skill."""
+    return ModelError(
+        f"expected a model with the skill {skill}, found one with {', '.join(has) or 'no skills'}",
+        where=where,
+        remedy=f"train it for this skill too (dense train-skills --{skill} FILE), or leave the step out",
+    )

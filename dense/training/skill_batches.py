@@ -1,0 +1,121 @@
+"""Batches of one skill of one set: what is read, and what is right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
+from dense.models.skill_inputs import Span, TextWindow
+from dense.models.skills import Skills
+from dense.training.skill_examples import SkillExample, SkillSet
+from sparta.base.records import Passage
+from sparta.neural.inputs import EncoderInput
+
+QUERY_READER = {SINGLE: "question", EXPANDED: "expanded", LINK: "mention"}
+TARGET_READER = {SINGLE: "passage", EXPANDED: "passage", LINK: "entity"}
+
+
+class SkillBatch(NamedTuple):
+    """What one skill reads in one step.
+
+    `queries` are questions, expanded queries or texts around their mention, and all share `candidates`, of
+    which `gold` are the positives and `masked` those that are no negatives of a query (in-batch negatives).
+    To rerank, `queries` are pairs, `width` for each question, its positive first. For spans they are texts,
+    with `entities` and `others` as first and last positions.
+    """
+
+    skill: str
+    queries: list[EncoderInput]
+    candidates: list[EncoderInput]
+    gold: list[int]
+    masked: list[frozenset[int]]
+    width: int = 0
+    entities: Sequence[list[Span]] = ()
+    others: Sequence[list[Span]] = ()
+
+
+class BatchMaker:
+    """Makes batches for a model: `negatives` hard ones for each query, `spans` other spans of each text."""
+
+    def __init__(self, skills: Skills, negatives: int = 1, spans: int = 30) -> None:
+        self.skills, self.negatives, self.spans = skills, negatives, spans
+
+    def draw(self, one: SkillSet, rng: random.Random) -> SkillBatch:
+        """Return a batch of examples of a set, drawn without repetition."""
+        size = min(one.batch_size, len(one.examples))
+        return self.of([one.examples[i] for i in rng.sample(range(len(one.examples)), size)], one.skill, rng)
+
+    def of(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+        """Return the batch of these examples."""
+        make: Callable[..., SkillBatch] = {SPAN: self._spans, RERANK: self._rerank}.get(skill, self._ranking)
+        return make(examples, skill, rng)
+
+    def query(self, example: SkillExample, skill: str) -> EncoderInput:
+        """Return what is read of an example's query."""
+        skills, model = self.skills, self.skills.model
+        if skill == LINK:
+            return skills.mention(example.query, example.spans[0])
+        if skill == EXPANDED and example.evidence is not None:
+            return skills.pair(example.query, example.evidence)
+        return model.config.question_input(example.query, model.tokenizer)
+
+    def _ranking(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+        columns: dict[tuple[str, str], int] = {}
+        candidates: list[Passage] = []
+
+        def column(passage: Passage) -> int:
+            key = (passage.title, passage.text)
+            if key not in columns:
+                columns[key] = len(candidates)
+                candidates.append(passage)
+            return columns[key]
+
+        gold = [column(rng.choice(e.positives)) for e in examples]
+        for example in examples:
+            chosen = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
+            for passage in chosen:
+                column(passage)
+        known = [{(p.title, p.text) for p in e.positives} for e in examples]
+        masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
+        queries = [self.query(e, skill) for e in examples]
+        return SkillBatch(skill, queries, [self.skills.passage(p) for p in candidates], gold, masked)
+
+    def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+        """Each question with a positive and its own negatives; what lacks is taken from other questions."""
+        pool = [p for e in examples for p in (*e.positives, *e.negatives)]
+        pairs: list[EncoderInput] = []
+        for example in examples:
+            right = {(p.title, p.text) for p in example.positives}
+            own = [p for p in example.negatives if (p.title, p.text) not in right]
+            chosen = rng.sample(own, min(self.negatives, len(own)))
+            if len(chosen) < self.negatives:
+                seen = right | {(p.title, p.text) for p in chosen}
+                others = [p for p in pool if (p.title, p.text) not in seen]
+                chosen += rng.sample(others, min(self.negatives - len(chosen), len(others)))
+            while len(chosen) < self.negatives:  # a batch of one question has no other
+                chosen.append(chosen[-1] if chosen else Passage("", ""))
+            pairs += [self.skills.pair(example.query, p) for p in (rng.choice(example.positives), *chosen)]
+        return SkillBatch(skill, pairs, [], [0] * len(examples), [], 1 + self.negatives)
+
+    def _spans(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+        """Texts with their entities; other spans are half near these, half anywhere."""
+        inputs, entities, others = [], [], []
+        for example in examples:
+            window, own = self._window(example, rng)
+            candidates = [s for s in window.candidates() if s not in set(own)]
+            near = [s for s in candidates if any(s[0] <= e[1] and s[1] >= e[0] for e in own)]
+            chosen = rng.sample(near, min(self.spans // 2, len(near)))
+            rest = [s for s in candidates if s not in set(chosen)]
+            chosen += rng.sample(rest, min(self.spans - len(chosen), len(rest)))
+            inputs.append(window.input)
+            entities.append(own)
+            others.append(chosen)
+        return SkillBatch(skill, inputs, [], [], [], 0, entities, others)
+
+    def _window(self, example: SkillExample, rng: random.Random) -> tuple[TextWindow, list[Span]]:
+        """A window of a text, if there is one with an entity, and the positions of its entities."""
+        windows = self.skills.windows(example.query)
+        found = [(w, [p for s in example.spans if (p := w.positions(s))]) for w in windows]
+        return rng.choice([one for one in found if one[1]] or found[:1])

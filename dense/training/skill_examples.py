@@ -1,0 +1,98 @@
+"""What skills are trained on: examples of one skill, in sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dense.models.skill_config import EXPANDED, LINK, SPAN
+from dense.models.skill_inputs import Span, check_span
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+
+
+@dataclass(frozen=True, slots=True)
+class SkillExample:
+    """One example of one skill.
+
+    `query` is a question or, for spans and links, a text with entities at the characters `spans` (a link has
+    one). `evidence` is the passage that an expanded query goes on from. Passages of `positives` and
+    `negatives` answer it and do not.
+    """
+
+    query: str
+    positives: tuple[Passage, ...] = ()
+    negatives: tuple[Passage, ...] = ()
+    evidence: Passage | None = None
+    spans: tuple[Span, ...] = ()
+
+    def check(self, skill: str) -> None:
+        """Refuse what a skill cannot be trained on.
+
+        :raises InputError: a span outside the text, an expanded query without evidence, no positive.
+        """
+        for span in self.spans:
+            check_span(self.query, span)
+        if (skill == LINK and len(self.spans) != 1) or (skill == SPAN and not self.spans):
+            raise InputError(f"expected entities of the skill {skill}, found {len(self.spans)}")
+        if skill == EXPANDED and self.evidence is None:
+            raise InputError("expected evidence of an expanded query, found none")
+        if skill != SPAN and not self.positives:
+            raise InputError("expected a passage that answers, found none")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSet:
+    """Examples of one skill from one file, how often batches are drawn from it, and how large they are."""
+
+    name: str
+    skill: str
+    examples: tuple[SkillExample, ...]
+    weight: float = 1.0
+    batch_size: int = 16
+
+    def fingerprint(self) -> str:
+        """A short hash of what a training sees."""
+        digest = hashlib.sha256(self.skill.encode())
+        for e in self.examples:
+            texts = [(p.title, p.text) for p in (*e.positives, *e.negatives, *filter(None, [e.evidence]))]
+            digest.update(repr((e.query, e.spans, len(e.positives), texts)).encode())
+        return digest.hexdigest()[:16]
+
+
+def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[SkillSet]]:
+    """Return what is trained on, and `n` examples of each set, taken by the hash of their query.
+
+    No query that is held out in one set is trained on in another. At most half of a set is held out.
+
+    :raises InputError: nothing is left of a set.
+    """
+    held_out: list[SkillSet] = []
+    for one in sets:
+        queries = sorted({e.query for e in one.examples}, key=_hash)
+        chosen = set(queries[: min(n, len(queries) // 2)])
+        own = [e for e in one.examples if e.query in chosen][:n]
+        held_out.append(replace(one, examples=tuple(own)))
+    taken = {e.query for one in held_out for e in one.examples}
+    rest = [replace(s, examples=tuple(e for e in s.examples if e.query not in taken)) for s in sets]
+    for one in rest:
+        if len(one.examples) < 2:
+            raise InputError(
+                f"expected examples of {one.skill} beside those that are held out, found {len(one.examples)}",
+                where=one.name,
+                remedy="give more data, or a smaller --held-out",
+            )
+    return rest, [one for one in held_out if one.examples]
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def distinct(passages: Iterable[Passage]) -> list[Passage]:
+    """Return passages of different titles or texts, in order."""
+    first: dict[tuple[str, str], Passage] = {}
+    for one in passages:
+        first.setdefault((one.title, one.text), one)
+    return list(first.values())

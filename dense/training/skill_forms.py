@@ -1,0 +1,219 @@
+"""One record of a training file as examples of a skill, by the form of the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
+from dense.models.skill_inputs import Span, check_span
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.data.parsing import string_field
+
+PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
+_MENTION = re.compile(r"\[START_ENT\]\s*(.*?)\s*\[END_ENT\]", re.DOTALL)
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A passage that stands in another file: by its id, or the first one of this title."""
+
+    passage_id: str = ""
+    title: str = ""
+
+
+Named = Wanted | Passage
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An example whose passages may still be names."""
+
+    query: str
+    positives: tuple[Named, ...] = ()
+    negatives: tuple[Named, ...] = ()
+    evidence: Named | None = None
+    spans: tuple[Span, ...] = ()
+
+
+def form_of_record(record: Record) -> str:
+    """Return which form a file has, by its first record."""
+    if "links" in record:
+        return TABLE_ROWS if "cells" in record else PARAGRAPHS
+    return KILT if "input" in record and "output" in record else PAIRS
+
+
+def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draft]:
+    """Yield the examples of a skill in the records of a file.
+
+    :raises InputError: files of this form hold none of the skill; a record lacks what it must have.
+    """
+    if (form, skill) not in _READERS:
+        able = sorted({s for f, s in _READERS if f == form})
+        raise InputError(
+            f"expected a file with examples of the skill {skill}, found {form}, which have those of"
+            f" {', '.join(able)}",
+            remedy="docs/chains.md says which files each skill can be trained on",
+        )
+    drafts = (draft for record in records for draft in _READERS[form, skill](record))
+    return _gathered(drafts) if (form, skill) == (KILT, SPAN) else drafts
+
+
+# ---------------------------------------------------------------- hyperlinks
+
+
+def row_text(record: Record) -> tuple[str, list[Span]]:
+    """Return a table row as a text, and the span in it of each of its links.
+
+    `page title, section title. column is cell. column is cell.`
+    """
+    title = string_field(record, "page_title", of="page_title")
+    section = str(record.get("section_title") or "")
+    text, cells = f"{title}, {section}." if section else f"{title}.", []
+    for name, cell in zip(record["header"], record["cells"], strict=True):
+        before = f" {name} is " if name else " "
+        cells.append(len(text) + len(before))
+        text += f"{before}{cell}."
+    spans = []
+    for link in record["links"]:
+        column, anchor = link["column"], str(link["anchor"])
+        place = str(record["cells"][column]).find(anchor)
+        start = cells[column] + max(0, place)
+        spans.append((start, start + len(anchor if place >= 0 else record["cells"][column])))
+    return text, spans
+
+
+def _linked(record: Record) -> tuple[str, list[Span], list[str]]:
+    """Return the text of a record with links, their spans, and the titles that they lead to."""
+    links = record["links"]
+    if "cells" in record:
+        text, spans = row_text(record)
+    else:
+        text = string_field(record, "text", of="text")
+        spans = [(link["start"], link["end"]) for link in links]
+    for span in spans:
+        check_span(text, span)
+    return text, spans, [string_field(link, "target_title", of="target_title") for link in links]
+
+
+def _links(record: Record) -> Iterator[Draft]:
+    """Each link: its text with the mention, and the first passage of the page that it leads to."""
+    text, spans, titles = _linked(record)
+    for span, title in zip(spans, titles, strict=True):
+        yield Draft(text, (Wanted(title=title),), spans=(span,))
+
+
+def _entities(record: Record) -> Iterator[Draft]:
+    text, spans, _ = _linked(record)
+    if spans:
+        yield Draft(text, spans=tuple(dict.fromkeys(spans)))
+
+
+def _pseudo_queries(record: Record) -> Iterator[Draft]:
+    """§3.2: a snippet with the first passage of its page finds the first passage of a linked page."""
+    text, _, titles = _linked(record)
+    page = string_field(record, "title", of="title")
+    for title in dict.fromkeys(titles):
+        if title != page:
+            yield Draft(text, (Wanted(title=title),), evidence=Wanted(title=page))
+
+
+# ---------------------------------------------------------------- KILT rows
+
+
+def _provenance(record: Record) -> tuple[Wanted, ...]:
+    found = [
+        Wanted(passage_id=str(i))
+        for output in record["output"]
+        for place in output.get("provenance") or ()
+        for i in place["passage_ids"]
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _negatives(record: Record) -> tuple[Wanted, ...]:
+    given = (record.get("meta") or {}).get("negatives") or ()
+    flat = [i for one in given for i in (one if isinstance(one, list) else [one])]
+    return tuple(Wanted(passage_id=str(i)) for i in flat)
+
+
+def _question(record: Record) -> Iterator[Draft]:
+    """The input finds each passage of its provenance."""
+    positives = _provenance(record)
+    if positives:
+        yield Draft(string_field(record, "input", of="input"), positives, _negatives(record))
+
+
+def _each_positive(record: Record) -> Iterator[Draft]:
+    """Reranking: every passage of the provenance above the row's negatives."""
+    for draft in _question(record):
+        yield from (replace(draft, positives=(p,)) for p in draft.positives)
+
+
+def _hops(record: Record) -> Iterator[Draft]:
+    """A question of several passages: with each of them, the others are found."""
+    for draft in _question(record):
+        for evidence in draft.positives:
+            others = tuple(p for p in draft.positives if p != evidence)
+            if others:
+                yield replace(draft, positives=others, evidence=evidence)
+
+
+def _marked(record: Record) -> Iterator[Draft]:
+    """`… [START_ENT] mention [END_ENT] …`: the text without marks, and the span of the mention."""
+    given = string_field(record, "input", of="input")
+    match = _MENTION.search(given)
+    if match is None or not match[1]:
+        raise InputError("expected a mention between [START_ENT] and [END_ENT] in the input, found none")
+    text = given[: match.start()] + match[1] + given[match.end() :]
+    span = (match.start(), match.start() + len(match[1]))
+    positives = _provenance(record)
+    if positives:
+        yield Draft(text, positives, spans=(span,))
+
+
+def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
+    """Put together what is marked in several rows of the same text."""
+    spans: dict[str, set[Span]] = {}
+    for draft in drafts:
+        spans.setdefault(draft.query, set()).update(draft.spans)
+    for text, own in spans.items():
+        yield Draft(text, spans=tuple(sorted(own)))
+
+
+# ---------------------------------------------------------------- pairs, DPR's JSON
+
+
+def _pair(record: Record) -> Iterator[Draft]:
+    title = str(record.get("title") or "")
+    positive = Passage("", str(record.get("context") or record["positive"]), title)
+    given = record.get("negative") or ()
+    negatives = [Passage("", str(t)) for t in ([given] if isinstance(given, str) else given)]
+    negatives += [Passage("", text, name) for name, text in record.get("negative_ctxs") or ()]
+    yield Draft(record["question"], (positive,), tuple(negatives))
+
+
+_READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
+    (PARAGRAPHS, LINK): _links,
+    (PARAGRAPHS, SPAN): _entities,
+    (PARAGRAPHS, EXPANDED): _pseudo_queries,
+    (TABLE_ROWS, LINK): _links,
+    (TABLE_ROWS, SPAN): _entities,
+    (KILT, SINGLE): _question,
+    (KILT, EXPANDED): _hops,
+    (KILT, RERANK): _each_positive,
+    (KILT, LINK): _marked,
+    (KILT, SPAN): _marked,
+    (PAIRS, SINGLE): _pair,
+    (PAIRS, RERANK): _pair,
+}
+
+
+def names_in(drafts: Sequence[Draft]) -> set[Wanted]:
+    """Return the passages that are named and not there."""
+    named = (p for d in drafts for p in (*d.positives, *d.negatives, d.evidence))
+    return {p for p in named if isinstance(p, Wanted)}

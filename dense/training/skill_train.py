@@ -1,0 +1,228 @@
+"""Training one encoder for several skills, on the trainer of all models (Chain-of-Skills, §3.1 to §3.3)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
+from dense.models.skill_checkpoints import begin_skills
+from dense.models.skill_config import ASSIGNMENTS, ATTENTION, LINK, RERANK, SKILLS, SPAN, SkillConfig
+from dense.models.skills import Skills
+from dense.training.skill_batches import QUERY_READER, TARGET_READER, BatchMaker, SkillBatch
+from dense.training.skill_card import write_skill_card
+from dense.training.skill_examples import SkillSet, hold_out
+from dense.training.skill_losses import SpanScores, ranking_loss, span_loss
+from dense.training.skill_validation import validate_set
+from dense.training.train import SCALE_RATE
+from sparta.base.errors import InputError
+from sparta.neural.encoding import pick_dtype
+from sparta.neural.inputs import InputLayout
+from sparta.neural.trainer import (
+    Trainer,
+    TrainerConfig,
+    leave_gloo,
+    process_group,
+    set_dropout,
+    training_device,
+    use_fast_attention,
+    wait_for_all,
+)
+from sparta.training.options import TrainResult
+from sparta.training.ranking import check_length, check_output
+
+logger = logging.getLogger("sparta.dense")
+HEAD_RATE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRecipe:
+    """How skills are trained.
+
+    A batch is of one skill of one set, drawn by the sets' weights. Queries have the positives of the others
+    as negatives, and `negatives` hard ones of their own; a text has `spans` spans that are no entities.
+    `placement` says where the experts are, `assignment` which of them reads what.
+    """
+
+    encoder: str
+    placement: str = ATTENTION
+    assignment: str = "paper"
+    period: int = 2
+    pooling: str = "cls"
+    cosine: bool = False
+    separate_title: bool = True
+    max_length: int = 256
+    question_length: int = 64
+    steps: int = 1100
+    learning_rate: float = 5e-5
+    accumulate: int = 1
+    negatives: int = 1
+    spans: int = 30
+    dropout: float = 0.0
+    held_out: int = 100
+    validate_every: int = 200
+    checkpoint_every: int = 200
+    seed: int = 13
+    device: str | None = None
+
+    def model(self, skills: Sequence[str]) -> DenseModel:
+        """Return the untrained model for these skills, on its device."""
+        layout = InputLayout(
+            use_title=True,
+            answer_segment=0,
+            max_length=self.max_length,
+            overlap=0,
+            separate_title=self.separate_title,
+        )
+        plain = DenseConfig(
+            layout, pooling=self.pooling, cosine=self.cosine, question_length=self.question_length
+        )
+        if self.assignment not in ASSIGNMENTS:
+            raise InputError(
+                f"expected an assignment among {', '.join(ASSIGNMENTS)}, found {self.assignment!r}"
+            )
+        wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
+        model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
+        check_length(model.passage_encoder, self.max_length)
+        check_length(model.passage_encoder, self.question_length, "--question-length")
+        return model.to(training_device(self.device))
+
+
+class SkillTraining:
+    """One training run: batches, losses, validation."""
+
+    def __init__(self, recipe: SkillRecipe, sets: Sequence[SkillSet], folder: Path) -> None:
+        if not sets:
+            raise InputError("expected examples of a skill, found none", remedy="name a file: --single FILE")
+        self.recipe, self.folder, self.all_sets = recipe, folder, sets
+        torch.manual_seed(recipe.seed)
+        trained = {one.skill for one in sets}
+        self.model = recipe.model([s for s in SKILLS if s in trained])
+        self.skills = Skills(self.model)
+        use_fast_attention(self.model.passage_encoder)
+        set_dropout(self.model, recipe.dropout)
+        self.sets, self.held_out = hold_out(sets, recipe.held_out)
+        self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
+
+    def run(self, *, resume: bool = False) -> TrainResult:
+        """Train; the best by the mean over the sets' measures ends in `best`."""
+        recipe = self.recipe
+        config = TrainerConfig(
+            steps=recipe.steps,
+            learning_rate=recipe.learning_rate,
+            clip=2.0,
+            accumulate=recipe.accumulate,
+            bf16=pick_dtype("auto", self.model.device) == torch.bfloat16,
+            seed=recipe.seed,
+            validate_every=recipe.validate_every,
+            checkpoint_every=recipe.checkpoint_every,
+        )
+        facts = {
+            **{name: value for name, value in asdict(recipe).items() if name != "device"},
+            "model": self.model.config.as_dict(),
+            "processes": process_group()[1],
+            "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+        }
+        trainer = Trainer(
+            self.model,
+            self.parameter_groups(),
+            self.loss,
+            self.validate,
+            self.save_best,
+            config,
+            self.folder,
+            facts,
+        )
+        state = trainer.run(resume=resume)
+        reached = f"{100 * state.best:.1f} at step {state.best_step:,}"
+        names = tuple(one.name for one in self.held_out)
+        return TrainResult(self.folder / "best", state.best, state.best_step, names, reached)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The encoder; the span head and the scale learn faster."""
+        scale, head = self.model.log_scale, list(self.model.spans.parameters() if self.model.spans else ())
+        faster = {id(p) for p in (scale, *head)}
+        encoder = [p for p in self.model.parameters() if id(p) not in faster]
+        groups: list[dict[str, Any]] = [{"params": encoder}, {"params": head, "factor": HEAD_RATE}]
+        return [*(g for g in groups if g["params"]), {"params": [scale], "factor": SCALE_RATE}]
+
+    # ------------------------------------------------------------------ batches and losses
+
+    def batch(self, step: int) -> SkillBatch:
+        """Return the batch of a step, a function of seed and step alone.
+
+        Processes of one step take the same set, and examples of their own.
+        """
+        together = random.Random(f"{self.recipe.seed} {step // process_group()[1]}")
+        chosen = together.choices(self.sets, [s.weight for s in self.sets])[0]
+        return self.batches.draw(chosen, random.Random(f"{self.recipe.seed} batch {step}"))
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return the loss of the step's skill, which is also what is logged, by its name."""
+        batch = self.batch(step)
+        loss = self.batch_loss(batch)
+        return loss, {batch.skill: float(loss.detach())}
+
+    def batch_loss(self, batch: SkillBatch) -> torch.Tensor:
+        """Eq. 1 for single and expanded queries, 2 and 3 for spans, 4 for links, 5 for reranking."""
+        if batch.skill == SPAN:
+            entities, thresholds = span_loss(self._span_scores(batch))
+            return (entities + thresholds) / 2
+        if batch.skill == RERANK:
+            return ranking_loss(self.skills.pair_scores(batch.queries).view(-1, batch.width), batch.gold)
+        return ranking_loss(self.scores(batch), batch.gold, batch.masked)
+
+    def scores(self, batch: SkillBatch) -> torch.Tensor:
+        """`(n_queries, n_candidates)`: dot products."""
+        if batch.skill == LINK:
+            queries = self.skills.mentions(batch.queries)
+        else:
+            queries = self.skills.vectors(QUERY_READER[batch.skill], batch.queries)
+        targets = self.skills.vectors(TARGET_READER[batch.skill], batch.candidates)
+        with torch.autocast(self.model.device.type, enabled=False):  # bf16 has too few digits for scores
+            return queries.float() @ targets.float().T
+
+    def _span_scores(self, batch: SkillBatch) -> list[SpanScores]:
+        spans = [[*own, *others] for own, others in zip(batch.entities, batch.others, strict=True)]
+        found = self.skills.span_scores(batch.queries, spans)
+        counts = [len(own) for own in batch.entities]
+        return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(found, counts, strict=True)]
+
+    def validate(self) -> float:
+        """Mean over the sets: reciprocal rank of the positive, or of spans F1."""
+        if not self.held_out:
+            return 0.0
+        figures = {f"{s.name} ({s.skill})": validate_set(self.skills, s) for s in self.held_out}
+        self.model.train()
+        for name, figure in figures.items():
+            logger.info("%s: %.3f", name, figure)
+        return float(np.mean(list(figures.values())))
+
+    def save_best(self) -> None:
+        """Write the model in full precision."""
+        self.model.save_pretrained(self.folder / "best")
+
+
+def train_skills(
+    sets: Sequence[SkillSet], recipe: SkillRecipe, output: Path, *, resume: bool = False, command: str = ""
+) -> TrainResult:
+    """Train one encoder for the skills of these sets; the best ends in `output/best`, with its card.
+
+    :param command: what the card names as the command; otherwise the recipe
+    """
+    check_output(output, resume=resume)
+    training = SkillTraining(recipe, sets, output)
+    result = training.run(resume=resume)
+    if not process_group()[0]:
+        write_skill_card(result, sets, recipe.encoder, command or str(recipe))
+    wait_for_all()
+    leave_gloo()
+    return result

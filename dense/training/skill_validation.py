@@ -1,0 +1,66 @@
+"""How well a skill works on examples that it was not trained on."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+from dense.models.skill_config import LINK, RERANK, SPAN
+from dense.models.skills import Skills
+from dense.training.skill_batches import QUERY_READER, TARGET_READER, BatchMaker
+from dense.training.skill_examples import SkillSet, distinct
+
+NEGATIVES = 4
+
+
+def validate_set(skills: Skills, one: SkillSet) -> float:
+    """Return the figure of a set, between 0 and 1.
+
+    Mean reciprocal rank of the best positive among the passages of the whole set (of reranking, among its
+    own); of spans, F1.
+    """
+    if one.skill == SPAN:
+        return _span_f1(skills, one)
+    if one.skill == RERANK:
+        return _rerank(skills, one)
+    own = distinct(p for e in one.examples for p in (*e.positives, *e.negatives[:NEGATIVES]))
+    columns = {(p.title, p.text): i for i, p in enumerate(own)}
+    queries = [BatchMaker(skills).query(e, one.skill) for e in one.examples]
+    if one.skill == LINK:
+        found = skills.encoded(queries, skills.mentions)
+    else:
+        found = skills.encoded_by(QUERY_READER[one.skill], queries)
+    targets = skills.encoded_by(TARGET_READER[one.skill], [skills.passage(p) for p in own])
+    scores = found @ targets.T
+    ranks = []
+    for row, example in zip(scores, one.examples, strict=True):
+        right = [columns[p.title, p.text] for p in example.positives]
+        ranks.append(1 + int((row > row[right].max()).sum()))
+    return float(np.mean([1 / rank for rank in ranks]))
+
+
+def _rerank(skills: Skills, one: SkillSet) -> float:
+    """The first positive among the negatives; where there are none, those of other questions."""
+    draw, ranks = random.Random(0), []
+    pool = distinct(p for e in one.examples for p in (*e.positives, *e.negatives))
+    for example in one.examples:
+        right = {(p.title, p.text) for p in example.positives}
+        others = [p for p in pool if (p.title, p.text) not in right]
+        wrong = list(example.negatives[:NEGATIVES]) or draw.sample(others, min(NEGATIVES, len(others)))
+        passages = [example.positives[0], *wrong]
+        scores = skills.rerank([example.query] * len(passages), passages)
+        ranks.append(1 + int((scores[1:] > scores[0]).sum()))
+    return float(np.mean([1 / rank for rank in ranks]))
+
+
+@torch.no_grad()
+def _span_f1(skills: Skills, one: SkillSet) -> float:
+    found = skills.find_spans([e.query for e in one.examples])
+    right = proposed = wanted = 0
+    for example, own in zip(one.examples, found, strict=True):
+        gold = set(example.spans)
+        right += sum((f.start, f.end) in gold for f in own)
+        proposed, wanted = proposed + len(own), wanted + len(gold)
+    return 2 * right / max(1, proposed + wanted)

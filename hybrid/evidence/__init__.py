@@ -1,0 +1,1 @@
+"""Evidence sets of KILT: which passages and pages of an index are gold, and rankings measured by them."""

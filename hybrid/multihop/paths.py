@@ -1,0 +1,70 @@
+"""What a chain finds: passages one after the other, with what each step made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparta.base.records import Hit
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One passage of a path.
+
+    `scores` has what each step gave it, by the step's name: of linking before eq. 6, of reranking before its
+    weight. `span` is the text of the entity that was linked to it, if any; `score` is that of eq. 8.
+    """
+
+    hit: Hit
+    scores: dict[str, float]
+    score: float
+    span: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        own = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
+        return {**own, "score": self.score, "steps": dict(self.scores), "span": self.span}
+
+
+@dataclass(frozen=True, slots=True)
+class EvidencePath:
+    """Passages that were found one from the other; the score is the sum of theirs."""
+
+    passages: tuple[Evidence, ...] = ()
+    score: float = 0.0
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The passages' ids, in their order."""
+        return tuple(one.hit.passage_id for one in self.passages)
+
+    def then(self, evidence: Evidence) -> EvidencePath:
+        """Return the path with one more passage."""
+        return EvidencePath((*self.passages, evidence), self.score + evidence.score)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"score": self.score, "passages": [one.as_dict() for one in self.passages]}
+
+    def __str__(self) -> str:
+        """For people: a line a passage, with its steps and the entity that led to it."""
+        lines = [f"{self.score:.2f}"]
+        for one in self.passages:
+            steps = "  ".join(f"{name} {score:.2f}" for name, score in one.scores.items())
+            entity = f'  "{one.span}"' if one.span else ""
+            lines.append(f"  → {one.hit.title or one.hit.passage_id}  [{steps}{entity}]")
+        return "\n".join(lines)
+
+
+def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
+    """Return the first `k` different passages of paths, best path first, each with its path's score."""
+    found: dict[str, Hit] = {}
+    for path in paths:
+        for one in path.passages:
+            hit = one.hit
+            found.setdefault(
+                hit.passage_id, Hit(hit.passage_id, path.score, hit.title, hit.text, hit.metadata)
+            )
+    return list(found.values())[:k]

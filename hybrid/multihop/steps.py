@@ -1,0 +1,147 @@
+"""Chains as files: the steps, their order, their numbers."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from graphlib import CycleError, TopologicalSorter
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.files import reading
+
+RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
+STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
+"""What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
+CHAINS = ("hotpot", "single")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a chain.
+
+    `retrieve` finds passages for the question by `channel`; `expand` for the question with each passage of
+    the step before it; `link` finds what the entities of the question, or of those passages, mean: `depth`
+    passages each. `rerank` puts together what the steps `after` which it comes found, multiplies what two of
+    them found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
+    `keep` best paths; with a weight of 0 nothing is reranked.
+    """
+
+    name: str
+    skill: str
+    after: tuple[str, ...] = ()
+    channel: str = "impact"
+    depth: int = 100
+    promote: float = 1.0
+    weight: float = 1.0
+    keep: int = 100
+
+    def __post_init__(self) -> None:
+        if self.skill not in STEP_SKILLS:
+            raise InputError(
+                f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
+                remedy=f"correct the skill of step {self.name!r}",
+            )
+        for name in ("depth", "keep"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InputError(
+                    f"expected {name} of step {self.name!r} as a number from 1 on, found {value!r}"
+                )
+        for name in ("promote", "weight"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+                raise InputError(
+                    f"expected {name} of step {self.name!r} as a number from 0 on, found {value!r}"
+                )
+        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 2)}[self.skill]
+        if not wanted[0] <= len(self.after) <= wanted[1]:
+            counts = " or ".join(map(str, range(wanted[0], wanted[1] + 1)))
+            raise InputError(
+                f"expected {counts} steps after which {self.name!r} ({self.skill}) comes, found"
+                f" {len(self.after)}",
+                remedy='name them: after = ["first"]',
+            )
+
+
+def ordered(steps: Sequence[Step]) -> list[Step]:
+    """Return steps so that each comes after those that it needs; the last one gives the paths.
+
+    A rerank comes after what finds passages, and this after a rerank or at the beginning.
+
+    :raises InputError: no steps, two of one name, a step after an unknown one, in a circle, or of the wrong
+        kind; several that no other needs.
+    """
+    named = {step.name: step for step in steps}
+    if not steps or len(named) < len(steps):
+        raise InputError(f"expected steps of different names, found {[s.name for s in steps]}")
+    for step in steps:
+        for name in step.after:
+            if name not in named:
+                raise InputError(
+                    f"expected steps that are there after which {step.name!r} comes, found {name!r}",
+                    remedy=f"name one of {', '.join(named)}",
+                )
+            if (named[name].skill == RERANK) == (step.skill == RERANK):
+                kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
+                raise InputError(f"expected {step.name!r} to come after {kind}, found {name!r} before it")
+        branches = [named[name] for name in step.after]
+        if step.skill == RERANK and len(branches) == 2:
+            kinds = sum(one.skill == LINK for one in branches)
+            if kinds != 1 or branches[0].after != branches[1].after:
+                raise InputError(
+                    f"expected {step.name!r} after a link and one retrieve or expand, both after the same"
+                    f" step, found {' and '.join(step.after)}"
+                )
+    try:
+        order = list(TopologicalSorter({s.name: s.after for s in steps}).static_order())
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise InputError(f"expected steps in an order, found a circle: {circle}") from None
+    needed = {name for step in steps for name in step.after}
+    last = [name for name in order if name not in needed]
+    if len(last) != 1 or named[last[0]].skill != RERANK:
+        raise InputError(
+            f"expected one last step, a rerank, found {', '.join(last)}",
+            remedy="put the branches together by a step rerank (weight = 0 does no more than that)",
+        )
+    return [named[name] for name in order]
+
+
+def read_chain(name: str | Path) -> list[Step]:
+    """Return the steps of a TOML file of `[[step]]` tables, or of a chain that ships, in their order.
+
+    :raises InputError: no such file, no TOML, unknown keys, or what `ordered` refuses.
+    """
+    path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+    try:
+        return ordered(_steps(tomllib.loads(text)))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"expected a chain in TOML, could not read it: {error}", where=str(path)) from error
+    except InputError as error:
+        error.where = error.where or str(path)
+        raise
+
+
+def _steps(value: Mapping[str, Any]) -> list[Step]:
+    tables = value.get("step")
+    if set(value) != {"step"} or not isinstance(tables, list):
+        raise InputError(f"expected [[step]] tables and nothing else, found {', '.join(value) or 'nothing'}")
+    known = {one.name for one in fields(Step)}
+    steps = []
+    for table in tables:
+        if not isinstance(table, dict) or not {"name", "skill"} <= set(table) <= known:
+            raise InputError(
+                f"expected a step with name, skill and maybe {', '.join(sorted(known - {'name', 'skill'}))},"
+                f" found {', '.join(table)}"
+            )
+        after = table.get("after", [])
+        if not isinstance(after, list) or not all(isinstance(one, str) for one in (*after, table["name"])):
+            raise InputError(f"expected names of steps, found {after!r}")
+        steps.append(Step(**{**table, "after": tuple(after)}))
+    return steps

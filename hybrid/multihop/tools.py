@@ -1,0 +1,147 @@
+"""What the steps of a chain do over an index: retrieve, expand, link, rerank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.multihop.chain import Linked
+from hybrid.multihop.steps import EXPAND, LINK, RETRIEVE, STEP_SKILLS, Step
+from hybrid.retrieval.searcher import open_retriever
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.records import Hit, Passage, Retriever
+
+if TYPE_CHECKING:
+    from dense.channel.searcher import DenseSearcher
+    from dense.models.skills import Skills
+
+
+class IndexTools(Closing):
+    """The steps of a chain over an index.
+
+    :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`. To expand, its dense channel
+        must be that of the model.
+    :param model: a model with skills; chains that retrieve only need none
+    :param entities: an index of descriptions, one an entity, whose dense channel was made by the model's
+        expert for these (`dense convert --reader entity`); to link only
+    """
+
+    def __init__(
+        self,
+        index: str | Path | None = None,
+        model: str | Path | None = None,
+        entities: str | Path | None = None,
+    ) -> None:
+        self.index, self.model, self.entities = index, model, entities
+        self._retrievers: dict[str, Retriever] = {}
+
+    def check(self, steps: Sequence[Step]) -> None:
+        """Open what the steps need, and refuse steps that cannot be done."""
+        for step in steps:
+            skill = STEP_SKILLS[step.skill]
+            if skill and (step.skill in (EXPAND, LINK) or step.weight):
+                for one in (skill, "span") if skill == "link" else (skill,):
+                    self._skills.check(one)
+            if step.skill == RETRIEVE:
+                self._retriever(step.channel)
+            elif step.skill == EXPAND:
+                self._check_model(self._dense)
+            elif step.skill == LINK:
+                self._check_width(self._entity_index)
+
+    @cached_property
+    def _skills(self) -> Skills:
+        if self.model is None:
+            raise InputError(
+                "expected a model with skills for the steps of this chain, found none",
+                remedy="name one with --model, or keep the steps retrieve and rerank with weight = 0",
+            )
+        from dense.models.skills import Skills
+
+        return Skills.open(self.model)
+
+    @cached_property
+    def _dense(self) -> DenseSearcher:
+        from dense.channel.searcher import DenseSearcher
+
+        return DenseSearcher(self.index)
+
+    @cached_property
+    def _entity_index(self) -> DenseSearcher:
+        if self.entities is None:
+            raise InputError(
+                "expected an index of entities for the step link, found none",
+                remedy="name one with --entities, or leave the step out; docs/chains.md says how it is made",
+            )
+        from dense.channel.searcher import DenseSearcher
+
+        return DenseSearcher(self.entities)
+
+    def _retriever(self, channel: str) -> Retriever:
+        if channel not in self._retrievers:
+            self._retrievers[channel] = open_retriever(self.index, channel)
+        return self._retrievers[channel]
+
+    def _check_model(self, searcher: DenseSearcher) -> None:
+        from dense.models.resolve import identify
+
+        own = identify(Path(self._skills.where))
+        if own.sha256 != searcher.vectors.model.sha256:
+            raise IndexStateError(
+                f"expected a dense channel of the chain's model, found one of {searcher.model_name}",
+                where=str(searcher.folder.path),
+                remedy=f"make it anew: dense index --overwrite --model {own.name}",
+            )
+
+    def _check_width(self, searcher: DenseSearcher) -> None:
+        width: Any = self._skills.model.passage_encoder.config
+        if searcher.vectors.width != width.hidden_size:
+            raise IndexStateError(
+                f"expected vectors of {width.hidden_size} numbers, as the model makes, found"
+                f" {searcher.vectors.width}",
+                where=str(searcher.folder.path),
+                remedy="index the entities with the model's expert: dense convert --reader entity",
+            )
+
+    # ------------------------------------------------------------------ what a chain calls
+
+    def retrieve(self, question: str, channel: str, depth: int) -> Sequence[Hit]:
+        """The best passages for a question."""
+        return self._retriever(channel).search(question, depth)
+
+    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> Sequence[Sequence[Hit]]:
+        """For each passage the best ones for the question with it."""
+        vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
+        return list(self._dense.search_vectors(vectors, depth))
+
+    def link(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
+        """For each text the best descriptions of each entity in it."""
+        spans = self._skills.find_spans(texts)
+        places = [(row, span) for row, own in enumerate(spans) for span in own]
+        found: list[list[Linked]] = [[] for _ in texts]
+        if not places:
+            return found
+        vectors = self._skills.encode_mentions(
+            [texts[row] for row, _ in places], [(span.start, span.end) for _, span in places]
+        )
+        for (row, span), hits in zip(places, self._entity_index.search_vectors(vectors, depth), strict=True):
+            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in hits]
+        return found
+
+    def rerank(self, question: str, passages: Sequence[Hit]) -> Sequence[float]:
+        """How well each passage supports the question."""
+        scores = self._skills.rerank([question] * len(passages), [_passage(h) for h in passages])
+        return [float(score) for score in scores]
+
+    def close(self) -> None:
+        """Release the indexes."""
+        opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
+        for one in (*self._retrievers.values(), *filter(None, opened)):
+            one.close()
+
+
+def _passage(hit: Hit) -> Passage:
+    return Passage(hit.passage_id, hit.text, hit.title)

@@ -1,0 +1,101 @@
+"""Whether a server holds what was pushed: the count of all passages, and everything of a sample."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from hybrid.opensearch.queries import NEURAL_SPARSE, RANK_FEATURE, impacts_query, search_body, within
+from hybrid.opensearch.server import Server, reason_of
+from hybrid.opensearch.state import count
+from sparta.base.errors import ServerError
+from sparta.data.units import is_cut
+from sparta.export.exporters import StoredPassage
+from sparta.export.opensearch import HASH, RECORD, Source, document, hash_of
+
+_TERMS = 64  # of a passage, whose impacts are summed
+_SEED = 7
+
+
+def query_kind(server: Server, index: str) -> str:
+    """Return the kind of query by impacts that the nodes know: `neural_sparse`, or else `rank_feature`."""
+    query, _ = impacts_query({"a": 1})
+    found = server.request("POST", f"/{index}/_search", {"size": 0, "query": query}, ignore=(400,))
+    if "error" not in found:
+        return NEURAL_SPARSE
+    if "unknown query" in reason_of(found):
+        return RANK_FEATURE
+    raise ServerError(f"the server answers 400: {reason_of(found)}", where=server.where)
+
+
+def verify(server: Server, index: str, source: Source, sample: int) -> None:
+    """Compare the number of passages, and record, hash and impacts of some of them, drawn at random.
+
+    :raises ServerError: something differs.
+    """
+    held = count(server, index)
+    if held != len(source):
+        raise _differs(server, index, f"{len(source):,} passages", f"{held:,}")
+    ranks = random.Random(_SEED).sample(range(len(source)), min(sample, len(source)))
+    passages = [_passage(source, rank) for rank in sorted(ranks)]
+    if passages:
+        _compare_documents(server, index, source, passages)
+        _compare_impacts(server, index, passages)
+
+
+def _passage(source: Source, rank: int) -> StoredPassage:
+    lucene, docid = source.contents.lucene, int(source.contents.docids[rank])
+    vector = lucene.vector(docid)
+    raw, passage_id = lucene.raws([docid])[0], lucene.ids([docid])[0]
+    return StoredPassage(passage_id, int(source.positions[rank]), raw, [*vector], [*vector.values()])
+
+
+def _compare_documents(server: Server, index: str, source: Source, passages: list[StoredPassage]) -> None:
+    asked = {"ids": [passage.passage_id for passage in passages]}
+    found = server.request("POST", f"/{index}/_mget", asked)["docs"]
+    for passage, stored in zip(passages, found, strict=True):
+        expected = hash_of(document(passage, cut=is_cut(source.generation.unit)))
+        own = stored.get("_source") or {}
+        if own.get(HASH) != expected or own.get(RECORD) != json.loads(passage.raw):
+            raise _differs(
+                server, index, f"passage {passage.passage_id!r} as in the index", "another, or none"
+            )
+
+
+def _compare_impacts(server: Server, index: str, passages: list[StoredPassage]) -> None:
+    kind = query_kind(server, index)
+    lines: list[Any] = []
+    for passage in passages:
+        query, _ = impacts_query(_some_terms(passage, kind), kind)
+        only = within(query, {"ids": {"values": [passage.passage_id]}})
+        lines += [{"allow_partial_search_results": False}, search_body(only, 1)]
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    answers = server.request("POST", f"/{index}/_msearch", body, lines=True)["responses"]
+    for passage, answer in zip(passages, answers, strict=True):
+        if "error" in answer:
+            raise ServerError(f"the server answers: {reason_of(answer)}", where=server.where)
+        impacts = dict(zip(passage.terms, passage.impacts, strict=True))
+        expected = sum(impacts[term] for term in _some_terms(passage, kind))
+        score = answer["hits"]["hits"][0]["_score"] if answer["hits"]["hits"] else 0
+        if score != expected:
+            raise _differs(
+                server,
+                index,
+                f"passage {passage.passage_id!r} with impacts that sum to {expected}",
+                str(score),
+            )
+
+
+def _some_terms(passage: StoredPassage, kind: str) -> dict[str, int]:
+    """Some terms of a passage, from all parts of it, each with the weight 1."""
+    fit = [term for term in passage.terms if kind == NEURAL_SPARSE or "." not in term]
+    return dict.fromkeys(fit[:: max(1, len(fit) // _TERMS)][:_TERMS], 1)
+
+
+def _differs(server: Server, index: str, expected: str, found: str) -> ServerError:
+    return ServerError(
+        f"expected {expected}, found {found}",
+        where=f"{server.where}/{index}",
+        remedy=f"does something else write to it? Delete the index {index} and push again",
+    )

@@ -1,0 +1,71 @@
+"""Why a passage in OpenSearch has its score: the explanation that the index here would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
+from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.state import count
+from sparta.base.errors import InputError
+from sparta.data.units import is_chunk, passage_of
+from sparta.export.opensearch import PASSAGE, POSITION
+from sparta.search.explain import Explanation, TermShare
+
+
+def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanation:
+    """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
+
+    :raises InputError: the index holds no such passage.
+    """
+    bag = opened.tokenizer.terms(query)
+    own = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
+    hit = _best_part(opened, bag, own)
+    if hit is None:
+        if not count(opened.server, opened.index, own):
+            raise InputError(
+                f"the index holds no passage with the id {passage_id!r}",
+                where=f"{opened.server.where}/{opened.index}",
+                remedy="sparta search prints ids",
+            )
+        hit, rank = {}, 0
+    else:
+        rank = _rank(opened, bag, hit)
+    scale = impacts_query(bag, opened.kind)[1]
+    added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
+    step = opened.side.quantizer.step
+    shares = [
+        TermShare(term, weight, impact, float(impact * step))
+        for term, weight in bag.items()
+        for impact in [added.get(term, 0) // weight]
+    ]
+    shares.sort(key=lambda share: -share.share)
+    return Explanation(passage_id, rank, sum(share.share for share in shares), tuple(shares))
+
+
+def _best_part(opened: RemoteIndex, bag: Mapping[str, int], own: dict[str, Any]) -> dict[str, Any] | None:
+    """The passage or, where it was cut, its part with the highest score; None where no term is in it."""
+    query, _ = impacts_query(bag, opened.kind, named=True)
+    body = search_body(within(query, own), 1)
+    path = f"/{opened.index}/_search"
+    found = opened.server.request(
+        "POST", path, body, include_named_queries_score=True, allow_partial_search_results=False
+    )
+    hits = found["hits"]["hits"]
+    return hits[0] if hits else None
+
+
+def _rank(opened: RemoteIndex, bag: Mapping[str, int], hit: Mapping[str, Any]) -> int:
+    """The hit's place among all: what scores more stands before it, and of equals what comes first."""
+    query, scale = impacts_query(bag, opened.kind)
+    score, position = hit["_score"], int(hit["sort"][1])
+    before = {"range": {POSITION: {"lt": position}}}
+    more = count(opened.server, opened.index, query, min_score=score + 0.5 / scale)
+    equal = count(opened.server, opened.index, within(query, before), min_score=score)
+    above = count(opened.server, opened.index, within(query, before), min_score=score + 0.5 / scale)
+    rank = 1 + more + equal - above
+    if not is_chunk(opened.meta["unit"]):
+        return rank
+    first = opened.search([search_body(query, rank)])[0]["hits"]["hits"]
+    return len({passage_of(one["_id"]) for one in first})

@@ -1,0 +1,160 @@
+"""An index goes to OpenSearch: filled beside the live one, verified, and then given the alias.
+
+Nothing but the server keeps the progress: a push of the same content finds the index it began, whose name is
+that of the alias and the content's identity, and goes on behind the passages that are all there. Documents
+have the passages' ids, so what is sent twice is there once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hybrid.opensearch.bulk import Action, send_all
+from hybrid.opensearch.check import verify
+from hybrid.opensearch.server import Server
+from hybrid.opensearch.state import (
+    check_name,
+    indices_of,
+    mapping_of,
+    meta_of,
+    refresh,
+    save_side,
+    set_meta,
+    whole_prefix,
+)
+from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.records import Advance
+from sparta.export.opensearch import Source, index_action, index_body, opened_source, served_settings
+from sparta.search.searcher import Searcher
+
+SAMPLE = 100
+_GREEN_SECONDS = 300.0
+logger = logging.getLogger("sparta.hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """How an index is pushed.
+
+    :param shards: primary shards; None is one for each data node
+    :param replicas: copies of each shard, as far as there are nodes for them
+    :param connections: bulk requests at once
+    :param keep_old: leave the indices that had the alias
+    :param sample: how many passages are compared after the count
+    """
+
+    shards: int | None = None
+    replicas: int = 1
+    connections: int = 2
+    keep_old: bool = False
+    sample: int = SAMPLE
+
+
+@dataclass(frozen=True, slots=True)
+class PushReport:
+    """What a push did: `kept` passages were there from an interrupted one, `replaced` indices are removed."""
+
+    index: str
+    passages: int
+    sent: int
+    kept: int
+    replaced: tuple[str, ...]
+    seconds: float
+    unchanged: bool = False
+
+
+def push(
+    searcher: Searcher,
+    server: Server,
+    name: str,
+    options: PushOptions | None = None,
+    *,
+    advance: Advance | None = None,
+) -> PushReport:
+    """Bring an index to a server under an alias, or finish a push that was interrupted.
+
+    :param advance: told of passages that are on the server
+    :raises InputError: OpenSearch cannot say what the index holds.
+    :raises IndexStateError: the name is that of another index.
+    :raises ServerError: the server cannot be reached, or refuses.
+    """
+    chosen, started = options or PushOptions(), time.monotonic()
+    check_name(name)
+    with opened_source(searcher) as source:
+        old = indices_of(server, name)
+        for index in old:
+            if meta_of(server, index)["identity"] == source.identity:
+                verify(server, index, source, chosen.sample)
+                return PushReport(index, len(source), 0, len(source), (), time.monotonic() - started, True)
+        index = f"{name}-{source.identity}"
+        _make(server, index, source, chosen)
+        kept = whole_prefix(server, index, source.positions)
+        if advance:
+            advance(kept)
+        actions = _actions(source, kept)
+        sent = send_all(server, index, actions, connections=chosen.connections, advance=advance)
+        refresh(server, index)
+        verify(server, index, source, chosen.sample)
+        _serve(server, index, source, chosen)
+        replaced = _swap(server, name, index, old, keep=chosen.keep_old)
+    return PushReport(index, kept + sent, sent, kept, replaced, time.monotonic() - started)
+
+
+def _actions(source: Source, first: int) -> Iterator[Action]:
+    for passage, document in source.documents(first):
+        yield Action(passage.passage_id, index_action(passage.passage_id, document))
+
+
+def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
+    """Make the index, unless an interrupted push of the same content did."""
+    save_side(server, source.side)
+    if mapping_of(server, index) is None:
+        shards = options.shards or _data_nodes(server)
+        made = server.request("PUT", f"/{index}", index_body(source, shards=shards), ignore=(400,))
+        if "error" in made and made["error"].get("type") != "resource_already_exists_exception":
+            raise InputError(f"the index cannot be made: {made['error'].get('reason')}", where=server.where)
+    found = meta_of(server, index)
+    if found["identity"] != source.identity:
+        raise IndexStateError(
+            f"expected {index!r} to hold these passages, found that it was changed since",
+            where=server.where,
+            remedy="delete it, or use --update",
+        )
+
+
+def _data_nodes(server: Server) -> int:
+    try:
+        return max(1, int(server.request("GET", "/_cluster/health")["number_of_data_nodes"]))
+    except SpartaError:  # not everybody may ask
+        return 1
+
+
+def _serve(server: Server, index: str, source: Source, options: PushOptions) -> None:
+    """Give the index its copies and refreshes, and wait until they are there."""
+    server.request("PUT", f"/{index}/_settings", served_settings(options.replicas))
+    set_meta(server, index, source.meta(complete=True, passages=len(source)))
+    if not wait_until_green(server, index):
+        logger.warning("%s/%s: not all of its copies are there yet (not green)", server.where, index)
+
+
+def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:
+    """Wait until all copies of an index are there; whether they are."""
+    ends = time.monotonic() + seconds
+    while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def _swap(server: Server, name: str, index: str, old: list[str], *, keep: bool) -> tuple[str, ...]:
+    """Give the alias to the new index, at once, and remove those that had it."""
+    actions = [{"remove": {"index": one, "alias": name}} for one in old]
+    server.request("POST", "/_aliases", {"actions": [*actions, {"add": {"index": index, "alias": name}}]})
+    if not keep:
+        for one in old:
+            server.request("DELETE", f"/{one}", ignore=(404,))
+    return tuple(old)

@@ -1,0 +1,104 @@
+"""Queries in OpenSearch's JSON whose rankings are those of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.export.opensearch import IMPACTS, POSITION, TEXT
+from sparta.export.opensearch_model import weight_scale
+
+NEURAL_SPARSE, RANK_FEATURE = "neural_sparse", "rank_feature"
+MOST_CLAUSES = 1024
+MOST_HITS = 10_000
+"""OpenSearch's own limits: clauses of a query, and hits of a search."""
+_NAMED = "term:"
+Json = dict[str, Any]
+
+
+def impacts_query(
+    bag: Mapping[str, int], kind: str = NEURAL_SPARSE, *, named: bool = False
+) -> tuple[Json, int]:
+    """Return the query of a bag of terms, and by what its scores are to be multiplied.
+
+    :param kind: `neural_sparse`, which the plugin neural-search gives, or `rank_feature`, which all have
+    :param named: with a name for each term, under which a hit tells what the term added
+    :raises InputError: more terms than one query may have, or for `rank_feature` one with a dot.
+    """
+    if len(bag) > MOST_CLAUSES:
+        raise InputError(
+            f"expected at most {MOST_CLAUSES:,} distinct terms, as OpenSearch takes them, found {len(bag):,}",
+            remedy="ask a shorter question",
+        )
+    scale = weight_scale(bag)
+    weights = {term: weight / scale for term, weight in bag.items() if weight > 0}
+    if not weights:
+        return {"match_none": {}}, 1
+    if kind == RANK_FEATURE:
+        _refuse_dots(weights)
+        clauses = [_rank_feature(term, weight) for term, weight in weights.items()]
+    elif named:
+        clauses = [{NEURAL_SPARSE: {IMPACTS: {"query_tokens": {t: w}}}} for t, w in weights.items()]
+    else:
+        return {NEURAL_SPARSE: {IMPACTS: {"query_tokens": weights}}}, scale
+    if named:
+        clauses = [_with_name(clause, term) for clause, term in zip(clauses, weights, strict=True)]
+    return {"bool": {"should": clauses}}, scale
+
+
+def text_query(text: str) -> Json:
+    """Return the query of a text by BM25: any of its words."""
+    return {"match": {TEXT: {"query": text, "operator": "or", "auto_generate_synonyms_phrase_query": False}}}
+
+
+def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
+    """Return a search for the `k` best: score descending, then corpus position.
+
+    :raises InputError: more hits than OpenSearch gives.
+    """
+    if not 1 <= k <= MOST_HITS:
+        raise InputError(
+            f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
+            remedy="search with sparta for more",
+        )
+    return {
+        "query": query,
+        "size": k,
+        "sort": [{"_score": "desc"}, {POSITION: "asc"}],
+        "_source": list(source) or False,
+        "track_total_hits": False,
+    }
+
+
+def within(query: Json, *chosen: Json) -> Json:
+    """Return a query among the documents that all of `chosen` match; what they score is not changed."""
+    return {"bool": {"must": [query], "filter": list(chosen)}} if chosen else query
+
+
+def counts_words(query: Json) -> bool:
+    """Whether a query needs the counts of words in all shards: it is one by BM25."""
+    return "match" in query or any(counts_words(one) for one in query.get("bool", {}).get("must", ()))
+
+
+def named_term(name: str) -> str:
+    """Return the term that a clause was named after."""
+    return name.removeprefix(_NAMED)
+
+
+def _with_name(clause: Json, term: str) -> Json:
+    """Name a clause after its term, whatever its kind."""
+    return {"bool": {"must": [clause], "_name": f"{_NAMED}{term}"}}
+
+
+def _rank_feature(term: str, weight: float) -> Json:
+    return {RANK_FEATURE: {"field": f"{IMPACTS}.{term}", "boost": weight, "linear": {}}}
+
+
+def _refuse_dots(terms: Mapping[str, float]) -> None:
+    dotted = [term for term in terms if "." in term]
+    if dotted:
+        raise InputError(
+            f"expected terms without a dot, which {RANK_FEATURE} never finds, found {dotted[0]!r}",
+            remedy="install the plugin neural-search on the nodes",
+        )

@@ -1,0 +1,149 @@
+"""Searching an index in OpenSearch: the rankings, ties and scores of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from hybrid.opensearch.explain import explain_remote
+from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.server import Server
+from hybrid.opensearch.state import count
+from hybrid.retrieval.channels import Channels
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
+from hybrid.retrieval.searcher import HybridSearcher
+from sparta.base.filters import FilterLike
+from sparta.base.records import ScoredPassage
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.explain import Explanation
+from sparta.search.ranked import Ranked
+from sparta.search.searcher import CHANNELS, IMPACT, channel_name
+
+
+class Reopening:
+    """Searches again on the present index where the one that was open was replaced."""
+
+    opened: RemoteIndex
+
+    def search(self, *given: Any, **options: Any) -> list[Any]:
+        """As the class that follows has it."""
+        return self.opened.again(partial(super().search, *given, **options))  # type: ignore[misc]
+
+    def batch_search(self, *given: Any, **options: Any) -> dict[str, list[Any]]:
+        """As the class that follows has it."""
+        return self.opened.again(partial(super().batch_search, *given, **options))  # type: ignore[misc]
+
+    def run(self, *given: Any, **options: Any) -> dict[str, list[ScoredPassage]]:
+        """As the class that follows has it."""
+        return self.opened.again(partial(super().run, *given, **options))  # type: ignore[misc]
+
+
+class OpenSearchSearcher(Reopening, ChannelSearcher):
+    """Searches one channel of an index in OpenSearch; a `Retriever`.
+
+    `channel` is `impact` (`neural_sparse` with the terms of the question, `rank_feature` where the plugin
+    neural-search is not there) or `bm25`. Order: score descending, then corpus position, as on one machine.
+
+    :param server: URLs of nodes with commas between, or a `Server`
+    :param name: the alias that `sparta push` gave
+    :raises IndexStateError: there is no such alias, or sparta did not push what is behind it.
+    :raises ServerError: the server cannot be reached, or refuses.
+    """
+
+    def __init__(
+        self, server: Server | str, name: str, *, channel: str = IMPACT, opened: RemoteIndex | None = None
+    ) -> None:
+        self.channel = channel_name(channel)
+        self.opened = opened or RemoteIndex(Server(server) if isinstance(server, str) else server, name)
+
+    def beside(self, channel: str) -> OpenSearchSearcher:
+        """Return a searcher of another channel of the same open index; closing one of them closes both."""
+        return OpenSearchSearcher(self.opened.server, self.opened.name, channel=channel, opened=self.opened)
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return count(self.opened.server, self.opened.index)
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        return self.opened.tokenizer
+
+    def rank(
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        *,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> Iterator[Ranked]:
+        """The `k` best passages for each query, ids and scores alone."""
+        asked = [(self.channel, query) for query in queries]
+        return iter(self.opened.rank(asked, k, threads, filter=filter, collapse=collapse))
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """The stored records of passages, by corpus position."""
+        return self.opened.records(docids)
+
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
+        """The values of a metadata field, by corpus position; None where there is none."""
+        return self.opened.keys(docids, field)
+
+    def explain(self, query: str, passage_id: str) -> Explanation:
+        """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
+        return self.opened.again(partial(explain_remote, self.opened, query, passage_id))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.opened.server.close()
+
+
+class OpenSearchChannels(Channels):
+    """Channels of one index in OpenSearch, searched in one request."""
+
+    def __init__(self, opened: RemoteIndex, names: Sequence[str]) -> None:
+        self._thread, self._closed, self.opened = None, False, opened
+        self.searchers = {
+            channel_name(name): OpenSearchSearcher(opened.server, opened.name, channel=name, opened=opened)
+            for name in names
+        }
+
+    def batch_search(
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        names: Iterable[str] | None = None,
+        *,
+        filter: FilterLike | None = None,
+    ) -> dict[str, list[Ranked]]:
+        """The k best passages of each channel, or of some of them, for each question."""
+        chosen = list(self.searchers if names is None else names)
+        asked = [(name, query) for name in chosen for query in queries]
+        found = self.opened.rank(asked, k, threads, filter=filter)
+        n = len(queries)
+        return {name: found[n * i : n * (i + 1)] for i, name in enumerate(chosen)}
+
+
+class OpenSearchHybrid(Reopening, HybridSearcher):
+    """Searches several channels of an index in OpenSearch and fuses them here, as on one machine."""
+
+    def __init__(self, server: Server | str, name: str, fusion: Fusion | None = None) -> None:
+        self.fusion = fusion or Fusion()
+        self.opened = RemoteIndex(Server(server) if isinstance(server, str) else server, name)
+        self.channels = OpenSearchChannels(self.opened, list(self.fusion.weights))
+
+
+def open_opensearch(
+    server: Server | str, name: str, channels: str | None = None, *, candidates: int = CANDIDATES
+) -> OpenSearchHybrid | OpenSearchSearcher:
+    """Open the retriever that a person names: `impact`, `bm25`, or both, as in `bm25=1.2,impact`."""
+    if channels and ("," in channels or "=" in channels):
+        return OpenSearchHybrid(
+            server, name, Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
+        )
+    return OpenSearchSearcher(server, name, channel=channels or IMPACT)

@@ -1,0 +1,202 @@
+"""Requests to an OpenSearch, asked again while it is overloaded or changes its nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, InputError, ServerError
+from sparta.base.extras import optional_packages
+
+URL_VARIABLE = "SPARTA_OPENSEARCH_URL"
+USER_VARIABLE, PASSWORD_VARIABLE = "SPARTA_OPENSEARCH_USER", "SPARTA_OPENSEARCH_PASSWORD"
+KEY_VARIABLE = "SPARTA_OPENSEARCH_KEY"
+BUSY = (429, 502, 503, 504)
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a server is reached.
+
+    Credentials come from the environment, never from a command line, which others may see:
+    `$SPARTA_OPENSEARCH_USER` and `$SPARTA_OPENSEARCH_PASSWORD`, or `$SPARTA_OPENSEARCH_KEY`, which is sent as
+    `Authorization: ApiKey …`.
+
+    :param urls: one or several nodes, with commas between; when one fails, another is asked
+    :param ca: a file of certificates to trust, in place of the machine's own
+    :param insecure: accept any certificate
+    :param patience: seconds in which a request is repeated while the server cannot answer it
+    """
+
+    urls: str
+    ca: str | None = None
+    insecure: bool = False
+    patience: float = 60.0
+    timeout: float = 60.0
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def hosts(self) -> list[str]:
+        """Return the URLs of the nodes; anything else, or credentials in one, is an InputError."""
+        hosts = [url.strip().rstrip("/") for url in self.urls.split(",") if url.strip()]
+        for url in hosts or [""]:
+            if not _URL.fullmatch(url):
+                credentials = f"credentials belong into ${USER_VARIABLE} and ${PASSWORD_VARIABLE}"
+                raise InputError(
+                    f"expected URLs such as https://host:9200, with commas between, found {_hidden(url)!r}",
+                    remedy=credentials if "@" in url else "name a node of the cluster",
+                )
+        return hosts
+
+    def options(self) -> dict[str, Any]:
+        """Return credentials and TLS, as the client takes them."""
+        user, password = (self.environment.get(n) for n in (USER_VARIABLE, PASSWORD_VARIABLE))
+        key = self.environment.get(KEY_VARIABLE)
+        if (user is None) != (password is None):
+            raise InputError(
+                "expected a user and a password, found one of them",
+                remedy=f"set both ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
+            )
+        chosen: dict[str, Any] = {"http_auth": (user, password)} if user is not None else {}
+        if key and user is None:
+            chosen["headers"] = {"Authorization": f"ApiKey {key}"}
+        if self.insecure:
+            chosen |= {"verify_certs": False, "ssl_show_warn": False}
+        elif self.ca:
+            chosen["ca_certs"] = self.ca
+        return chosen
+
+
+def _hidden(url: str) -> str:
+    return re.sub(r"//[^@/]*@", "//…@", url)
+
+
+class Server(Closing):
+    """An OpenSearch cluster.
+
+    :raises InputError: no URL, or one that cannot be.
+    :raises MissingPackageError: the extra `opensearch` is not installed.
+    """
+
+    def __init__(self, access: Access | str) -> None:
+        self.access = Access(access) if isinstance(access, str) else access
+        hosts = self.access.hosts()
+        with optional_packages():
+            from opensearchpy import OpenSearch
+
+        self._client = OpenSearch(
+            hosts,
+            timeout=self.access.timeout,
+            max_retries=len(hosts),
+            retry_on_timeout=True,
+            pool_maxsize=16,
+            **self.access.options(),
+        )
+
+    @property
+    def where(self) -> str:
+        """Its URLs, for messages."""
+        return self.access.urls
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        ignore: Collection[int] = (),
+        patience: float | None = None,
+        lines: bool = False,
+        **parameters: Any,
+    ) -> Any:
+        """Send a request, which may be repeated, and return the answer.
+
+        :param body: what becomes JSON, or with `lines` bytes of JSON lines
+        :param ignore: statuses above 399 whose answer is returned too
+        :raises ServerError: the server cannot be reached or refuses.
+        :raises IndexStateError: 404, there is no such index.
+        """
+        headers = {"content-type": "application/x-ndjson"} if lines else None
+        parameters = {name: str(v).lower() if isinstance(v, bool) else v for name, v in parameters.items()}
+
+        def ask() -> Any:
+            return self._client.transport.perform_request(
+                method, path, params=parameters, body=body, headers=headers, ignore=ignore
+            )
+
+        return self._patiently(ask, self.access.patience if patience is None else patience)
+
+    def _patiently(self, ask: Callable[[], Any], patience: float) -> Any:
+        from opensearchpy.exceptions import (
+            ImproperlyConfigured,
+            SerializationError,
+            SSLError,
+            TransportError,
+        )
+
+        ends, wait = time.monotonic() + patience, _FIRST_WAIT
+        while True:
+            try:
+                return ask()
+            except TransportError as error:
+                passing = error.status_code in BUSY or not isinstance(error.status_code, int)
+                if isinstance(error, SSLError) or not passing or time.monotonic() + wait > ends:
+                    raise self._refused(error) from error
+            except SerializationError as error:
+                raise ServerError("expected an OpenSearch, found something else", where=self.where) from error
+            except ImproperlyConfigured as error:
+                raise InputError(str(error), where=self.where) from error
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _refused(self, error: Any) -> ServerError | IndexStateError:
+        status, said = error.status_code, reason_of(error.info) or str(error.error)
+        if type(error).__name__ == "SSLError":
+            return ServerError(
+                f"expected a certificate that can be trusted, found: {said}",
+                where=self.where,
+                remedy="name the certificates of its authority with --ca FILE",
+            )
+        if not isinstance(status, int):
+            return ServerError(
+                f"expected an OpenSearch, could not reach it: {said}",
+                where=self.where,
+                remedy="is it running, and is this its URL?",
+            )
+        if "block" in said and status in (403, 429):
+            return ServerError(
+                f"the server lets nothing be written ({status}): {said}",
+                where=self.where,
+                remedy="free some space on its disks",
+            )
+        if status in (401, 403):
+            return ServerError(
+                f"the server refuses who asks ({status}): {said}",
+                where=self.where,
+                remedy=f"set ${USER_VARIABLE} and ${PASSWORD_VARIABLE}, or ${KEY_VARIABLE}, of one who may",
+            )
+        if status == 404:
+            return IndexStateError(f"expected an index that is there: {said}", where=self.where)
+        return ServerError(f"the server answers {status}: {said}", where=self.where)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+
+def reason_of(info: Any) -> str:
+    """Return why a request failed, from the body of the answer: the innermost cause."""
+    if not isinstance(info, Mapping):
+        return str(info or "")
+    error = info.get("error", info)
+    if not isinstance(error, Mapping):
+        return str(error)
+    causes = [*(error.get("root_cause") or ()), error]
+    said = [str(cause["reason"]) for cause in causes if isinstance(cause, Mapping) and cause.get("reason")]
+    return "; ".join(dict.fromkeys(said)) or str(dict(error))

@@ -1,0 +1,136 @@
+"""An index in OpenSearch follows the one here, or loses passages by id, in place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hybrid.opensearch.bulk import Action, batches, send, send_all
+from hybrid.opensearch.check import verify
+from hybrid.opensearch.push import SAMPLE
+from hybrid.opensearch.server import Server
+from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
+from sparta.base.errors import IndexStateError
+from sparta.base.records import Advance
+from sparta.data.units import is_cut
+from sparta.export.exporters import StoredPassage
+from sparta.export.opensearch import PASSAGE, Source, delete_action, hash_of, index_action, opened_source
+from sparta.search.searcher import Searcher
+
+_IDS_AT_ONCE = 1000
+Pair = tuple[StoredPassage, bytes]
+
+
+@dataclass(slots=True)
+class UpdateReport:
+    """What an update did; `written` passages were new or changed."""
+
+    index: str
+    passages: int
+    written: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What a deletion did; `deleted` counts units, which are sentences or chunks where those are indexed."""
+
+    named: int
+    deleted: int
+    missing: tuple[str, ...] = field(default=())
+
+
+def update(
+    searcher: Searcher, server: Server, name: str, *, sample: int = SAMPLE, advance: Advance | None = None
+) -> UpdateReport:
+    """Write the passages that are new or changed since the last push, and delete those that are gone.
+
+    Both sides are read once, in corpus order, and compared by hash; memory holds a few of either. An update
+    that was interrupted is repeated. Searches meanwhile see some passages as they are, others as they were.
+
+    :param advance: told of passages that were compared
+    :raises IndexStateError: there is no such alias, or its passages were encoded by another model.
+    :raises ServerError: the server refuses, or holds something else afterwards.
+    """
+    with opened_source(searcher) as source:
+        index, meta = live_index(server, name)
+        differing = [n for n, value in source.form.items() if meta.get(n) != value]
+        if differing:
+            raise IndexStateError(
+                f"expected an index of the same {', '.join(differing)}, found another behind {name!r}",
+                where=server.where,
+                remedy=f"push the whole index: sparta push --opensearch URL --name {name}",
+            )
+        report = UpdateReport(index, len(source))
+        if meta["identity"] != source.identity:
+            refresh(server, index)
+            send_all(server, index, _changes(source, scan(server, index), report, advance))
+            refresh(server, index)
+        verify(server, index, source, sample)
+        set_meta(server, index, source.meta(complete=True, passages=len(source)))
+    return report
+
+
+def _changes(
+    source: Source, stored: Iterator[Stored], report: UpdateReport, advance: Advance | None
+) -> Iterator[Action]:
+    """Merge both sides by position. An id that moved is written at its new place, never deleted."""
+    ahead = next(stored, None)
+
+    def gone(before: int | None) -> Iterator[Action]:
+        nonlocal ahead
+        while ahead is not None and (before is None or ahead.position < before):
+            if source.contents.lucene.docids([ahead.passage_id])[0] < 0:
+                report.deleted += 1
+                yield Action(ahead.passage_id, delete_action(ahead.passage_id))
+            ahead = next(stored, None)
+
+    for passage, document in source.documents():
+        yield from gone(passage.position)
+        same = ahead is not None and ahead.position == passage.position
+        if (
+            not same
+            or ahead is None
+            or (ahead.passage_id, ahead.hash)
+            != (
+                passage.passage_id,
+                hash_of(document),
+            )
+        ):
+            report.written += 1
+            yield Action(passage.passage_id, index_action(passage.passage_id, document))
+        if same and ahead is not None and ahead.passage_id == passage.passage_id:
+            ahead = next(stored, None)
+        if advance:
+            advance(1)
+    yield from gone(None)
+
+
+def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteReport:
+    """Delete passages by id; of an index of sentences or chunks, all of a passage.
+
+    The index here keeps them: delete there too, or the next push brings them back.
+
+    :raises IndexStateError: there is no such alias.
+    """
+    index, meta = live_index(server, name)
+    named = list(dict.fromkeys(passage_ids))
+    refresh(server, index)
+    parts = _parts(server, index, named) if is_cut(meta["unit"]) else {}
+    chosen = [part for one in named for part in parts.get(one, [one])]
+    missing: list[str] = []
+    set_meta(server, index, {"sparta": {**meta, "identity": f"{meta['identity']}-edited"}})
+    for batch in batches(Action(one, delete_action(one)) for one in chosen):
+        missing += send(server, index, batch)
+    refresh(server, index)
+    return DeleteReport(len(named), len(chosen) - len(missing), tuple(missing))
+
+
+def _parts(server: Server, index: str, passage_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The ids of the parts of passages."""
+    found: dict[str, list[str]] = {}
+    for some in itertools.batched(passage_ids, _IDS_AT_ONCE):
+        for one in scan(server, index, {"terms": {PASSAGE: list(some)}}):
+            found.setdefault(one.passage_id.rpartition("#")[0], []).append(one.passage_id)
+    return found

@@ -1,0 +1,1 @@
+"""Search over HTTP: `sparta serve`."""

@@ -1,0 +1,223 @@
+"""The endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.resources import files
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from hybrid.service import schemas
+from hybrid.service.errors import HttpError
+from hybrid.service.gate import Gate
+from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
+from hybrid.service.live.service import Service
+from hybrid.service.metrics import CONTENT_TYPE, Metrics
+from hybrid.service.schemas import dumps
+from hybrid.service.settings import Settings
+
+_ID = Annotated[str, Path(max_length=512, examples=["google"])]
+_JSON = "application/json"
+_PASSAGES = '{"id": "moon", "title": "Moon", "text": "The Moon is 384,400 kilometres away."}\n'
+_IDS = '{"id": "moon"}\n"sun"\n'
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application of one index. It opens the index when it starts, and closes it when it ends."""
+    metrics = Metrics()
+    service = Service(settings, metrics)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with service.open():
+            yield
+
+    app = FastAPI(
+        title="sparta",
+        summary="Search that says why.",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
+        responses={"4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."}},
+    )
+    app.state.service = service
+    _add_reading(app, service)
+    _add_writing(app, service)
+    _add_state(app, service, metrics)
+    static = files("hybrid.service") / "static"
+    app.mount("/static", StaticFiles(directory=str(static)), name="static")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response((static / "index.html").read_bytes(), media_type="text/html; charset=utf-8")
+
+    app.add_middleware(Gate, settings=settings, metrics=metrics)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+            expose_headers=["X-Request-ID", "Retry-After"],
+        )
+    return app
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    """What FastAPI itself refuses, told as all other errors are."""
+    if isinstance(error, HTTPException):
+        raise HttpError(error.status_code, str(error.detail), remedy="GET /openapi.json lists what there is")
+    first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
+    raise HttpError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def _json(value: Any) -> Response:
+    return Response(dumps(value), media_type=_JSON)
+
+
+def _takes(model: type[Any], text: str) -> dict[str, Any]:
+    """The body of a request, for OpenAPI: it is read by hand, as bytes."""
+    schema = model.model_json_schema()
+    content = {_JSON: {"schema": schema, "example": schema["examples"][0]}}
+    return {"requestBody": {"description": text, "required": True, "content": content}}
+
+
+class _Search:
+    """POST /search without what FastAPI does for each request, which would take half of the time."""
+
+    path = "/search"
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a search."""
+        scope["route"] = self
+        request = schemas.parsed(schemas.SearchRequest, await _body(receive))
+        body = await self._service.search(request)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _body(receive: Receive) -> bytes:
+    """The whole body of a request."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _add_reading(app: FastAPI, service: Service) -> None:
+    app.router.routes.append(Route("/search", _Search(service), methods=["POST"]))
+
+    @app.post(  # for OpenAPI, and for other methods
+        "/search",
+        responses={200: {"model": schemas.SearchAnswer | schemas.SearchAnswers}},
+        openapi_extra=_takes(schemas.SearchRequest, "A question, or a list of them."),
+    )
+    async def search() -> Response:
+        """Find passages."""
+        raise HttpError(405, "Method Not Allowed")
+
+    @app.post(
+        "/explain",
+        responses={200: {"model": schemas.Explanation}},
+        openapi_extra=_takes(schemas.ExplainRequest, "A question and a passage."),
+    )
+    async def explain(request: Request) -> Response:
+        """Say why a passage has its score by impacts."""
+        asked = schemas.parsed(schemas.ExplainRequest, await request.body())
+        return _json(await service.explain(asked.query, asked.id))
+
+    @app.post(
+        "/answer",
+        responses={200: {"model": schemas.Answers}},
+        openapi_extra=_takes(schemas.AnswerRequest, "A question."),
+    )
+    async def answer(request: Request) -> Response:
+        """Answer a question from the best passages."""
+        asked = schemas.parsed(schemas.AnswerRequest, await request.body())
+        return _json(await service.answer(asked))
+
+    @app.get("/passages/{passage_id:path}/terms", responses={200: {"model": schemas.Terms}})
+    async def terms(passage_id: _ID, n: Annotated[int, Query(ge=1, le=10_000)] = 20) -> Response:
+        """Give the strongest terms of a passage: what it is found by."""
+        return _json(await service.terms(passage_id, n))
+
+    @app.get("/passages/{passage_id:path}", responses={200: {"model": schemas.Passage}})
+    async def passage(passage_id: _ID) -> Response:
+        """Give a passage as it is stored."""
+        return _json(await service.passage(passage_id))
+
+    @app.get("/info", responses={200: {"model": schemas.Info}})
+    async def info() -> Response:
+        """Say what is searched."""
+        return _json(await service.info())
+
+
+def _add_writing(app: FastAPI, service: Service) -> None:
+    async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
+        check_content_type(request.headers.get("content-type", ""))
+        async with spooled(request.stream(), service.settings.limits.upload_timeout) as stream:
+            return _json(await write(stream))
+
+    @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))
+    async def put(request: Request) -> Response:
+        """Replace passages by id, and add those that are new. The answer comes when they are committed."""
+        return await upload(request, service.writer.put)
+
+    @app.post("/passages", **_upload("Passages with new ids, one JSON object a line.", _PASSAGES))
+    async def add(request: Request) -> Response:
+        """Add passages. The answer comes when they are committed."""
+        return await upload(request, service.writer.add)
+
+    @app.delete("/passages", **_upload("Ids, one a line.", _IDS))
+    async def delete(request: Request) -> Response:
+        """Delete passages. The answer comes when they are gone."""
+        return await upload(request, service.writer.delete)
+
+    @app.delete("/passages/{passage_id:path}", responses={200: {"model": schemas.Written}})
+    async def delete_one(passage_id: _ID) -> Response:
+        """Delete a passage."""
+        return _json(await service.writer.delete_one(passage_id))
+
+
+def _upload(text: str, example: str) -> dict[str, Any]:
+    """What OpenAPI says of an upload."""
+    content = {CONTENT_TYPES[0]: {"schema": {"type": "string"}, "example": example}}
+    body = {"requestBody": {"description": text, "required": True, "content": content}}
+    return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}
+
+
+def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Say that the service runs."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> dict[str, str]:
+        """Say whether it answers searches: 503 before the index is open, and while it ends."""
+        if not service.ready:
+            raise HttpError(503, "the index is not open")
+        return {"status": "ready"}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def told() -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)

@@ -1,0 +1,101 @@
+"""Errors as HTTP has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hybrid.service.schemas import dumps
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    MissingPackageError,
+    ModelError,
+    NoPassageError,
+    SpartaError,
+    StorageError,
+)
+
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "misdirected",
+    429: "busy",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+class BusyError(SpartaError):
+    """As much is waiting as may wait."""
+
+
+class HttpError(SpartaError):
+    """An error with a status; `errors` are those of single lines."""
+
+    def __init__(self, status: int, message: str, *, remedy: str = "", errors: Sequence[Any] = ()) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status, self.errors = status, errors
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Give up after so many seconds: a 503."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise too_slow(seconds) from None
+
+
+def too_slow(seconds: float) -> HttpError:
+    """Say that there was no answer in time."""
+    return HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later")
+
+
+def problem(error: Exception) -> tuple[int, dict[str, Any], list[tuple[bytes, bytes]]]:
+    """The status, the JSON and the headers that tell of an error; paths of this machine are not told."""
+    status = status_of(error)
+    known = isinstance(error, SpartaError) and status != 500
+    message = error.message if isinstance(error, SpartaError) and known else "something failed in the service"
+    remedy = error.remedy if isinstance(error, SpartaError) and known else "its log has the request id"
+    told: dict[str, Any] = {"error": {"code": CODES[status], "message": message, "remedy": remedy}}
+    if isinstance(error, HttpError) and error.errors:
+        told["errors"] = list(error.errors)
+    headers = {
+        401: [(b"www-authenticate", b"Bearer")],
+        429: [(b"retry-after", b"1")],
+        503: [(b"retry-after", b"1")],
+    }
+    return status, told, headers.get(status, [])
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, HttpError):
+        return error.status
+    kinds: list[tuple[type[Exception], int]] = [
+        (BusyError, 429),
+        (NoPassageError, 404),
+        (InputError, 400),
+        (IndexStateError, 409),
+        (ModelError, 503),
+        (StorageError, 503),
+        (MissingPackageError, 503),
+    ]
+    return next((status for kind, status in kinds if isinstance(error, kind)), 500)
+
+
+def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    """The same, with the JSON as bytes."""
+    status, told, headers = problem(error)
+    return status, dumps({**told, "request_id": request_id}), headers

@@ -1,0 +1,70 @@
+"""API keys: who may read, and who may write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from sparta.base.errors import InputError
+from sparta.base.files import reading
+
+READ, WRITE = "read", "write"
+KEYS_VARIABLE = "SPARTA_SERVE_KEYS"
+SHORTEST = 16
+_FORM = "a scope and a key on each line, as in: read 3f1c…"
+
+
+class Keys:
+    """API keys with their scopes; a key to write may read too. Only their hashes are kept.
+
+    :param lines: `read KEY` or `write KEY`; empty lines and those that begin with # count for nothing
+    :param where: what messages name
+    :raises InputError: another form, a key of less than 16 characters, or no key at all.
+    """
+
+    def __init__(self, lines: Iterable[str] = (), where: str = "") -> None:
+        self._scopes: list[tuple[bytes, str]] = []
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if words and not words[0].startswith("#"):
+                self._scopes.append(_scope(words, f"{where}:{number}"))
+
+    @classmethod
+    def read(cls, path: Path | None) -> Keys:
+        """The keys of a file; of `$SPARTA_SERVE_KEYS` without one, where commas may stand for line ends."""
+        if path is None:
+            given = os.environ.get(KEYS_VARIABLE, "")
+            return cls(given.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
+        with reading(path):
+            text = path.read_bytes().decode("utf-8", "replace")
+        keys = cls(text.splitlines(), str(path))
+        if not keys:
+            raise InputError(f"expected {_FORM}; found none", where=str(path), remedy="add a line")
+        return keys
+
+    def __bool__(self) -> bool:
+        return bool(self._scopes)
+
+    def scope(self, key: str) -> str | None:
+        """What a key may do; None for an unknown one. The time this takes says nothing of the keys."""
+        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for known, scope in self._scopes:
+            if secrets.compare_digest(known, digest):
+                found = scope
+        return found
+
+
+def _scope(words: list[str], where: str) -> tuple[bytes, str]:
+    if len(words) != 2 or words[0] not in (READ, WRITE):
+        raise InputError(f"expected {_FORM}; found another form", where=where, remedy="mend the line")
+    if len(words[1]) < SHORTEST:
+        raise InputError(
+            f"expected a key of at least {SHORTEST} characters, found {len(words[1])}",
+            where=where,
+            remedy="make one with: openssl rand -hex 24",
+        )
+    return hashlib.sha256(words[1].encode()).digest(), words[0]

@@ -1,0 +1,1 @@
+"""The index that a service answers from: its snapshots, batches of searches, writes."""

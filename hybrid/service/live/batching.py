@@ -1,0 +1,118 @@
+"""Natural batching: what waits while one call runs goes together into the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hybrid.service.errors import BusyError, too_slow
+from sparta.base.closing import Closing
+
+logger = logging.getLogger("sparta.serve")
+
+
+class _Waiting(NamedTuple):
+    job: Any
+    size: int
+    future: asyncio.Future[Any]
+
+
+class Batcher[J, R](Closing):
+    """One thread that answers jobs, all that wait at a time.
+
+    A job that comes when nothing runs is answered at once, by itself: nothing waits for a batch to fill.
+
+    :param answer: gives for each job its answer or the exception that it met
+    :param most: of how many queries a batch has at most, unless one job has more
+    :param queue: how many queries may wait
+    """
+
+    def __init__(
+        self, answer: Callable[[Sequence[J]], Sequence[R | Exception]], *, most: int, queue: int
+    ) -> None:
+        self._answer, self._most, self._queue = answer, most, queue
+        self._waiting: deque[_Waiting] = deque()
+        self.size = 0
+        """How many queries wait."""
+        self._ready = threading.Condition()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name="search", daemon=True)
+        self._thread.start()
+
+    async def ask(self, job: J, size: int = 1, seconds: float = 60.0) -> R:
+        """Answer a job of so many queries, when it is its turn.
+
+        :raises BusyError: the queue is full, or closed.
+        :raises HttpError: there was no answer within so many seconds.
+        """
+        future: asyncio.Future[R] = self._loop.create_future()
+        expiry = self._loop.call_later(seconds, _expire, future, seconds)
+        try:
+            self._queue_up(_Waiting(job, size, future))
+            return await future
+        finally:
+            expiry.cancel()
+
+    def _queue_up(self, one: _Waiting) -> None:
+        with self._ready:
+            if self._closed or (self.size and self.size + one.size > self._queue):
+                raise BusyError(
+                    f"{self.size} queries wait already, of {self._queue} that may",
+                    remedy="try again after the time that Retry-After says",
+                )
+            self._waiting.append(one)
+            self.size += one.size
+            self._ready.notify()
+
+    def close(self) -> None:
+        """Answer what waits, and end the thread."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            try:
+                answers = self._answer([one.job for one in batch])
+            except Exception as error:
+                answers = [error] * len(batch)
+            done = list(zip(batch, answers, strict=True))
+            self._loop.call_soon_threadsafe(_deliver, done)
+
+    def _next(self) -> list[_Waiting]:
+        """What waits now, as much as a batch may have; nothing when there is no more to come."""
+        with self._ready:
+            batch: list[_Waiting] = []
+            while not batch:
+                self._ready.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return batch
+                left = self._most
+                while self._waiting and (not batch or self._waiting[0].size <= left):
+                    one = self._waiting.popleft()
+                    self.size -= one.size
+                    if not one.future.done():  # whoever waited has gone, or waited too long
+                        batch.append(one)
+                        left -= one.size
+            return batch
+
+
+def _expire(future: asyncio.Future[Any], seconds: float) -> None:
+    if not future.done():
+        future.set_exception(too_slow(seconds))
+
+
+def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:
+    for one, answer in done:
+        if one.future.done():
+            continue
+        if isinstance(answer, Exception):
+            one.future.set_exception(answer)
+        else:
+            one.future.set_result(answer)

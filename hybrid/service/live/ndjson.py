@@ -1,0 +1,101 @@
+"""Uploads: one JSON value a line, read as a stream, every bad line told."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, BinaryIO, NamedTuple
+
+from hybrid.service.errors import HttpError
+from sparta.base.errors import InputError
+from sparta.base.records import Passage
+from sparta.data.parsing import decoded, identifier, parse_object, read_passage
+
+CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
+_IN_MEMORY = 1 << 20
+MOST_TOLD = 1000
+
+
+class LineErrors(list[dict[str, Any]]):
+    """What is wrong with lines, counted from 1; of very many the first thousand are told."""
+
+    def add(self, line: int, message: str) -> None:
+        """Tell of a line."""
+        if len(self) < MOST_TOLD:
+            self.append({"line": line, "message": message})
+
+
+class Line(NamedTuple):
+    """A passage, or the id of one, and the line it stands in."""
+
+    number: int
+    passage_id: str
+    passage: Passage | None = None
+
+
+@asynccontextmanager
+async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[BinaryIO]:
+    """The whole body of a request, on disk where it is long: who sends it slowly holds nobody up."""
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
+        try:
+            async with asyncio.timeout(seconds):
+                async for part in parts:
+                    stream.write(part)
+        except TimeoutError:
+            raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
+        stream.seek(0)
+        yield stream  # type: ignore[misc]  # it has all that a binary stream has
+
+
+def check_content_type(given: str) -> None:
+    """Refuse what a page of somebody else could make a browser send here."""
+    if given.partition(";")[0].strip().lower() not in CONTENT_TYPES:
+        raise HttpError(
+            415,
+            f"expected a body of {CONTENT_TYPES[0]}, found {given or 'none'}",
+            remedy=f"send the header Content-Type: {CONTENT_TYPES[0]}, one JSON value a line",
+        )
+
+
+def read_lines(stream: BinaryIO, longest: int, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
+    """Yield the good lines, each id once; what is wrong with the others goes to `errors`.
+
+    :param ids: lines are ids, or objects with one; else passages
+    """
+    seen: dict[str, int] = {}
+    for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
+        if len(line) > longest:
+            errors.add(number, f"expected a line of at most {longest:,} bytes, found a longer one")
+            _skip_line(stream, line)
+            continue
+        if not line.strip():
+            continue
+        try:
+            found = _passage_id(line, number) if ids else _passage(line, number)
+        except InputError as error:
+            errors.add(number, error.message)
+            continue
+        first = seen.setdefault(found.passage_id, number)
+        if first != number:
+            errors.add(number, f"duplicate id: {found.passage_id!r} was already the id of line {first}")
+            continue
+        yield found
+
+
+def _skip_line(stream: BinaryIO, line: bytes) -> None:
+    while line and not line.endswith(b"\n"):
+        line = stream.readline(_IN_MEMORY)
+
+
+def _passage(line: bytes, number: int) -> Line:
+    passage = read_passage(parse_object(decoded(line.rstrip(b"\r\n"))), f"line:{number}")
+    return Line(number, passage.passage_id, passage)
+
+
+def _passage_id(line: bytes, number: int) -> Line:
+    text = decoded(line.strip())
+    if text.startswith("{"):
+        return Line(number, identifier(parse_object(text)))
+    return Line(number, identifier(parse_object(f'{{"id": {text}}}')))

@@ -1,0 +1,40 @@
+"""What the page asks for besides searches: questions to begin with, and the words to mark in a whole text."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from hybrid.service.live.snapshot import Snapshot
+from sparta.base.errors import InputError, SpartaError
+from sparta.data.queries import read_queries
+from sparta.index.folder import IndexFolder
+from sparta.search.channel_searcher import hit_of
+from sparta.search.explain import Explanation, marked_words
+
+_QUESTIONS = 6
+_DIGITS = 4
+
+
+def example_questions(index: Path) -> list[str]:
+    """The first questions of the file `questions.jsonl` beside the corpus of an index, where there is one."""
+    try:
+        generation = IndexFolder(index).state().searchable
+        corpus = generation.corpus if generation else None
+        if corpus is None or not corpus.with_name("questions.jsonl").is_file():
+            return []
+        questions = read_queries(corpus.with_name("questions.jsonl"))
+        return [query.text for query in itertools.islice(questions, _QUESTIONS)]
+    except (SpartaError, OSError):
+        return []  # a question fewer is no reason not to serve
+
+
+def marks_of_text(snapshot: Snapshot, why: Explanation) -> list[tuple[int, int, float]]:
+    """The words to mark in a passage's text, by share of its score; none where it has several parts."""
+    try:
+        text = hit_of(why.passage_id, why.score, snapshot.lucene.passage(why.passage_id)).text
+    except InputError:
+        return []
+    shares = {term.term: float(term.share) for term in why.terms if term.share}
+    words = marked_words(snapshot.lucene.tokenizer, text, shares)
+    return [(start, end, round(share / why.score, _DIGITS)) for start, end, share in words]

@@ -1,0 +1,154 @@
+"""A batch of questions, searched together and written as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from hybrid.retrieval.channels import CHANNELS, channel
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
+from hybrid.retrieval.hits import batch_fused_hits, check_page
+from hybrid.service.live.snapshot import LiveIndex, Snapshot
+from hybrid.service.metrics import Metrics
+from hybrid.service.schemas import dumps
+from sparta.base.errors import InputError
+from sparta.base.filters import Filter
+from sparta.base.records import Hit
+from sparta.search.explain import marked_snippet, term_shares
+from sparta.search.searcher import IMPACT
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How questions are searched; those of one plan go into Java in one call.
+
+    `weights` are the channels, one or several with their weights; `name` is how they were named.
+    """
+
+    name: str
+    weights: tuple[tuple[str, float], ...]
+    k: int = 10
+    offset: int = 0
+    filter: Filter | None = None
+    collapse: str | None = None
+    explain: bool = False
+
+    @property
+    def fused(self) -> bool:
+        """Whether rankings are fused, also those of one channel that has a weight."""
+        return "," in self.name or "=" in self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The questions of one request; `one` where it was one by itself, not a list."""
+
+    queries: Sequence[str]
+    plan: Plan
+    one: bool = True
+    began: float = field(default_factory=time.perf_counter)
+
+
+@lru_cache(256)
+def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
+    """The channels that a request names, with their weights.
+
+    :raises InputError: an unknown channel or a weight that is none.
+    """
+    if "," in channels or "=" in channels:
+        return tuple(parse_weights(channels, CHANNELS, "channels:").items())
+    return ((channel(channels), 1.0),)
+
+
+class BatchSearch:
+    """Answers jobs: one call into Java searches for those of one plan, one reads the records of their hits.
+
+    :param threads: Java's threads over the questions of one call
+    """
+
+    def __init__(self, index: LiveIndex, threads: int, metrics: Metrics) -> None:
+        self._index, self._threads, self._metrics = index, threads, metrics
+
+    def __call__(self, jobs: Sequence[Job]) -> list[bytes | Exception]:
+        """The answer of each job as JSON, or the exception that it met; all are of one commit."""
+        plans: dict[Plan, list[int]] = {}
+        for number, job in enumerate(jobs):
+            plans.setdefault(job.plan, []).append(number)
+        answers: list[bytes | Exception] = [b""] * len(jobs)
+        self._metrics.batch(sum(len(job.queries) for job in jobs))
+        with self._index.reading() as snapshot:
+            for plan, numbers in plans.items():
+                own = [jobs[number] for number in numbers]
+                try:
+                    found: Sequence[bytes | Exception] = self._answers(snapshot, plan, own)
+                except Exception as error:
+                    found = [error] * len(own)
+                for number, answer in zip(numbers, found, strict=True):
+                    answers[number] = answer
+        return answers
+
+    def _answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
+        queries = [query for job in jobs for query in job.queries]
+        hits = iter(hits_of(snapshot, plan, queries, self._threads))
+        version = snapshot.version._asdict()
+        answers = []
+        for job in jobs:
+            results = [
+                {"query": query, "hits": _shown(snapshot, plan, query, next(hits))} for query in job.queries
+            ]
+            own: dict[str, Any] = results[0] if job.one else {"results": results}
+            took = round((time.perf_counter() - job.began) * 1000, 3)
+            answers.append(dumps({**own, "channels": plan.name, "version": version, "took_ms": took}))
+        return answers
+
+
+def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int) -> Sequence[Sequence[Hit]]:
+    """The hits of each of some questions."""
+    names = [name for name, _ in plan.weights]
+    missing = [name for name in names if name not in snapshot.channels.searchers]
+    if missing:
+        raise InputError(
+            f"expected a channel of {', '.join(snapshot.names)}, found {missing[0]}, which this index lacks"
+        )
+    channels, searchers = snapshot.channels, snapshot.channels.searchers
+    if not plan.fused:
+        own, depth = searchers[names[0]], plan.offset + plan.k
+        ranked = own.rank(queries, depth, threads, filter=plan.filter, collapse=plan.collapse)
+        return own.batch_hits([one.part(plan.offset, depth) for one in ranked])
+    fusion = Fusion(dict(plan.weights), candidates=max(CANDIDATES, plan.k))
+    check_page(fusion, plan.k, plan.offset)
+    found = channels.batch_search(queries, fusion.candidates, threads, names, filter=plan.filter)
+    each = [dict(zip(found, own, strict=True)) for own in zip(*found.values(), strict=True)]
+    return batch_fused_hits(fusion, each, searchers, plan.k, plan.offset, plan.collapse)
+
+
+def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    shown = []
+    explained = _explained(snapshot, query, hits) if plan.explain else [{}] * len(hits)
+    for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.offset + 1):
+        shown.append({"rank": rank, **hit.as_dict(), **more})
+    return shown
+
+
+def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
+
+    A hit of another channel has them too, where there are impacts: they say which of its words count.
+    """
+    tokenizer = snapshot.lucene.tokenizer
+    by_impacts = IMPACT in snapshot.names
+    ids = [hit.passage_id for hit in hits]
+    shares = term_shares(snapshot.lucene, query, ids) if by_impacts else [()] * len(hits)
+    words: Mapping[str, float] = dict.fromkeys(tokenizer.terms(query), 1.0)
+    explained = []
+    for hit, own in zip(hits, shares, strict=True):
+        terms = [share for share in own if share.impact]
+        snippet = marked_snippet(tokenizer, hit.text, {s.term: float(s.share) for s in terms} or words)
+        total = sum(share.share for share in terms) or len(words) or 1
+        marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
+        more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}
+        explained.append({**more, "snippet": snippet.text, "marks": marks})
+    return explained

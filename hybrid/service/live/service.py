@@ -1,0 +1,211 @@
+"""What the endpoints ask: the index, the batches, side work, all of it opened and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from hybrid.service.errors import BusyError, within
+from hybrid.service.live.answers import Answers, can_answer
+from hybrid.service.live.batching import Batcher
+from hybrid.service.live.page import example_questions, marks_of_text
+from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
+from hybrid.service.live.snapshot import LiveIndex, Snapshot
+from hybrid.service.live.writes import Writer
+from hybrid.service.metrics import Metrics
+from hybrid.service.schemas import AnswerRequest, SearchRequest
+from hybrid.service.settings import Settings
+from sparta.base.errors import InputError, SpartaError
+from sparta.base.filters import Filter
+from sparta.search.channel_searcher import hit_of
+from sparta.search.explain import explain, top_terms
+from sparta.search.searcher import BM25, IMPACT
+
+logger = logging.getLogger("sparta.serve")
+_AT_ONCE = 64  # queries of a batch
+_MOST_ASIDE = 32  # requests besides searches that run or wait
+
+
+class Service:
+    """An index that answers; `open` first."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.ready = False
+        self._aside = 0
+        self._answers = Answers(settings.reader, settings.device)
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open the index, and follow what is written to it, until the block ends."""
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(2, "side") as self._side, ThreadPoolExecutor(1, "reader") as self._reading:
+            self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
+            search = BatchSearch(self.index, settings.threads, self.metrics)
+            self._batcher: Batcher[Job, bytes] = Batcher(search, most=_AT_ONCE, queue=settings.limits.queue)
+            self.writer = Writer(self.index, settings)
+            self._watch_metrics()
+            self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
+            following = asyncio.create_task(self._follow())
+            self.ready = True
+            try:
+                yield
+            finally:
+                self.ready = False
+                following.cancel()
+                await loop.run_in_executor(self._side, self._batcher.close)
+                await loop.run_in_executor(self._side, self.writer.close)
+                self.index.close()
+
+    async def search(self, request: SearchRequest) -> bytes:
+        """The answer to a search, as JSON."""
+        queries, limits = request.queries, self.settings.limits
+        if not 1 <= len(queries) <= limits.queries:
+            raise InputError(f"expected 1 to {limits.queries} queries, found {len(queries)}")
+        for query in queries:
+            self._check_query(query)
+        if request.k > limits.k:
+            raise InputError(f"expected k of at most {limits.k}, found {request.k}")
+        if request.offset + request.k > limits.depth:
+            raise InputError(
+                f"expected offset + k of at most {limits.depth}, found {request.offset + request.k}"
+            )
+        plan = replace(
+            self._plan(request.channels, request.k),
+            offset=request.offset,
+            filter=Filter.of(request.filter),
+            collapse=request.collapse,
+            explain=request.explain,
+        )
+        job = Job(queries, plan, isinstance(request.query, str))
+        return await self._batcher.ask(job, len(queries), limits.timeout)
+
+    async def answer(self, request: AnswerRequest) -> dict[str, Any]:
+        """Answers from the best passages."""
+        self._check_query(request.query)
+        plan = self._plan(request.channels, request.depth)
+
+        def read(snapshot: Snapshot) -> dict[str, Any]:
+            found = self._answers.answer(snapshot, request.query, plan, request.n)
+            return {"query": request.query, "answers": found, "version": snapshot.version._asdict()}
+
+        return await self.aside(read, self.settings.limits.answer, self._reading)
+
+    def _plan(self, channels: str | None, k: int) -> Plan:
+        name = channels or self.default_channels
+        return Plan(name, weights_of(name), k)
+
+    async def aside[R](
+        self,
+        work: Callable[[Snapshot], R],
+        seconds: float = 0.0,
+        threads: ThreadPoolExecutor | None = None,
+    ) -> R:
+        """Do what is no search beside the searches, on one commit of the index.
+
+        :param seconds: that it may take, where these are not as many as a search may
+        :param threads: that do it, where nothing else is to wait for it: a reader takes long
+        """
+
+        def run() -> R:
+            with self.index.reading() as snapshot:
+                return work(snapshot)
+
+        if self._aside >= _MOST_ASIDE:
+            raise BusyError(f"{self._aside} requests wait already", remedy="try again in a moment")
+        self._aside += 1
+        done = asyncio.get_running_loop().run_in_executor(threads or self._side, run)
+        done.add_done_callback(self._one_less)
+        async with within(seconds or self.settings.limits.timeout):
+            return await asyncio.shield(done)
+
+    def _one_less(self, _done: object) -> None:
+        self._aside -= 1
+
+    async def passage(self, passage_id: str) -> dict[str, Any]:
+        """A passage as it is stored."""
+
+        def read(snapshot: Snapshot) -> dict[str, Any]:
+            hit = hit_of(passage_id, 0.0, snapshot.lucene.passage(passage_id))
+            return {"id": passage_id, "title": hit.title, "text": hit.text, "metadata": hit.metadata}
+
+        return await self.aside(read)
+
+    async def terms(self, passage_id: str, n: int) -> dict[str, Any]:
+        """The strongest terms of a passage."""
+        terms = await self.aside(lambda snapshot: top_terms(snapshot.lucene, passage_id))
+        named = [{"term": term, "impact": impact, "weight": weight} for term, impact, weight in terms[:n]]
+        return {"id": passage_id, "terms": named, "of": len(terms)}
+
+    async def explain(self, query: str, passage_id: str) -> dict[str, Any]:
+        """Why a passage has its score."""
+        self._check_query(query)
+
+        def look(snapshot: Snapshot) -> dict[str, Any]:
+            why = explain(snapshot.lucene, query, passage_id)
+            return {**why.as_dict(), "marks": marks_of_text(snapshot, why)}
+
+        return await self.aside(look)
+
+    async def info(self) -> dict[str, Any]:
+        """What is searched."""
+
+        def look(snapshot: Snapshot) -> dict[str, Any]:
+            return {
+                "index": self.settings.index.name,
+                "passages": snapshot.lucene.num_docs,
+                "channels": snapshot.names,
+                "default_channels": self.default_channels,
+                "fields": snapshot.lucene.fields,
+                "version": snapshot.version._asdict(),
+                "writable": self.settings.writable,
+                "answers": can_answer(),
+                "examples": self._examples,
+            }
+
+        return await self.aside(look)
+
+    @property
+    def default_channels(self) -> str:
+        """The channels that are searched where a request names none."""
+        if self.settings.channels:
+            return self.settings.channels
+        with self.index.reading() as snapshot:
+            return IMPACT if IMPACT in snapshot.names else BM25
+
+    def _check_query(self, query: str) -> None:
+        most = self.settings.limits.query
+        if len(query) > most:
+            raise InputError(f"expected a query of at most {most} characters, found {len(query)}")
+
+    async def _follow(self) -> None:
+        """Take every new commit as soon as it is seen; what cannot be opened is told, and tried again."""
+        told = ""
+        while True:
+            await asyncio.sleep(self.settings.watch)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._side, self.index.refresh)
+                told = ""
+            except (SpartaError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("the index cannot be opened anew; searching the last commit: %s", told)
+
+    def _watch_metrics(self) -> None:
+        def of(read: Callable[[Snapshot], int]) -> Callable[[], float]:
+            def value() -> float:
+                with self.index.reading() as snapshot:
+                    return float(read(snapshot))
+
+            return value
+
+        self.metrics.watch("queue", lambda: self._batcher.size)
+        self.metrics.watch("passages", of(lambda snapshot: snapshot.lucene.num_docs))
+        self.metrics.watch("generation", of(lambda snapshot: snapshot.version.generation))
+        self.metrics.watch("commit", of(lambda snapshot: snapshot.version.commit))

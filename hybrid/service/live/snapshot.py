@@ -1,0 +1,139 @@
+"""The commit of an index that requests are answered from, and the change to the next one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from hybrid.retrieval.channels import DENSE, Channels, channels_of
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError, SpartaError
+from sparta.index.folder import IndexFolder
+from sparta.index.view import IndexVersion, newest_version
+from sparta.lucene.bridge import Bm25
+from sparta.search.searcher import Searcher
+
+logger = logging.getLogger("sparta.serve")
+_ATTEMPTS = 20
+
+
+@dataclass
+class Snapshot:
+    """All channels of an index as one commit has them. It never changes: a new commit is a new snapshot."""
+
+    channels: Channels
+    seen: Seen
+    users: int = field(default=0)
+    retired: bool = field(default=False)
+
+    @property
+    def lucene(self) -> Searcher:
+        """A searcher of the Lucene index: of impacts, where it has any."""
+        names = [name for name in self.channels.searchers if name != DENSE]
+        return cast(Searcher, self.channels.searchers[names[-1]])
+
+    @property
+    def names(self) -> list[str]:
+        """The channels that there are."""
+        return list(self.channels.searchers)
+
+    @property
+    def version(self) -> IndexVersion:
+        """The generation and commit of its Lucene index."""
+        return self.lucene.version
+
+
+type Seen = tuple[IndexVersion, tuple[int, int] | None]
+"""What tells that something was written: the version, and of the vectors' manifest its inode and time."""
+
+
+def _seen(path: Path) -> Seen:
+    version = newest_version(path)
+    folder = IndexFolder(path)
+    live = folder.state().searchable
+    manifest = folder.dense_path(live) / "manifest.json" if live else path
+    try:
+        facts = manifest.stat()
+    except FileNotFoundError:
+        return version, None
+    return version, (facts.st_ino, facts.st_mtime_ns)
+
+
+class LiveIndex(Closing):
+    """An index folder that others may write to while it is searched: `reading` gives its newest snapshot.
+
+    A snapshot is closed when its last user has let go of it, so a request ends on the commit it began with.
+
+    :raises IndexStateError: there is no index, or it holds no passages.
+    """
+
+    def __init__(self, path: Path, bm25: Bm25 | None = None) -> None:
+        self.path, self._bm25 = path, bm25
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._now: Snapshot | None = self._open()
+
+    @contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """Hold the present snapshot open."""
+        with self._lock:
+            now = self._now
+            if now is None:
+                raise IndexStateError("the index is closed", where=str(self.path))
+            now.users += 1
+        try:
+            yield now
+        finally:
+            with self._lock:
+                now.users -= 1
+                unused = now.retired and not now.users
+            if unused:
+                now.channels.close()
+
+    def refresh(self) -> bool:
+        """Take the newest commit from now on; returns whether there is another one. Cheap if there is not."""
+        with self._opening:
+            with self.reading() as now:
+                if _seen(self.path) == now.seen:
+                    return False
+            new = self._open()
+            self._replace(new)
+        logger.info("index opened", extra={"generation": new.version[0], "commit": new.version[1]})
+        return True
+
+    def close(self) -> None:
+        """Release the index as soon as nobody uses it."""
+        self._replace(None)
+
+    def _replace(self, new: Snapshot | None) -> None:
+        with self._lock:
+            old, self._now = self._now, new
+            if old is not None:
+                old.retired = True
+            unused = old is not None and not old.users
+        if old is not None and unused:
+            old.channels.close()
+
+    def _open(self) -> Snapshot:
+        """Open all channels at one commit, although a writer may be at work."""
+        for last in range(_ATTEMPTS):
+            seen = _seen(self.path)
+            try:
+                channels = Channels(self.path, channels_of(self.path), self._bm25)
+            except SpartaError:
+                if _seen(self.path) == seen or last == _ATTEMPTS - 1:
+                    raise
+                continue  # it was replaced while it was opened
+            snapshot = Snapshot(channels, seen)
+            if _seen(self.path) == seen and snapshot.version == seen[0]:
+                return snapshot
+            channels.close()
+        raise IndexStateError(
+            f"expected an index that stays as it is for a moment, found it changed {_ATTEMPTS} times",
+            where=str(self.path),
+            remedy="write less often: commits need not be made every few milliseconds",
+        )

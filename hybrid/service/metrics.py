@@ -1,0 +1,60 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """The counters of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        own = self.registry
+        self._requests = Counter(
+            "sparta_requests", "Requests answered.", ["method", "route", "status"], registry=own
+        )
+        self._seconds = Histogram(
+            "sparta_request_seconds",
+            "Time to the end of the answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self._batches = Histogram(
+            "sparta_batch_queries", "Queries that went into the index together.", buckets=_SIZES, registry=own
+        )
+        self._gauges = {
+            name: Gauge(f"sparta_{name}", text, registry=own)
+            for name, text in (
+                ("queue", "Queries that wait."),
+                ("passages", "Passages in the index."),
+                ("generation", "The generation that is searched."),
+                ("commit", "The commit that is searched."),
+            )
+        }
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def batch(self, queries: int) -> None:
+        """Count a batch."""
+        self._batches.observe(queries)
+
+    def watch(self, name: str, value: Callable[[], float]) -> None:
+        """Ask this function for a gauge: queue, passages, generation or commit."""
+        self._gauges[name].set_function(value)
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self.registry)

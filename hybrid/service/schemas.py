@@ -1,0 +1,298 @@
+"""What goes in and comes out, as JSON: the models of OpenAPI."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from sparta.base.errors import InputError
+
+_GOOGLE: dict[str, JsonValue] = {
+    "rank": 1,
+    "id": "google",
+    "score": 61230,
+    "title": "Google",
+    "text": "Google was founded in September 1998 by Larry Page and Sergey Brin …",
+    "metadata": {},
+}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SearchRequest(_Model):
+    """One question, or several that are answered together."""
+
+    query: str | list[str]
+    k: Annotated[int, Field(ge=1, description="How many passages.")] = 10
+    offset: Annotated[int, Field(ge=0, description="How many passages to pass over.")] = 0
+    channels: Annotated[
+        str | None,
+        Field(description="impact, bm25 or dense, or several that are fused, as in bm25=1.2,impact."),
+    ] = None
+    filter: Annotated[
+        dict[str, Any] | None,
+        Field(description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'),
+    ] = None
+    collapse: Annotated[
+        str | None, Field(description="A field: only the best passage of each of its values.")
+    ] = None
+    explain: Annotated[
+        bool, Field(description="With each hit a snippet, its words to mark, and each term's share.")
+    ] = False
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [{"query": "who founded google", "k": 3}, {"query": ["who founded google", "x"]}]
+        },
+    )
+
+    @property
+    def queries(self) -> list[str]:
+        """All questions."""
+        return [self.query] if isinstance(self.query, str) else self.query
+
+
+class ExplainRequest(_Model):
+    """A question, and a passage whose score is asked for."""
+
+    query: str
+    id: str
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"query": "who founded google", "id": "google"}]},
+    )
+
+
+class AnswerRequest(_Model):
+    """A question to be answered from the passages that are found for it."""
+
+    query: str
+    n: Annotated[int, Field(ge=1, le=100, description="How many answers.")] = 1
+    depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
+    channels: str | None = None
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"query": "who founded google"}]}
+    )
+
+
+class Version(BaseModel):
+    """What was searched: a new generation with each rebuild, a new commit with each change."""
+
+    generation: int
+    commit: int
+
+
+class Share(BaseModel):
+    """What one term of the question adds to a score: count times impact."""
+
+    term: str
+    count: int
+    impact: int
+    weight: float
+    share: int
+
+
+class Place(BaseModel):
+    """Of a fused hit its rank and score in one channel, and what this added to the fused score."""
+
+    rank: int | None
+    score: float | None
+    contribution: float
+
+
+class Hit(BaseModel):
+    """A passage that was found."""
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    channels: dict[str, Place] | None = None
+    terms: list[Share] | None = None
+    snippet: str | None = None
+    marks: Annotated[
+        list[tuple[int, int, float]] | None,
+        Field(description="Words of the snippet to mark: begin, end, share of the score."),
+    ] = None
+
+
+class SearchAnswer(BaseModel):
+    """The hits of a question, best first."""
+
+    query: str
+    channels: str
+    hits: list[Hit]
+    version: Version
+    took_ms: float
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "query": "who founded google",
+                    "channels": "impact",
+                    "hits": [_GOOGLE],
+                    "version": {"generation": 1, "commit": 2},
+                    "took_ms": 1.3,
+                }
+            ]
+        }
+    )
+
+
+class Result(BaseModel):
+    """The hits of one of several questions."""
+
+    query: str
+    hits: list[Hit]
+
+
+class SearchAnswers(BaseModel):
+    """The hits of several questions, in their order."""
+
+    results: list[Result]
+    channels: str
+    version: Version
+    took_ms: float
+
+
+class Explanation(BaseModel):
+    """Why a passage has its score; the rank is 0 where it scores nothing."""
+
+    id: str
+    rank: int
+    score: int
+    terms: list[Share]
+    marks: Annotated[
+        list[tuple[int, int, float]],
+        Field(description="Words of the passage's text to mark: begin, end, share of the score."),
+    ] = []
+
+
+class Answer(BaseModel):
+    """An answer: `text[start:end]` of a passage. `score` is the probability that it is right."""
+
+    answer: str
+    score: float
+    passage_id: str
+    start: int
+    end: int
+    title: str
+    text: str
+    reader: float
+    ranker: float
+
+
+class Answers(BaseModel):
+    """The best answers to a question; none where no passage was found."""
+
+    query: str
+    answers: list[Answer]
+    version: Version
+
+
+class Passage(BaseModel):
+    """A passage as the index holds it."""
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+
+
+class Term(BaseModel):
+    """A term that a passage is found by."""
+
+    term: str
+    impact: int
+    weight: float
+
+
+class Terms(BaseModel):
+    """The strongest terms of a passage, of so many in all."""
+
+    id: str
+    terms: list[Term]
+    of: int
+
+
+class Info(BaseModel):
+    """What is searched."""
+
+    index: str
+    passages: int
+    channels: list[str]
+    default_channels: str
+    fields: list[str]
+    version: Version
+    writable: bool
+    answers: bool
+    examples: Annotated[list[str], Field(description="Questions to begin with.")] = []
+
+
+class LineError(BaseModel):
+    """What is wrong with one line of an upload, counted from 1."""
+
+    line: int
+    message: str
+
+
+class Written(BaseModel):
+    """What was committed."""
+
+    added: int | None = None
+    updated: int | None = None
+    deleted: int | None = None
+    errors: list[LineError] = []
+
+
+class Problem(BaseModel):
+    """What was wrong, and what to do."""
+
+    code: str
+    message: str
+    remedy: str = ""
+
+
+class ErrorAnswer(BaseModel):
+    """An error, and the id of its request in the log."""
+
+    error: Problem
+    request_id: str
+
+
+def dumps(value: Any) -> bytes:
+    """JSON; also of what orjson refuses, integers above 64 bits and lone surrogates in old records."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value).encode()
+
+
+def parsed[M: BaseModel](model: type[M], body: bytes) -> M:
+    """Read a request.
+
+    :raises InputError: no JSON, or not as the model has it.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{place + ': ' if place else ''}{first['msg']}", remedy="GET /openapi.json describes the request"
+        ) from None

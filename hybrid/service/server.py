@@ -1,0 +1,93 @@
+"""Running the service: uvicorn, its signals, the log."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import orjson
+
+from hybrid.service.settings import Settings
+from sparta.base.errors import InputError
+from sparta.base.extras import optional_packages
+from sparta.base.files import allow_open_files
+from sparta.index.view import newest_version
+
+logger = logging.getLogger("sparta.serve")
+_BACKLOG = 2048
+_CONNECTIONS = 4096
+_OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
+
+
+@optional_packages()
+def serve(settings: Settings, *, log_level: str = "info") -> None:
+    """Answer requests until a signal comes; those in flight then have `settings.drain` seconds to end.
+
+    :raises IndexStateError: there is no index.
+    :raises InputError: the address cannot be used.
+    """
+    import uvicorn
+
+    from hybrid.service.app import create_app
+    from hybrid.service.connections import protocol
+
+    newest_version(settings.index)  # told before anything is started
+    listening = _socket(settings.host, settings.port)
+    allow_open_files(_CONNECTIONS)
+    _log_as_json(log_level)
+    config = uvicorn.Config(
+        create_app(settings),
+        http=protocol(settings.limits.timeout),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=settings.drain,
+    )
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(
+            one, lambda *_: None
+        )  # uvicorn raises it again when all is answered: that is no failure
+    logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
+    uvicorn.Server(config).run([listening])
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    name = host.strip("[]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    try:
+        return socket.create_server((name, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"expected an address to listen at, found one that cannot be used: {error.strerror or error}",
+            where=f"{host}:{port}",
+            remedy="name another --port or --host",
+        ) from error
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, event, and what else a record has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {"time": f"{stamp}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
+        line["event"] = record.getMessage()
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+def _log_as_json(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("sparta", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level.upper())

@@ -1,0 +1,278 @@
+// The page: an address becomes a state, a state is asked for and shown.
+
+import * as api from "./api.js";
+import { answerView, noAnswer, reading } from "./answer.js";
+import { coloursOf, legend } from "./bars.js";
+import { sideBySide, slopes } from "./compare.js";
+import { controls } from "./controls.js";
+import { $, h, number, plural } from "./dom.js";
+import { failure, keyForm } from "./failure.js";
+import { ranking, replace } from "./hits.js";
+import { showPassage } from "./passage.js";
+import { channelsOf, fromAddress, named, request, toAddress } from "./state.js";
+
+const TYPING = 250; // ms without a key pressed, until what was typed is asked
+const READING = 600; // ms that a question stands, until it is read for an answer
+const DEPTH = 50; // how deep the other ranking is looked through, side by side
+
+let info, state, panel;
+let asked = new AbortController();
+let answering = { q: null, controller: new AbortController() };
+let colours = { q: null, of: new Map() };
+let before = null; // the ranks when α began to move: {id: rank}
+let typing = false; // whether the last entry of the history is a question that is being typed
+
+async function start() {
+  try {
+    const found = await api.info();
+    info = { fields: [], ...found };
+  } catch (error) {
+    refused(error, start);
+    return;
+  }
+  panel = controls(info, async (changes, how) => {
+    if (how === "moving") await slide(changes);
+    else {
+      await go(changes, { instead: how === "settled" });
+      before = null;
+    }
+  });
+  $("controls").replaceChildren(panel.element);
+  facts();
+  state = fromAddress(location.search, info);
+  $("q").value = state.q;
+  if (!state.q && !state.id) $("q").focus();
+  await show();
+}
+
+function facts() {
+  $("facts").textContent = [plural(info.passages, "passage"), info.channels.join(", ")].join(" · ");
+  const { generation, commit } = info.version ?? {};
+  $("version").textContent = generation === undefined ? "" : `index version ${generation}.${commit}`;
+}
+
+/** Change the state, its address, and what is shown. */
+async function go(changes, { instead = false } = {}) {
+  state = { ...state, ...changes };
+  const address = toAddress(state, info);
+  if (instead) history.replaceState(history.state, "", address);
+  else {
+    history.replaceState({ y: scrollY }, "");
+    history.pushState(null, "", address);
+  }
+  await show();
+}
+
+/** While α is dragged: one request at a time, and after it the newest. */
+async function slide(changes) {
+  state = { ...state, ...changes };
+  before ??= ranks();
+  if (slide.busy) return;
+  slide.busy = true;
+  try {
+    for (let a = null; a !== state.a; ) {
+      a = state.a;
+      await show({ quiet: true });
+    }
+  } finally {
+    slide.busy = false;
+  }
+}
+
+/** The ranks that are shown, of one ranking. */
+function ranks() {
+  const lists = document.querySelectorAll(".hits");
+  return lists.length === 1 ? new Map([...lists[0].children].map((li, i) => [li.dataset.id, lists[0].start + i])) : null;
+}
+
+const address = (changes) => toAddress(state, info, changes);
+const link = (id) => address({ id });
+
+/** A click on a link of the page, unless it is to open elsewhere. */
+function follow(event) {
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.button !== 0) return;
+  event.preventDefault();
+  const next = fromAddress(new URL(event.currentTarget.href).search, info);
+  typing = false;
+  $("q").value = next.q;
+  go(next).then(() => scrollTo(0, 0));
+}
+
+async function show({ quiet = false } = {}) {
+  asked.abort();
+  asked = new AbortController();
+  const { signal } = asked;
+  const results = $("results");
+  panel.show(state);
+  document.body.dataset.view = state.id ? "passage" : state.q ? "ranking" : "welcome";
+  results.setAttribute("aria-busy", "true");
+  try {
+    const said = await (state.id ? passageView : state.q ? rankingView : welcome)(results, signal);
+    if (!quiet) $("status").textContent = said;
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    refused(error, () => show());
+  }
+  results.setAttribute("aria-busy", "false");
+}
+
+function refused(error, again) {
+  $("status").textContent = "";
+  $("answer").replaceChildren();
+  if (!(error instanceof api.ServiceError)) throw error;
+  $("results").replaceChildren(error.status === 401 ? keyForm(error, again) : failure(error, again));
+}
+
+function welcome(results) {
+  $("answer").replaceChildren();
+  document.title = "sparta";
+  const examples = info.examples ?? [];
+  results.replaceChildren(h("section", { class: "welcome" },
+    h("h2", {}, "Ask, and see why."),
+    h("p", {}, "A transformer read every passage once and wrote down how much each word of the language counts in it. A question is looked up and summed: the bars show what each word gave."),
+    examples.length > 0 && h("ul", { class: "examples", "aria-label": "Questions to begin with" },
+      examples.map((q) => h("li", {}, h("a", { href: address({ q, page: 1 }), onclick: follow, dir: "auto" }, q))))));
+  return "";
+}
+
+async function passageView(results, signal) {
+  $("answer").replaceChildren();
+  answering.controller.abort();
+  answering.q = null;
+  const title = await showPassage(results, state, signal, address({ id: "" }), follow);
+  document.title = `${title} – sparta`;
+  $("passage-title").focus();
+  return "";
+}
+
+async function rankingView(results, signal) {
+  const ways = state.vs && state.vs !== state.by ? [state.by, state.vs] : [state.by];
+  const deep = ways.length > 1 && state.page === 1 && state.k < DEPTH;
+  const [shown, places] = await Promise.all([
+    Promise.all(ways.map((way) => api.search(request(state, way), signal))),
+    deep ? Promise.all(ways.map((way) => placesOf(way, signal))) : [],
+  ]);
+  if (signal.aborted) throw new DOMException("", "AbortError");
+  document.title = `${state.q} – sparta`;
+  const hits = shown.map((one) => one.hits);
+  paint(hits.flat());
+  answer(hits.flat().length);
+  const name = (way) => named(way, state);
+  const look = (way) => ({ colours: colours.of, weights: weights(way), way, link, follow, before });
+  const parts = hits.flat().length === 0 ? [nothing()] : ways.length > 1
+    ? [key(), sideBySide(ways.map((way, i) => ({ way, name: name(way), hits: hits[i], places: places[i] })), deep ? DEPTH : 0, look)]
+    : [key(ways[0]), h("h2", { class: "hidden" }, "Passages"), ranking(hits[0], look(ways[0]))];
+  replace(results, ...parts, pages(Math.max(...hits.map((own) => own.length))));
+  slopes(results);
+  const took = Math.max(...shown.map((one) => one.took_ms ?? 0));
+  return `${plural(hits[0].length, "passage")} by ${ways.map(name).join(", beside ")}${moves(hits[0])}${took ? `, in ${took < 1 ? "less than 1" : number(Math.round(took))} ms` : ""}`;
+}
+
+/** What the last move of α did, for those who do not see it. */
+function moves(hits) {
+  if (!before) return "";
+  const up = hits.filter((hit) => before.get(hit.id) > hit.rank).length;
+  const fresh = hits.filter((hit) => !before.has(hit.id)).length;
+  return up || fresh ? `, ${up} moved up, ${fresh} new` : ", the same order";
+}
+
+async function placesOf(way, signal) {
+  try {
+    const { hits } = await api.search({ ...request(state, way), k: DEPTH, explain: false }, signal);
+    return new Map(hits.map((hit) => [hit.id, hit.rank]));
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return null; // so deep is not allowed here
+  }
+}
+
+/** Words keep their colours for as long as the question stays. */
+function paint(hits) {
+  const fresh = hits.flatMap((hit) => hit.terms ?? []).some(({ term, share }) => share > 0 && !colours.of.has(term));
+  if (colours.q !== state.q || fresh) colours = { q: state.q, of: coloursOf(hits) };
+}
+
+const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
+
+function key(way) {
+  const words = colours.of.size > 0 && legend(colours.of, $("results"));
+  const said = way === "hybrid" ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
+    : way === "impact" ? "Bars: what each word gives; their sum is the score." : "Bars: the score. The thin bar: what each word gives by impacts.";
+  return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || way === "hybrid" ? said : "Bars: the score."));
+}
+
+function nothing() {
+  const filtered = Object.keys(state.filter).length > 0;
+  return h("section", { class: "nothing" },
+    h("h2", {}, state.page > 1 ? "No more passages." : "No passage has a word or a term of this question."),
+    state.page > 1 ? null : h("p", {}, filtered ? "→ take the filter away, or ask in other words" : "→ ask in other words"));
+}
+
+function pages(found) {
+  const { page, k } = state;
+  if (page === 1 && found < k) return h("nav", { hidden: true });
+  const turn = (to, said, rel) => h("a", { href: address({ page: to }), onclick: follow, rel }, said);
+  return h("nav", { class: "pages", "aria-label": "Pages" },
+    page > 1 ? turn(page - 1, "← Before", "prev") : h("span"),
+    h("span", { "aria-current": "page" }, `${number((page - 1) * k + Math.min(1, found))} to ${number((page - 1) * k + found)}`),
+    found >= k ? turn(page + 1, "Next →", "next") : h("span"));
+}
+
+/** Let the reader answer a question that stands for a moment, once. */
+async function answer(found) {
+  if (!info.answers || answering.q === state.q) return;
+  answering.controller.abort();
+  answering = { q: state.q, controller: new AbortController() };
+  const { signal } = answering.controller;
+  const place = $("answer");
+  place.replaceChildren(...(found ? [reading()] : []));
+  if (!found) return;
+  try {
+    await new Promise((resolve) => setTimeout(resolve, READING));
+    if (signal.aborted) return;
+    const found = await api.answers(state.q, signal);
+    place.replaceChildren(answerView([found.answers ?? found].flat(), { link, follow }) ?? noAnswer());
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    place.replaceChildren(failure(error));
+  }
+}
+
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  clearTimeout(timer);
+  const q = $("q").value.trim();
+  if (!info) return;
+  go({ q, page: 1, id: "" }, { instead: typing && state.q === q });
+  typing = false;
+});
+
+let timer;
+$("q").addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const q = $("q").value.trim();
+    if (!info || q === state.q) return;
+    go({ q, page: 1, id: "" }, { instead: typing });
+    typing = true;
+  }, TYPING);
+});
+
+$("home").addEventListener("click", (event) => info && follow(event));
+history.scrollRestoration = "manual";
+addEventListener("popstate", async (event) => {
+  if (!info) return;
+  const left = state.id;
+  state = fromAddress(location.search, info);
+  typing = false;
+  $("q").value = state.q;
+  await show();
+  scrollTo(0, event.state?.y ?? 0);
+  if (left && !state.id) document.querySelector(`li[data-id="${CSS.escape(left)}"] h3 a`)?.focus({ preventScroll: true });
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state?.id && event.target !== $("q")) document.querySelector(".back a")?.click();
+});
+new ResizeObserver(() => slopes($("results"))).observe($("results"));
+
+start();

@@ -1,0 +1,78 @@
+// Filters on the fields of the records, and one hit for each value of a field.
+
+import { h } from "./dom.js";
+
+const WAYS = [["is", "is"], ["in", "is one of"], ["gte", "≥"], ["lte", "≤"], ["gt", ">"], ["lt", "<"]];
+
+/** The controls of filter and collapse; null where the records have no fields. */
+export function filters(info, change) {
+  const names = info.fields;
+  if (names.length === 0) return null;
+  const rows = h("div", { class: "rows" });
+  const tell = () => change({ filter: filterOf([...rows.children].map(read)), page: 1 });
+  const add = (row, focus) => {
+    rows.append(line(names, row, tell));
+    if (focus) rows.lastChild.querySelector("input").focus();
+  };
+  const one = h("select", { id: "one", onchange: () => change({ one: one.value, page: 1 }) });
+  const count = h("span", { class: "count" });
+  const element = h("details", { class: "filters" },
+    h("summary", {}, "Filter", count),
+    rows,
+    h("div", { class: "row" },
+      h("button", { type: "button", class: "plain", onclick: () => add({ field: names[0], way: "is", value: "" }, true) }, "Add a filter"),
+      h("div", { class: "field" }, h("label", { for: "one" }, "One hit for each"), one)));
+  let shown = "";
+  const show = (state) => {
+    const now = JSON.stringify(state.filter);
+    if (now !== shown && now !== JSON.stringify(filterOf([...rows.children].map(read)))) {
+      rows.replaceChildren();
+      rowsOf(state.filter).forEach((row) => add(row));
+    }
+    shown = now;
+    one.replaceChildren(...["", ...names].map((name) =>
+      h("option", { value: name, selected: name === state.one }, name || "passage")));
+    const active = rowsOf(state.filter).length + (state.one ? 1 : 0);
+    count.textContent = active ? ` · ${active} on` : "";
+    if (active) element.open = true;
+  };
+  return { element, show };
+}
+
+const read = (row) => {
+  const [field, way] = row.querySelectorAll("select");
+  return { field: field.value, way: way.value, value: row.querySelector("input").value.trim() };
+};
+
+function line(names, { field, way, value }, tell) {
+  const pick = (label, options, own) => h("select", { "aria-label": label, onchange: tell },
+    options.map(([name, said]) => h("option", { value: name, selected: name === own }, said)));
+  const row = h("div", { class: "row", role: "group", "aria-label": "Filter" },
+    pick("Field", names.map((name) => [name, name]), field),
+    pick("Condition", WAYS, way),
+    h("input", { type: "text", "aria-label": "Value", value, onchange: tell, autocomplete: "off" }),
+    h("button", { type: "button", class: "plain", "aria-label": "Remove this filter", onclick: () => { row.remove(); tell(); } }, "×"));
+  return row;
+}
+
+/** Rows as the service's filter: `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990}}`. */
+function filterOf(rows) {
+  const filter = {};
+  for (const { field, way, value } of rows) {
+    if (value === "") continue;
+    const bound = Number.isFinite(Number(value)) ? Number(value) : value;
+    const others = typeof filter[field] === "object" && !filter[field].in ? filter[field] : {};
+    if (way === "is") filter[field] = value; // texts and numbers are one there
+    else if (way === "in") filter[field] = { in: value.split(",").map((own) => own.trim()).filter(Boolean) };
+    else filter[field] = { ...others, [way]: bound };
+  }
+  return filter;
+}
+
+/** The rows that show a filter. */
+function rowsOf(filter) {
+  return Object.entries(filter).flatMap(([field, own]) => {
+    if (own === null || typeof own !== "object") return [{ field, way: "is", value: String(own) }];
+    return Object.entries(own).map(([way, value]) => ({ field, way, value: [value].flat().join(", ") }));
+  });
+}

@@ -1,0 +1,233 @@
+"""What OpenSearch is told of an index: its mapping, and a document for each passage.
+
+A document keeps the passage's record, its place in the corpus (which decides ties), a hash by which changes
+are seen, and, searched but not kept in `_source`, the text for BM25, the metadata, and the impacts as
+`rank_features`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparta.base.errors import InputError
+from sparta.data.units import is_cut, passage_of
+from sparta.export.exporters import Contents, StoredPassage, read_passages
+from sparta.export.opensearch_fields import FIELDS, NUMBERS, field_values
+from sparta.export.opensearch_model import side_id
+from sparta.index.folder import Generation
+from sparta.index.view import IndexVersion
+from sparta.lucene.bridge import Bm25
+from sparta.models.query_encoder import QuerySide
+from sparta.search.searcher import Searcher
+from sparta.shards.store import searched_text
+
+KIND = "sparta-index"
+FORMAT_VERSION = 1
+IMPACTS, TEXT, POSITION, RECORD, HASH, PASSAGE = "impacts", "text", "position", "record", "hash", "passage"
+HIGHEST_IMPACT = 511
+"""OpenSearch keeps nine significant bits of an impact."""
+_LONGEST_ID = 512
+_ENGLISH = {
+    "type": "custom",
+    "tokenizer": "standard",
+    "filter": ["sparta_possessive", "lowercase", "sparta_stop", "porter_stem"],
+}
+_ENGLISH_FILTERS = {
+    "sparta_possessive": {"type": "stemmer", "language": "possessive_english"},
+    "sparta_stop": {"type": "stop", "stopwords": "_english_"},
+}
+_ANALYZERS = {
+    "ar": "arabic",
+    "bn": "bengali",
+    "da": "danish",
+    "de": "german",
+    "en": "sparta_english",
+    "es": "spanish",
+    "fa": "persian",
+    "fi": "finnish",
+    "fr": "french",
+    "ha": "whitespace",
+    "hi": "hindi",
+    "hu": "hungarian",
+    "id": "indonesian",
+    "it": "italian",
+    "ko": "cjk",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "ru": "russian",
+    "so": "whitespace",
+    "sv": "swedish",
+    "sw": "whitespace",
+    "th": "thai",
+    "tr": "turkish",
+    "yo": "whitespace",
+    "zh": "cjk",
+}
+"""Those that OpenSearch has of the analyzers in `Analyzers.java`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An open index, as it is handed to OpenSearch.
+
+    `identity` is one of this content: another commit or another index has another.
+    """
+
+    contents: Contents
+    positions: npt.NDArray[np.int64]
+    generation: Generation
+    version: IndexVersion
+    side: QuerySide
+
+    def __len__(self) -> int:
+        return len(self.contents.docids)
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What passages must agree in to be searched together: model, language, unit."""
+        own = self.generation
+        return {
+            "model": own.model,
+            "language": own.language,
+            "unit": own.unit,
+            "query_side": side_id(self.side),
+        }
+
+    @property
+    def identity(self) -> str:
+        """Sixteen hexadecimal digits."""
+        own = self.generation
+        said = [FORMAT_VERSION, self.form, own.form, own.job, self.contents.lucene.user_data, len(self)]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:
+        """Yield the passages from rank `first` on in corpus order, each with its document as JSON."""
+        cut = is_cut(self.generation.unit)
+        for passage in read_passages(self.contents, first=first):
+            yield passage, document(passage, cut=cut)
+
+    def meta(self, **more: Any) -> dict[str, Any]:
+        """What the mapping says of the index, under `_meta`."""
+        about = {"kind": KIND, "format_version": FORMAT_VERSION, "identity": self.identity, **self.form}
+        return {"sparta": {**about, **more}}
+
+
+@contextmanager
+def opened_source(searcher: Searcher) -> Iterator[Source]:
+    """Hold a commit of an index open, after looking whether OpenSearch can say what it holds.
+
+    :raises InputError: impacts above 511, or a language without an analyzer.
+    :raises IndexStateError: the index has no impacts.
+    """
+    with searcher.index.reading() as view:
+        view.require_impacts()
+        side = searcher.index.folder.query_side(view.generation)
+        contents = Contents.read(view.lucene)
+        check_sayable(contents.highest, view.generation.language)
+        positions = view.lucene.positions(contents.docids)
+        yield Source(contents, positions, view.generation, view.version, side)
+
+
+def check_sayable(highest: int, language: str) -> None:
+    """Refuse an index, given its highest impact, whose rankings OpenSearch could not repeat."""
+    if highest > HIGHEST_IMPACT:
+        raise InputError(
+            f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
+            remedy="index again with --bits 8",
+        )
+    if language not in _ANALYZERS:
+        raise InputError(
+            f"expected a language that OpenSearch can analyze ({', '.join(_ANALYZERS)}), found {language!r}",
+            remedy="search this index with sparta, or build it with one of these",
+        )
+
+
+def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> dict[str, Any]:
+    """Return settings and mapping, as `PUT /index` takes them; an index is filled without replicas."""
+    return {
+        "settings": {
+            "index": {
+                "number_of_shards": shards,
+                "number_of_replicas": 0,
+                "refresh_interval": "-1",
+                "similarity": {"sparta_bm25": {"type": "BM25", **(bm25 or Bm25())._asdict()}},
+                "analysis": {"analyzer": {"sparta_english": _ENGLISH}, "filter": _ENGLISH_FILTERS},
+            }
+        },
+        "mappings": {
+            "dynamic": False,
+            "_meta": source.meta(complete=False),
+            "_source": {"excludes": [IMPACTS, TEXT, FIELDS, NUMBERS]},
+            "properties": {
+                POSITION: {"type": "long"},
+                HASH: {"type": "keyword", "index": False},
+                PASSAGE: {"type": "keyword"},
+                RECORD: {"type": "object", "enabled": False},
+                FIELDS: {"type": "keyword"},
+                NUMBERS: {"type": "keyword", "doc_values": False},
+                TEXT: {
+                    "type": "text",
+                    "analyzer": _ANALYZERS[source.generation.language],
+                    "similarity": "sparta_bm25",
+                },
+                IMPACTS: {"type": "rank_features"},
+            },
+        },
+    }
+
+
+def served_settings(replicas: int) -> dict[str, Any]:
+    """Return the settings of an index that is filled: refreshed, with copies as far as there are nodes."""
+    return {"index": {"refresh_interval": None, "auto_expand_replicas": f"0-{replicas}"}}
+
+
+def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
+    """Return one document as JSON.
+
+    :param cut: whether passages are parts of others, under whose id they are found too
+    :raises InputError: the id is longer than OpenSearch's ids may be.
+    """
+    if len(passage.passage_id.encode()) > _LONGEST_ID:
+        raise InputError(
+            f"expected ids of at most {_LONGEST_ID} bytes, as OpenSearch takes them, found"
+            f" {passage.passage_id[:40]!r}… of {len(passage.passage_id.encode())}",
+            remedy="give the passage a shorter id",
+        )
+    fields: dict[str, Any] = {POSITION: passage.position, **field_values(passage.raw)}
+    if cut:
+        fields[PASSAGE] = passage_of(passage.passage_id)
+    fields[TEXT] = searched_text(json.loads(passage.raw))
+    fields[IMPACTS] = dict(zip(passage.terms, passage.impacts, strict=True))
+    said = json.dumps(fields, ensure_ascii=False)
+    body = f'{said[:-1]}, "{RECORD}": {passage.raw}}}'.encode()
+    digest = hashlib.sha256(body).hexdigest()[:16]
+    return b'{"%s": "%s", ' % (HASH.encode(), digest.encode()) + body[1:]
+
+
+def hash_of(document: bytes) -> str:
+    """Return the hash that a document begins with."""
+    start = len(HASH) + 6
+    return document[start : start + 16].decode()
+
+
+def index_action(passage_id: str, document: bytes) -> bytes:
+    """Return the two lines of a bulk request that write a document, in place of one with the same id."""
+    return b"%s\n%s\n" % (_action("index", passage_id), document)
+
+
+def delete_action(passage_id: str) -> bytes:
+    """Return the line of a bulk request that deletes a document."""
+    return _action("delete", passage_id) + b"\n"
+
+
+def _action(name: str, passage_id: str) -> bytes:
+    return json.dumps({name: {"_id": passage_id}}, ensure_ascii=False).encode()

@@ -1,0 +1,61 @@
+"""Metadata in OpenSearch: two fields for all names, so that a corpus may have any, and filters on them.
+
+`fields` holds each value as the index here does, name and text with a zero byte between; `numbers` those that
+are decimal numbers, name and sixteen hexadecimal digits in the order of the numbers. Both are keywords, which
+OpenSearch compares by their bytes, as Lucene does here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from sparta.base.filters import Filter, Numbers, OneOf, Texts, term
+from sparta.index.fields import field_terms
+
+FIELDS, NUMBERS = "fields", "numbers"
+_NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_LONGEST_NUMBER = 256
+_SIGN = 1 << 63
+
+
+def field_values(raw: str) -> dict[str, list[str]]:
+    """Return the metadata of a stored record, as a document holds it."""
+    terms = field_terms([raw])[0]
+    return {FIELDS: [one.decode() for one in terms], NUMBERS: list(_numbers(terms))}
+
+
+def _numbers(terms: list[bytes]) -> Iterator[str]:
+    for one in terms:
+        name, _, text = one.partition(b"\0")
+        if len(text) <= _LONGEST_NUMBER and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
+            yield number_key(name.decode(), float(text))
+
+
+def number_key(name: str, number: float) -> str:
+    """Return a number of a field as text; the texts of a field are ordered as its numbers are."""
+    (bits,) = struct.unpack(">Q", struct.pack(">d", number + 0.0))  # -0.0 becomes 0.0
+    return f"{name}\0{(~bits if bits & _SIGN else bits | _SIGN) & (2 * _SIGN - 1):016x}"
+
+
+def field_range(name: str) -> dict[str, Any]:
+    """Return the query of all documents that have a field."""
+    return {"range": {FIELDS: {"gte": f"{name}\0", "lt": f"{name}\1"}}}
+
+
+def filter_queries(kept: Filter | None) -> list[dict[str, Any]]:
+    """Return the queries that all must hold for a document that a filter keeps."""
+    return [_condition(one) for one in kept.conditions] if kept else []
+
+
+def _condition(one: OneOf | Numbers | Texts) -> dict[str, Any]:
+    if isinstance(one, OneOf):
+        return {"terms": {FIELDS: [term(one.field, value).decode() for value in one.values]}}
+    if isinstance(one, Numbers):
+        low, high = (number_key(one.field, bound) for bound in (one.low, one.high))
+        return {"range": {NUMBERS: {"gte": low, "lte": high}}}
+    high = f"{one.field}\1" if one.high is None else f"{one.field}\0{one.high}"
+    return {"range": {FIELDS: {"gte": f"{one.field}\0{one.low or ''}", "lt": high}}}

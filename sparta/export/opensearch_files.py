@@ -1,0 +1,144 @@
+"""An index as a folder of files that curl loads into an OpenSearch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparta.base.errors import folder_in_use
+from sparta.base.files import atomic_write, make_folder
+from sparta.base.manifest import write_manifest
+from sparta.export.opensearch import (
+    FORMAT_VERSION,
+    Source,
+    index_action,
+    index_body,
+    opened_source,
+    served_settings,
+)
+from sparta.export.opensearch_model import tokenizer_zip, weight_scale
+from sparta.search.searcher import Searcher
+
+KIND = "opensearch-export"
+FILE_BYTES = 8 << 20
+"""A bulk request of this size is what OpenSearch takes well; it refuses more than 100 MB."""
+
+
+def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FILE_BYTES) -> tuple[int, int]:
+    """Write an index as files for OpenSearch and return how many passages and postings they hold.
+
+    The same index gives the same bytes. The manifest comes last: a folder without one is incomplete.
+
+    :param folder: a new or an empty folder
+    :param most_bytes: of a file of bulk requests, but for one whose only passage is larger
+    :raises IndexStateError: the folder holds files, or the index has no impacts.
+    :raises InputError: OpenSearch cannot say what the index holds.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise folder_in_use(folder)
+    with opened_source(searcher) as source:
+        make_folder(folder / "bulk")
+        body = index_body(source)
+        body["mappings"]["_meta"] = source.meta(complete=True, passages=len(source))
+        atomic_write(folder / "index.json", _json(body))
+        atomic_write(folder / "served.json", _json(served_settings(1)))
+        model = tokenizer_zip(source.side)
+        atomic_write(folder / "model.zip", model)
+        atomic_write(folder / "model.json", _json(_registration(source, model)))
+        files = 0
+        for number, lines in enumerate(_requests(source, most_bytes)):
+            atomic_write(folder / "bulk" / f"{number:06d}.ndjson", b"".join(lines))
+            files += 1
+        atomic_write(folder / "README.md", _readme(source, files).encode())
+        passages, postings = len(source), int(source.contents.sizes.sum())
+        counts = {"passages": passages, "postings": postings, "files": files}
+        about = {"kind": KIND, "format_version": FORMAT_VERSION, "counts": counts, **source.form}
+        write_manifest(folder, {**about, "identity": source.identity})
+    return passages, postings
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _requests(source: Source, most_bytes: int) -> Iterator[list[bytes]]:
+    lines: list[bytes] = []
+    size = 0
+    for passage, document in source.documents():
+        action = index_action(passage.passage_id, document)
+        if lines and size + len(action) > most_bytes:
+            yield lines
+            lines, size = [], 0
+        lines.append(action)
+        size += len(action)
+    if lines:
+        yield lines
+
+
+def _registration(source: Source, model: bytes) -> dict[str, object]:
+    """What the plugin ml-commons is told of the tokenizer model before it is uploaded, in one piece."""
+    return {
+        "name": source.generation.model["name"],
+        "version": source.identity,
+        "description": "terms and weights of questions",
+        "function_name": "SPARSE_TOKENIZE",
+        "model_format": "TORCH_SCRIPT",
+        "model_content_size_in_bytes": len(model),
+        "model_content_hash_value": hashlib.sha256(model).hexdigest(),
+        "total_chunks": 1,
+    }
+
+
+def _readme(source: Source, files: int) -> str:
+    weights = source.side.weights
+    if weights is None:
+        counts = "The model weighs no terms of a question: each counts 1, also where a question repeats it."
+    else:
+        scale = weight_scale(dict(enumerate(weights.tolist())))
+        counts = f"A score is 1/{scale} of sparta's." if scale > 1 else "Scores are sparta's."
+    return f"""# {len(source):,} passages for OpenSearch
+
+Model {source.generation.model["name"]}, {files} bulk request(s). `sparta push` does all this by itself, with
+retries and verification. Needs the plugin neural-search; the last part also ml-commons.
+
+    URL=http://localhost:9200; NAME=passages
+    json='content-type: application/json'; lines='content-type: application/x-ndjson'
+
+Load, then give the index its copies:
+
+    curl -fsS -XPUT "$URL/$NAME" -H "$json" --data-binary @index.json
+    for file in bulk/*.ndjson; do
+      curl -fsS "$URL/$NAME/_bulk?filter_path=errors" -H "$lines" --data-binary "@$file"
+    done
+    curl -fsS -XPUT "$URL/$NAME/_settings" -H "$json" --data-binary @served.json
+    curl -fsS -XPOST "$URL/$NAME/_refresh"
+    curl -fsS "$URL/$NAME/_count"                    # {len(source):,}
+
+Each bulk request must answer `"errors":false`; one that does not can be sent again. Change a passage by
+writing it whole, never with `_update`: the impacts are not in `_source`, and would be lost.
+
+Search with terms and weights of a question (ties: the passage that stands first in the corpus):
+
+    curl -fsS "$URL/$NAME/_search" -H "$json" -d '{{
+      "query": {{"neural_sparse": {{"impacts": {{"query_tokens": {{"google": 1, "founded": 1}}}}}}}},
+      "sort": [{{"_score": "desc"}}, {{"position": "asc"}}], "_source": ["record"]}}'
+
+Or let OpenSearch tokenize questions. Once, where models may come from files and run on any node:
+
+    curl -fsS -XPUT "$URL/_cluster/settings" -H "$json" -d '{{"persistent": {{
+      "plugins.ml_commons.only_run_on_ml_node": false,
+      "plugins.ml_commons.allow_registering_model_via_local_file": true}}}}'
+    ID=$(curl -fsS "$URL/_plugins/_ml/models/_register_meta" -H "$json" --data-binary @model.json |
+      sed 's/.*"model_id":"\\([^"]*\\)".*/\\1/')
+    curl -fsS "$URL/_plugins/_ml/models/$ID/upload_chunk/0" -H "$json" --data-binary @model.zip
+    curl -fsS -XPOST "$URL/_plugins/_ml/models/$ID/_deploy"
+
+    curl -fsS "$URL/$NAME/_search" -H "$json" -d '{{
+      "query": {{"neural_sparse": {{"impacts": {{
+        "query_text": "who founded google", "model_id": "'"$ID"'"}}}}}},
+      "sort": [{{"_score": "desc"}}, {{"position": "asc"}}], "_source": ["record"]}}'
+
+{counts} OpenSearch counts each term once.
+"""

@@ -1,0 +1,76 @@
+"""The query side of an index for OpenSearch: the zip of a tokenizer model, and the document of a searcher."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from sparta.models.query_encoder import QuerySide
+
+MOST_WEIGHT = 64
+_NO_WEIGHT = 1e-30
+"""OpenSearch takes query-term weights above 0 and up to 64; 0 becomes too little to be seen."""
+
+
+def weight_scale(weights: Mapping[Any, int]) -> int:
+    """Return the power of two that brings query-term weights to at most 64, which is exact in float32."""
+    scale = 1
+    while max(weights.values(), default=0) > MOST_WEIGHT * scale:
+        scale *= 2
+    return scale
+
+
+def query_weights(side: QuerySide) -> dict[str, float]:
+    """Return the weights of the vocabulary as OpenSearch's tokenizer model takes them, above 0 to 64."""
+    if side.weights is None:
+        return {}
+    known = {t: int(w) for t, w in zip(side.vocabulary(), side.weights.tolist(), strict=False)}
+    scale = weight_scale(known)
+    return {term: weight / scale or _NO_WEIGHT for term, weight in known.items()}
+
+
+def tokenizer_zip(side: QuerySide) -> bytes:
+    """Return the zip that OpenSearch registers as SPARSE_TOKENIZE; the same model gives the same bytes."""
+    files = {
+        "tokenizer.json": side.tokenizer.to_str(),
+        "idf.json": json.dumps(query_weights(side), ensure_ascii=False),
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def side_document(side: QuerySide) -> dict[str, Any]:
+    """Return the query side as a document, from which a searcher that has only the server's URL reads it."""
+    weights = None if side.weights is None else side.weights.tolist()
+    return {"identity": side.identity(), "tokenizer": side.tokenizer.to_str(), "weights": weights}
+
+
+def side_id(side: QuerySide) -> str:
+    """Return the id of that document."""
+    return hashlib.sha256(json.dumps(side_document(side), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def side_of_document(document: Mapping[str, Any]) -> QuerySide:
+    """Read what `side_document` wrote.
+
+    :raises IndexStateError: it is damaged.
+    """
+    weights = document.get("weights")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer.json").write_text(document["tokenizer"], encoding="utf-8")
+        if weights is not None:
+            table = save({"weights": np.array(weights, np.int32)})
+            (Path(folder) / "query_weights.safetensors").write_bytes(table)
+        return QuerySide.load(Path(folder), document["identity"])

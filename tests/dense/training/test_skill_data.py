@@ -1,0 +1,188 @@
+"""Files of every form as examples of the skills: worked by hand, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dense.models.skills import Skills
+from dense.training.skill_data import SkillFile, read_skill_sets
+from dense.training.skill_examples import SkillExample
+from dense.training.skill_forms import row_text
+from sparta.base.errors import InputError
+from tests.dense.training.recipes import dense
+
+PASSAGES = [
+    {"_id": "k1", "title": "Jupiter", "text": "Jupiter is a planet."},
+    {"_id": "k2", "title": "Jupiter", "text": "It has many moons."},
+    {"_id": "k3", "title": "Einstein", "text": "Einstein wrote on relativity."},
+    {"_id": "k4", "title": "Paris", "text": "Paris is a city."},
+]
+PARAGRAPH = {
+    "title": "Paris",
+    "text": "In Paris, Einstein saw Jupiter.",
+    "links": [
+        {"start": 10, "end": 18, "anchor": "Einstein", "target_title": "Einstein"},
+        {"start": 23, "end": 30, "anchor": "Jupiter", "target_title": "Jupiter"},
+        {"start": 3, "end": 8, "anchor": "Paris", "target_title": "Elsewhere"},
+    ],
+}
+ROW = {
+    "page_title": "Planets",
+    "section_title": "Moons",
+    "header": ["Name", "", "Found by"],
+    "cells": ["Jupiter", "1610", "one Einstein"],
+    "links": [{"anchor": "Einstein", "column": 2, "target_title": "Einstein"}],
+}
+MULTIHOP = {
+    "id": "q1",
+    "input": "who saw the planet",
+    "output": [{"answer": "x", "provenance": [{"passage_ids": ["k1"]}, {"passage_ids": ["k3"]}]}],
+    "meta": {"negatives": [["k4"], ["k9"]]},
+}
+LINKING = {
+    "id": "l1",
+    "input": "Then [START_ENT] Einstein [END_ENT] left Paris .",
+    "output": [{"answer": "Einstein", "provenance": [{"passage_ids": ["k3"]}]}],
+}
+
+
+@pytest.fixture
+def read(write_jsonl: Callable[..., Path], tmp_path: Path) -> Callable[..., tuple[SkillExample, ...]]:
+    texts = write_jsonl(tmp_path / "texts.jsonl", PASSAGES)
+
+    def examples(skill: str, *records: Any, name: str = "data.jsonl") -> tuple[SkillExample, ...]:
+        path = write_jsonl(tmp_path / name, list(records))
+        [one] = read_skill_sets([SkillFile(skill, path)], [texts])
+        return one.examples
+
+    return examples
+
+
+def ids(example: SkillExample) -> tuple[list[str], list[str], str]:
+    evidence = example.evidence.passage_id if example.evidence else ""
+    return [p.passage_id for p in example.positives], [p.passage_id for p in example.negatives], evidence
+
+
+def test_paragraphs_with_links(read: Any, caplog: Any) -> None:
+    """A link leads to the first passage of its title; one to a page that is not there is left out."""
+    with caplog.at_level(logging.WARNING, "sparta"):
+        found = read("link", PARAGRAPH)
+    assert "left out 1 of 3" in caplog.text
+    assert [(e.query[slice(*e.spans[0])], ids(e)[0]) for e in found] == [
+        ("Einstein", ["k3"]),
+        ("Jupiter", ["k1"]),
+    ]
+    [one] = read("span", PARAGRAPH)
+    assert [one.query[a:b] for a, b in one.spans] == ["Einstein", "Jupiter", "Paris"]
+    assert [(e.query, ids(e)) for e in read("expanded", PARAGRAPH)] == [
+        (PARAGRAPH["text"], (["k3"], [], "k4")),
+        (PARAGRAPH["text"], (["k1"], [], "k4")),
+    ]
+
+
+def test_table_rows(read: Any) -> None:
+    text, [span] = row_text(ROW)
+    assert text == "Planets, Moons. Name is Jupiter. 1610. Found by is one Einstein."
+    assert text[slice(*span)] == "Einstein"
+    [one] = read("link", ROW)
+    assert (one.query, one.spans, ids(one)[0]) == (text, (span,), ["k3"])
+
+
+def test_kilt_rows(read: Any) -> None:
+    [single] = read("single", MULTIHOP)
+    assert (single.query, ids(single)) == ("who saw the planet", (["k1", "k3"], ["k4"], ""))
+    assert [ids(e) for e in read("expanded", MULTIHOP)] == [
+        (["k3"], ["k4"], "k1"),
+        (["k1"], ["k4"], "k3"),
+    ]
+    assert [ids(e) for e in read("rerank", MULTIHOP)] == [(["k1"], ["k4"], ""), (["k3"], ["k4"], "")]
+
+
+def test_linking_rows(read: Any) -> None:
+    """Marks are taken out (§3.1); mentions of the same text are the entities of one."""
+    [link] = read("link", LINKING)
+    assert (link.query, ids(link)[0]) == ("Then Einstein left Paris .", ["k3"])
+    assert link.query[slice(*link.spans[0])] == "Einstein"
+    other = {**LINKING, "input": "Then Einstein left [START_ENT] Paris [END_ENT] ."}
+    [span] = read("span", LINKING, other)
+    assert [span.query[a:b] for a, b in span.spans] == ["Einstein", "Paris"]
+
+
+def test_pairs_and_dprs_json(read: Any, tmp_path: Path) -> None:
+    [pair] = read("single", {"question": "which", "positive": "a text", "title": "T", "negative": ["no"]})
+    assert [(p.title, p.text) for p in (*pair.positives, *pair.negatives)] == [("T", "a text"), ("", "no")]
+    given = {
+        "question": "which",
+        "positive_ctxs": [{"title": "T", "text": "a text"}],
+        "hard_negative_ctxs": [{"title": "N", "text": "no"}],
+    }
+    path = tmp_path / "dpr.json"
+    path.write_text(json.dumps([given]))
+    [one] = read_skill_sets([SkillFile("rerank", path)], [])
+    assert [(p.title, p.text) for p in (*one.examples[0].positives, *one.examples[0].negatives)] == [
+        ("T", "a text"),
+        ("N", "no"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("skill", "record", "said"),
+    [
+        ("expanded", ROW, "table rows with links, which have those of link, span"),
+        ("link", MULTIHOP, "START_ENT"),
+        (
+            "link",
+            {**PARAGRAPH, "links": [{"start": 20, "end": 99, "target_title": "Paris"}]},
+            "inside a text",
+        ),
+        ("link", {**PARAGRAPH, "links": [{"start": 3}]}, "KeyError"),
+        ("span", {**ROW, "cells": ["too few"]}, "ValueError"),
+        ("single", {"input": "x", "output": [{"provenance": [{"passage_ids": ["nowhere"]}]}]}, "--texts"),
+        ("rerank", {"question": "x"}, "positive"),
+    ],
+)
+def test_refusals(skill: str, record: dict[str, Any], said: str, read: Any) -> None:
+    with pytest.raises(InputError) as raised:
+        read(skill, record)
+    assert said in str(raised.value)
+    assert "data.jsonl" in str(raised.value)
+
+
+def test_by_size(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    pairs = [{"question": f"q{i}", "positive": f"p{i}"} for i in range(6)]
+    files = [
+        SkillFile("single", write_jsonl(tmp_path / "a.jsonl", pairs), 2.0),
+        SkillFile("rerank", write_jsonl(tmp_path / "b.jsonl", pairs[:3])),
+    ]
+    assert [s.weight for s in read_skill_sets(files, [])] == [2, 1]
+    assert [s.weight for s in read_skill_sets(files, [], by_size=True)] == [12, 3]
+
+
+def test_the_command(encoder: str, write_jsonl: Callable[..., Path], tmp_path: Path, own_logger: Any) -> None:
+    texts = write_jsonl(tmp_path / "texts.jsonl", PASSAGES)
+    links = write_jsonl(
+        tmp_path / "links.jsonl", [{**PARAGRAPH, "text": f"{PARAGRAPH['text']} {i}"} for i in range(6)]
+    )
+    hops = write_jsonl(tmp_path / "hops.jsonl", [{**MULTIHOP, "input": f"who {i}"} for i in range(6)])
+    common = ["--encoder", encoder, "--texts", texts, "--batch-size", 2, "--max-length", 32, "--held-out", 2]
+    common += ["--steps", 4, "--validate-every", 2, "--device", "cpu"]
+    given = ["--single", hops, "--expanded", f"{hops}=2", "--rerank", hops, "--span", links, "--link", links]
+    done = dense("train-skills", *common, *given, "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "validation" in done.output
+    assert Skills.open(tmp_path / "out").config.skills == ("single", "expanded", "span", "link", "rerank")
+    assert "train-skills --encoder" in (tmp_path / "out" / "best" / "README.md").read_text()
+    done = dense("train-skills", *common, *given, "--output", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "--resume" in done.output
+    done = dense("train-skills", *common, *given, "--output", tmp_path / "out", "--resume")
+    assert done.exit_code == 0, done.output
+    done = dense("train-skills", *common, "--output", tmp_path / "none")
+    assert done.exit_code == 2
+    assert "expected one of --single" in done.output

@@ -1,0 +1,121 @@
+"""Training skills: each loss falls, the same twice, killed and resumed, refused where it must be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dense.models.skills import Skills
+from dense.training.skill_examples import SkillExample, SkillSet, hold_out
+from dense.training.skill_train import SkillTraining, train_skills
+from dense.training.skill_validation import validate_set
+from sparta.base.errors import InputError, Interrupted, ModelError
+from sparta.base.records import Passage
+from tests.dense.training.recipes import weights
+from tests.dense.training.skill_sets import recipe, sets_of, training
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
+    sets = sets_of(words)
+    result = train_skills(sets, recipe(encoder), tmp_path / "whole")
+    assert result.validation > 0
+    train_skills(sets, recipe(encoder), tmp_path / "again")
+    assert weights(tmp_path / "whole" / "best") == weights(tmp_path / "again" / "best")
+    loss, steps = SkillTraining.loss, []
+
+    def killed(self: SkillTraining, step: int) -> Any:
+        steps.append(step)
+        if len(steps) == 6:
+            raise KeyboardInterrupt
+        return loss(self, step)
+
+    monkeypatch.setattr(SkillTraining, "loss", killed)
+    with pytest.raises(Interrupted):
+        train_skills(sets, recipe(encoder), tmp_path / "killed")
+    train_skills(sets, recipe(encoder), tmp_path / "killed", resume=True)
+    assert steps == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7], "from the checkpoint of step 4"
+    assert weights(tmp_path / "whole" / "best") == weights(tmp_path / "killed" / "best")
+    states = [torch.load(tmp_path / n / "state.pt", weights_only=True)["model"] for n in ("whole", "killed")]
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+    with pytest.raises(InputError, match=r"another .*negatives"):
+        train_skills(sets, recipe(encoder, negatives=2), tmp_path / "killed", resume=True)
+    with pytest.raises(InputError, match="another sets"):
+        train_skills(sets[:4] + sets[4:][::-1] + sets[:1], recipe(encoder), tmp_path / "killed", resume=True)
+    card = (tmp_path / "whole" / "best" / "README.md").read_text()
+    assert "| rerank | rerank | 1 | 24 |" in card
+
+
+@pytest.mark.parametrize("skill", ["single", "expanded", "span", "link", "rerank"])
+def test_each_loss_falls(skill: str, encoder: str, words: list[str], tmp_path: Path) -> None:
+    """Four examples, over and over, are learnt."""
+    [one] = [s for s in sets_of(words, n=4) if s.skill == skill]
+    given = {"learning_rate": 3e-3, "held_out": 0, "validate_every": 60, "checkpoint_every": 60}
+    train_skills([one], recipe(encoder, steps=60, **given), tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    losses = [line[skill] for line in lines if skill in line]
+    assert len(losses) == 60
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3]), losses
+
+
+def test_validation_by_hand(encoder: str, words: list[str], tmp_path: Path) -> None:
+    one = training(encoder, sets_of(words), tmp_path / "out")
+    single = next(s for s in one.held_out if s.skill == "single")
+    asked = [e.query for e in single.examples]
+    texts = list({p.text: p for e in single.examples for p in (*e.positives, *e.negatives)}.values())
+    queries, passages = one.model.encode_questions(asked), one.model.encode_passages(texts, "fp32")[:, 0]
+    expected = []
+    for query, example in zip(queries, single.examples, strict=True):
+        order = sorted(texts, key=lambda p: -float(query @ passages[texts.index(p)]))
+        expected.append(1 / (1 + order.index(example.positives[0])))
+    assert validate_set(one.skills, single) == pytest.approx(np.mean(expected))
+    spans = next(s for s in one.held_out if s.skill == "span")
+    found = one.skills.find_spans([e.query for e in spans.examples])
+    right = sum(
+        (f.start, f.end) in e.spans for e, own in zip(spans.examples, found, strict=True) for f in own
+    )
+    total = sum(map(len, found)) + len(spans.examples)
+    assert validate_set(one.skills, spans) == pytest.approx(2 * right / total)
+
+
+def test_what_is_held_out_is_trained_on_nowhere() -> None:
+    passage = Passage("", "a text")
+    many = [SkillExample(f"question {i}", (passage,)) for i in range(20) for _ in range(2)]
+    sets = [SkillSet("a", "single", tuple(many)), SkillSet("b", "rerank", tuple(many[10:]))]
+    rest, held_out = hold_out(sets, 6)
+    assert [len(s.examples) for s in held_out] == [6, 6]
+    taken = {e.query for s in held_out for e in s.examples}
+    assert not taken & {e.query for s in rest for e in s.examples}
+    assert hold_out(sets, 0) == (sets, [])
+    with pytest.raises(InputError, match="held-out"):
+        hold_out([SkillSet("a", "single", (many[0], many[2]))], 1)
+
+
+def test_training_goes_on_from_a_model(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """A model keeps the skills that it has."""
+    sets = sets_of(words)
+    first = [s for s in sets if s.skill in ("single", "link")]
+    train_skills(first, recipe(encoder, steps=2), tmp_path / "first")
+    assert Skills.open(tmp_path / "first").config.skills == ("single", "link")
+    second = training(str(tmp_path / "first"), [s for s in sets if s.skill == "rerank"], tmp_path / "second")
+    assert second.skills.config.skills == ("single", "link", "rerank")
+    asked = ["the moon"]
+    np.testing.assert_array_equal(
+        second.model.encode_questions(asked), Skills.open(tmp_path / "first").model.encode_questions(asked)
+    )
+
+
+def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found none"):
+        training(encoder, [], tmp_path / "out")
+    with pytest.raises(InputError, match="assignment"):
+        training(encoder, sets_of(words), tmp_path / "out", assignment="mine")
+    with pytest.raises(ModelError, match="skill span reads"):
+        training(encoder, sets_of(words), tmp_path / "out", assignment="pretraining")

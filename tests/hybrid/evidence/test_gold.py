@@ -1,0 +1,241 @@
+"""KILT's provenance mapped to the passages of an index, and measured by the commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli._dense import main as dense_main
+from cli._hybrid import main as hybrid_main
+from cli._sparta import main as sparta_main
+from hybrid.evaluation.questions import judged, questions_of
+from hybrid.evidence.gold import overlapping, page_of
+from hybrid.evidence.measures import Gold
+from sparta.base.errors import InputError
+from sparta.data.kilt import Place
+
+MOON = [
+    "Moon\n",
+    f"The moon goes round the earth. {' '.join(f'm{n}' for n in range(90))}\n",  # words 0 to 95
+    "Section::::Water.\n",
+    f"No water is there. {' '.join(f'n{n}' for n in range(60))}\n",  # words 96 to 159: 4 in the first passage
+]
+PAGES = [
+    {"wikipedia_id": 7, "wikipedia_title": "Moon", "text": MOON, "anchors": [], "categories": ""},
+    {"wikipedia_id": "8", "wikipedia_title": "Paris", "text": ["Paris\n", "Paris is a city.\n"]},
+    {"wikipedia_id": "9", "wikipedia_title": "Germany", "text": ["Germany\n", "The capital is Berlin.\n"]},
+]
+
+
+def span(page: str, first: int, start: int, last: int, end: int, **more: Any) -> dict[str, Any]:
+    places = {"start_paragraph_id": first, "start_character": start}
+    ends = {"end_paragraph_id": last, "end_character": end}
+    return {"wikipedia_id": page, "title": "t", **places, **ends, **more}
+
+
+def question(name: str, text: str, *outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"id": name, "input": text, "output": [{"answer": "", "provenance": own} for own in outputs]}
+
+
+QUESTIONS = [
+    question("straddles", "water on the moon", [span("7", 1, 300, 3, 30)]),
+    question("heading", "where is water", [span("7", 2, 0, 2, 5)]),
+    question("both", "moon paris", [span("7", 1, 0, 1, 10), span("8", 1, 0, 1, 5)], [span("9", 1, 0, 1, 3)]),
+    question("page", "the city of [START_ENT] Paris [END_ENT]", [{"wikipedia_id": "8", "title": "Paris"}]),
+    question("absent", "jupiter", [span("55", 1, 0, 1, 3)]),
+    question("behind", "moon", [span("7", 44, 0, 44, 3)]),
+]
+
+
+def run(command: Any, *arguments: object) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, write_jsonl: Callable[..., Path]) -> Path:
+    """The pages as `kilt_knowledgesource.json`, questions on them, and an index for BM25."""
+    folder = tmp_path_factory.mktemp("kilt")
+    write_jsonl(folder / "kilt_knowledgesource.json", PAGES)
+    write_jsonl(folder / "made-dev-kilt.jsonl", QUESTIONS)
+    given = ("--corpus", folder / "kilt_knowledgesource.json", "--index", folder / "ix", "--quiet")
+    result = run(sparta_main, "index", "--channels", "bm25", *given)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def units(*outputs: list[str]) -> tuple[frozenset[frozenset[str]], ...]:
+    """Evidence sets; the ids of a unit stand in one string."""
+    return tuple(frozenset(frozenset(unit.split()) for unit in own) for own in outputs)
+
+
+@pytest.mark.jvm
+def test_spans_become_passages_and_pages(
+    folder: Path, caplog: pytest.LogCaptureFixture, own_logger: None
+) -> None:
+    logging.getLogger("sparta").propagate = True
+    found = judged(questions_of(folder / "made-dev-kilt.jsonl"), folder / "ix")
+    assert found.gold is not None
+    passages = dict(found.gold.passages)
+    assert passages["straddles"] == units(["7-0 7-1"])
+    assert passages["heading"] == units(["7-0"])  # the words behind it begin in the first passage
+    assert passages["both"] == units(["7-0", "8-0"], ["9-0"])
+    assert "page" not in passages  # nothing but a page is known
+    assert found.gold.pages["page"] == units(["8"])
+    assert found.gold.pages["straddles"] == units(["7"])
+    assert found.gold.pages["both"] == units(["7", "8"], ["9"])
+    assert found.qrels["straddles"] == {"7-0": 1, "7-1": 1}
+    assert found.qrels["both"] == {"7-0": 1, "8-0": 1, "9-0": 1}
+    assert "absent" not in found.qrels
+    assert "none of the evidence of 2 of 5 questions" in caplog.text
+
+
+@pytest.mark.jvm
+def test_the_command_measures_both_levels(folder: Path, tmp_path: Path, own_logger: None) -> None:
+    """Worked by hand from BM25's rankings, which are written too."""
+    given = ("--index", folder / "ix", "--dataset", folder / "made-dev-kilt.jsonl", "--no-dense")
+    lines = tmp_path / "q.jsonl"
+    names = "page_Rprec,page_success@2,passage_Rprec,passage_recall@2"
+    more = ("--per-query", lines, "--measures", names, "--format", "json", "--output-runs", tmp_path / "runs")
+    result = run(hybrid_main, "eval", *given, *more)
+    assert result.exit_code == 0, result.output
+    ranked: dict[str, list[str]] = {}
+    for line in (tmp_path / "runs" / "made-dev-kilt-bm25.trec").read_text().splitlines():
+        ranked.setdefault(line.split()[0], []).append(line.split()[2])
+    assert ranked["both"] == ["8-0", "7-0", "7-1"]
+    assert ranked["heading"][0] == "7-0"
+    values = {own["query_id"]: own for own in map(json.loads, lines.read_text().splitlines())}
+    assert values["both"] == {
+        "set": "made-dev-kilt",
+        "ranking": "bm25",
+        "query_id": "both",
+        "page_Rprec": 1.0,
+        "page_success@2": 1.0,
+        "passage_Rprec": 1.0,
+        "passage_recall@2": 0.5,
+    }
+    assert values["heading"]["passage_Rprec"] == 1.0
+    assert values["absent"]["page_Rprec"] == values["absent"]["passage_recall@2"] == 0.0
+    assert values["page"].keys() == {"set", "ranking", "query_id", "page_Rprec", "page_success@2"}
+    (row,) = json.loads(result.stdout)
+    assert row["page_Rprec"] == pytest.approx(100 * sum(v["page_Rprec"] for v in values.values()) / 6)
+    assert row["passage_Rprec"] == pytest.approx(
+        100 * sum(v["passage_Rprec"] for v in values.values() if "passage_Rprec" in v) / 5
+    )
+    assert row["±"] > 0
+
+
+@pytest.mark.jvm
+def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    """Passages by their ids; where sentences are indexed, a sentence counts for its passage."""
+    ours = [{"wikipedia_title": "Moon", "passage_ids": ["7-1", "7-0"]}]
+    asked = write_jsonl(tmp_path / "asked.jsonl", [question("q", "water", ours)])
+    whole = judged(questions_of(asked), folder / "ix")
+    assert whole.gold == Gold({"q": units(["7"])}, {"q": units(["7-0 7-1"])})
+    given = ("--corpus", folder / "kilt_knowledgesource.json", "--index", tmp_path / "ix", "--quiet")
+    result = run(sparta_main, "index", "--channels", "bm25", "--unit", "sentence", *given)
+    assert result.exit_code == 0, result.output
+    cut = judged(questions_of(asked), tmp_path / "ix")
+    assert cut.gold == Gold({"q": units(["7"])}, {"q": units(["7-0 7-1"])}, cut=True)
+    result = run(
+        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
+    )
+    assert json.loads(result.stdout)[0]["passage_Rprec"] == 100.0, result.output
+
+
+@pytest.mark.jvm
+def test_sets_that_belong_to_another_index(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Passages that are not there are an error; of spans that are not, one is told, and pages go by title."""
+    ours = [{"wikipedia_title": "Moon", "passage_ids": ["k1"]}]
+    asked = write_jsonl(tmp_path / "asked.jsonl", [question("q", "water", ours)])
+    with pytest.raises(InputError, match="names passages of the index, found none"):
+        judged(questions_of(asked), folder / "ix")
+    result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked)
+    assert result.exit_code == 2
+    assert "name the index of the corpus" in result.stderr
+
+    plain = write_jsonl(tmp_path / "plain.jsonl", [{"id": "7-0", "title": "Moon", "text": "water, m1"}])
+    built = run(sparta_main, "index", "--channels", "bm25", "--corpus", plain, "--index", tmp_path / "ix")
+    assert built.exit_code == 0, built.output
+    published = [span("7", 1, 0, 1, 9, title="Moon")]
+    write_jsonl(asked, [question("q", "water", published)])
+    result = run(
+        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
+    )
+    assert "pages are compared by their titles" in result.stderr
+    (row,) = json.loads(result.stdout)
+    assert row["page_Rprec"] == 100.0
+    assert "passage_Rprec" not in row
+    result = run(
+        hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--measures", "passage_Rprec"
+    )
+    assert result.exit_code == 2
+    assert "found none of it" in result.stderr
+
+
+@pytest.mark.jvm
+def test_training_data_of_a_task(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Positives are the passages of provenance with a BLEU score of 0.5; they are no negatives."""
+    asked = [
+        question("good", "moon paris capital", [span("8", 1, 0, 1, 5, bleu_score=0.5)]),
+        question("bad", "moon", [span("7", 1, 0, 1, 5, bleu_score=0.49)]),
+    ]
+    path = write_jsonl(tmp_path / "made-train-kilt.jsonl", asked)
+    output = tmp_path / "mined.json"
+    result = run(
+        dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet"
+    )
+    assert result.exit_code == 0, result.output
+    (only,) = json.loads(output.read_text())
+    assert only["question"] == "moon paris capital"
+    assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
+    assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
+
+
+def test_a_task_is_no_test_set_of_its_own(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    path = write_jsonl(tmp_path / "fever-dev-kilt.jsonl", QUESTIONS)
+    result = run(sparta_main, "eval", path)
+    assert result.exit_code == 2
+    assert f"hybrid eval --index FOLDER --dataset {path}" in result.stderr
+
+
+CHUNKS = [
+    ("p-0", {"start_paragraph_id": 1, "start_character": 0, "end_paragraph_id": 2, "end_character": 10}),
+    ("p-1", {"start_paragraph_id": 2, "start_character": 11, "end_paragraph_id": 2, "end_character": 50}),
+    ("p-2", {"start_paragraph_id": 4, "start_character": 0, "end_paragraph_id": 4, "end_character": 9}),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ((1, 5), (1, 9), ["p-0"]),
+        ((1, 0), (1, float("inf")), ["p-0"]),  # a whole paragraph
+        ((2, 5), (2, 20), ["p-0", "p-1"]),
+        ((2, 10), (2, 11), ["p-1"]),  # the space between two passages
+        ((2, 11), (2, 11), ["p-1"]),  # an empty span
+        ((3, 0), (3, 7), ["p-2"]),  # a heading
+        ((2, 40), (3, 7), ["p-1"]),
+        ((1, 0), (4, 1), ["p-0", "p-1", "p-2"]),
+        ((4, 9), (4, 12), []),  # behind the text
+    ],
+)
+def test_which_passages_a_span_overlaps(
+    start: tuple[int, float], end: tuple[int, float], expected: list[str]
+) -> None:
+    assert overlapping(CHUNKS, Place(*start), Place(*end)) == expected
+
+
+def test_what_a_page_is() -> None:
+    assert page_of("p", {"wikipedia_id": 12, "title": "Moon"}) == "12"
+    assert page_of("p", {"wikipedia_id": None, "title": "Moon"}) == "Moon"
+    assert page_of("p", {"title": " "}) == "p"

@@ -1,0 +1,112 @@
+"""A chain of two hops, worked by hand: scores, paths, order, what was linked to what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hybrid.multihop.chain import Chain, Linked
+from hybrid.multihop.paths import passages_of
+from hybrid.multihop.steps import Step, read_chain
+from sparta.base.errors import InputError
+from sparta.base.records import Hit
+
+ONE = [Step("search", "retrieve", depth=9), Step("first", "rerank", ("search",), weight=0, keep=9)]
+
+
+def hits(**scores: float) -> list[Hit]:
+    return [Hit(name, score, name.upper(), f"text of {name}") for name, score in scores.items()]
+
+
+class Made:
+    """Answers that are written down; `asked` are the calls."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.retrieved = hits(a=10, b=8, c=2)
+        self.links = {"which": [("Bee", hits(b=20, d=5))], "text of b": [("Eve", hits(e=6, b=3))]}
+        self.expanded = {"a": hits(e=7, a=6), "b": hits(f=9, e=4), "d": hits(f=1)}
+        self.reranks = {"a": 1.0, "b": 3.0, "c": 0.0, "d": 4.0, "e": 2.0, "f": 0.5}
+
+    def check(self, steps: Sequence[Step]) -> None:
+        self.asked.append([step.name for step in steps])
+
+    def retrieve(self, question: str, channel: str, depth: int) -> list[Hit]:
+        self.asked.append((question, channel, depth))
+        return self.retrieved[:depth]
+
+    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> list[list[Hit]]:
+        self.asked.append(("expand", [p.passage_id for p in passages], depth))
+        return [self.expanded.get(p.passage_id, [])[:depth] for p in passages]
+
+    def link(self, texts: Sequence[str], depth: int) -> list[list[Linked]]:
+        found = [[Linked(h, span) for span, own in self.links.get(t, []) for h in own[:depth]] for t in texts]
+        self.asked.append(("link", list(texts), depth))
+        return found
+
+    def rerank(self, question: str, passages: Sequence[Hit]) -> list[float]:
+        self.asked.append(("rerank", [p.passage_id for p in passages]))
+        return [self.reranks[p.passage_id] for p in passages]
+
+
+def test_two_hops_by_hand() -> None:
+    chosen = {"first": {"keep": 3, "weight": 1.5}, "second": {"promote": 1.1, "weight": 1.0}}
+    steps = [replace(step, **chosen.get(step.name, {})) for step in read_chain("hotpot")]  # type: ignore[arg-type]
+    tools = Made()
+    found = Chain(steps, tools).search("which")
+    # hop 1: links b 20, d 5 become 10, 2.5 (eq. 6); b was found by both: max(10, 8) (eq. 7, α 1)
+    # eq. 8: a 10 + 1.5, b 10 + 4.5, d 2.5 + 6, c 2 + 0; three are kept
+    first = {"a": 11.5, "b": 14.5, "d": 8.5}
+    # hop 2, from a: e 7, and not a again: 7 + 2
+    # from b: retrieved f 9, e 4; linked e 6 (b is in the path); e by both: 6 × 1.1; f 9 + 0.5, e 6.6 + 2
+    # from d: f 1 + 0.5
+    expected = [
+        (("b", "f"), first["b"] + 9.5),
+        (("b", "e"), first["b"] + 8.6),
+        (("a", "e"), first["a"] + 9.0),
+        (("d", "f"), first["d"] + 1.5),
+    ]
+    assert [path.ids for path in found.paths] == [ids for ids, _ in expected]
+    assert [path.score for path in found.paths] == pytest.approx([score for _, score in expected])
+    assert tools.asked[-1] == ("rerank", ["e", "f"]), "each passage once"
+    assert ("expand", ["b", "a", "d"], 50) in tools.asked
+    assert ("link", ["text of b", "text of a", "text of d"], 2) in tools.asked
+    b, e = found.paths[1].passages
+    assert (b.scores, b.span) == ({"search": 8, "links": 20, "first": 3.0}, "Bee")
+    assert (e.scores, e.span) == ({"expand": 4, "links-of-first": 6, "second": 2.0}, "Eve")
+    assert e.score == pytest.approx(8.6)
+    assert list(found.seconds) == [step.name for step in read_chain("hotpot")]
+    shown = str(found.paths[1])
+    assert '→ E  [expand 4.00  links-of-first 6.00  second 2.00  "Eve"]' in shown
+    assert found.paths[1].as_dict()["passages"][1]["span"] == "Eve"
+    assert [h.passage_id for h in passages_of(found.paths, 3)] == ["b", "f", "e"]
+    assert len(Chain(steps, tools).search("which", 2).paths) == 2
+
+
+def test_without_reranking_it_is_retrieval() -> None:
+    found = Chain(ONE, Made()).search("which").paths
+    assert [(path.ids, path.score) for path in found] == [(("a",), 10), (("b",), 8), (("c",), 2)]
+
+
+def test_links_alone() -> None:
+    """Without retrieval nothing is aligned; of two entities that mean the same, the higher score counts."""
+    tools = Made()
+    tools.links["which"].append(("the bee", hits(b=30)))
+    steps = [Step("links", "link", depth=5), Step("first", "rerank", ("links",), weight=0)]
+    [b, d] = Chain(steps, tools).search("which").paths
+    assert (b.ids, b.score, b.passages[0].span) == (("b",), 30, "the bee")
+    assert (d.ids, d.score) == (("d",), 5)
+
+
+def test_nothing_is_found() -> None:
+    tools = Made()
+    tools.retrieved, tools.links = [], {}
+    assert Chain(read_chain("hotpot"), tools).search("which").paths == []
+    tools = Made()
+    tools.expanded, tools.links = {}, {}
+    assert Chain(read_chain("hotpot"), tools).search("which").paths == []
+    with pytest.raises(InputError, match="at least 1"):
+        Chain(ONE, tools).search("which", 0)

@@ -1,0 +1,82 @@
+"""Chains as files: those that ship, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybrid.multihop.steps import CHAINS, Step, ordered, read_chain
+from sparta.base.errors import InputError
+
+SEARCH = '[[step]]\nname = "search"\nskill = "retrieve"\n'
+BEST = '[[step]]\nname = "best"\nskill = "rerank"\nafter = ["search"]\n'
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_that_ship(name: str) -> None:
+    steps = read_chain(name)
+    assert steps[-1].skill == "rerank"
+    places = {step.name: i for i, step in enumerate(steps)}
+    assert all(places[before] < places[step.name] for step in steps for before in step.after)
+
+
+def test_the_numbers_of_the_released_code() -> None:
+    """Two hops: 200 and 5 for each entity, keep 30; 50 and 2 for each entity; β 1.5 and 1, α 1.06."""
+    steps = {step.name: step for step in read_chain("hotpot")}
+    assert [steps[n].depth for n in ("search", "links", "expand", "links-of-first")] == [200, 5, 50, 2]
+    assert (steps["first"].keep, steps["first"].weight, steps["first"].promote) == (30, 1.5, 1.0)
+    assert (steps["second"].weight, steps["second"].promote) == (1.0, 1.06)
+
+
+def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BEST + SEARCH + 'channel = "bm25"\ndepth = 7\n')
+    assert read_chain(path) == [
+        Step("search", "retrieve", channel="bm25", depth=7),
+        Step("best", "rerank", ("search",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SEARCH + BEST.replace("rerank", "think"), "expected a step of retrieve, expand, link, rerank"),
+        (SEARCH + BEST.replace('"search"]', '"nothing"]'), "'nothing'"),
+        (SEARCH, "one last step, a rerank"),
+        (SEARCH + SEARCH + BEST, "different names"),
+        (SEARCH + BEST + "depth = 0\n", "depth"),
+        (SEARCH + BEST + "weight = -1\n", "weight"),
+        (SEARCH + BEST + "colour = 3\n", "colour"),
+        (SEARCH + BEST + "after = 3\n", "TOML"),
+        (SEARCH + BEST.replace('["search"]', "3"), "names of steps"),
+        (SEARCH + BEST.replace('["search"]', "[]"), "1 or 2 steps"),
+        (SEARCH + 'after = ["best"]\n' + BEST, "expected 0 steps"),
+        ("nothing here", "TOML"),
+        ("", "[[step]]"),
+        (
+            BEST.replace("search", "expand")
+            + '[[step]]\nname = "expand"\nskill = "expand"\nafter = ["best"]\n',
+            "circle: ",
+        ),
+        (SEARCH + BEST + '[[step]]\nname = "more"\nskill = "rerank"\nafter = ["best"]\n', "before it"),
+        (
+            SEARCH + BEST.replace('["search"]', '["search", "other"]') + SEARCH.replace("search", "other"),
+            "a link and one retrieve",
+        ),
+    ],
+)
+def test_refusals(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "chain.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as raised:
+        read_chain(path)
+    assert said in str(raised.value)
+    assert "chain.toml" in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_chain(tmp_path / "nowhere.toml")
+    with pytest.raises(InputError, match="steps"):
+        ordered([])

@@ -1,0 +1,160 @@
+"""The steps over an index, against brute force over all passages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cli._dense
+import cli._hybrid
+import cli._sparta
+from dense.models.skills import Skills
+from hybrid.multihop.chain import Chain
+from hybrid.multihop.steps import Step, read_chain
+from hybrid.multihop.tools import IndexTools
+from sparta.base.errors import IndexStateError, InputError, ModelError
+from sparta.base.records import Passage
+from tests.dense.channel.channels import done, ran
+from tests.dense.models.skill_models import skill_config, skill_model
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
+ASKED = "who founded google"
+
+
+@pytest.fixture(scope="module")
+def made(
+    make_records: Callable[..., Any],
+    write_jsonl: Callable[..., Path],
+    tiny_tokenizer: Any,
+    tiny_model_folder: Path,
+    tmp_path_factory: Any,
+) -> dict[str, Any]:
+    """An index with the dense channel of a model with skills, and one of entities."""
+    folder = tmp_path_factory.mktemp("chain")
+    records = [{**r, "text": f"{r['text']} {r['title']}"} for r in make_records(24, seed=2)]
+    corpus = write_jsonl(folder / "corpus.jsonl", records)
+    model = skill_model(tiny_tokenizer, seed=4)
+    assert model.spans is not None
+    with torch.no_grad():  # some spans score above [CLS], not all
+        states, _ = model.states(5, [Skills(model).windows(ASKED)[0].input])
+        model.spans.anchor.normal_()
+        model.spans.anchor.add_(states[0, 0], alpha=-float(states[0, 0] @ model.spans.anchor) / 64)
+    model.save_pretrained(folder / "skills")
+    done(
+        cli._dense.main,
+        "convert",
+        "--from",
+        folder / "skills",
+        "--reader",
+        "entity",
+        "--output",
+        folder / "entity",
+    )
+    for name, encoder in (("index", "skills"), ("entities", "entity")):
+        given = ("--corpus", corpus, "--model", tiny_model_folder, "--index", folder / name)
+        done(cli._sparta.main, "index", *given)
+        done(cli._dense.main, "index", "--model", folder / encoder, "--index", folder / name)
+    passages = [Passage(r["id"], r["text"], r["title"]) for r in records]
+    return {"folder": folder, "passages": passages, "skills": Skills.open(folder / "skills")}
+
+
+@pytest.fixture
+def tools(made: dict[str, Any]) -> Any:
+    folder = made["folder"]
+    with IndexTools(folder / "index", folder / "skills", folder / "entities") as opened:
+        yield opened
+
+
+def best(vector: np.ndarray, rows: np.ndarray, passages: list[Passage], k: int) -> dict[str, float]:
+    scores = rows.astype(np.float32) @ vector
+    return {passages[i].passage_id: float(scores[i]) for i in np.argsort(-scores)[:k]}
+
+
+def close(found: dict[str, float], expected: dict[str, float]) -> None:
+    """The same scores; vectors are stored in 16 bits."""
+    np.testing.assert_allclose(sorted(found.values()), sorted(expected.values()), rtol=0.02, atol=0.2)
+
+
+def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> None:
+    passages, skills = made["passages"], made["skills"]
+    rows = skills.encoded_by("passage", [skills.passage(p) for p in passages])
+    entities = skills.encode_entities(passages)
+    hits = tools.retrieve(ASKED, "dense", 5)
+    close(
+        {h.passage_id: h.score for h in hits},
+        best(skills.model.encode_questions([ASKED])[0], rows, passages, 5),
+    )
+    named = {p.passage_id: p for p in passages}
+    first = [named[h.passage_id] for h in hits[:2]]
+    for one, vector, own in zip(
+        first, skills.encode_expanded([ASKED] * 2, first), tools.expand(ASKED, hits[:2], 4), strict=True
+    ):
+        close({h.passage_id: h.score for h in own}, best(vector, rows, passages, 4))
+        assert one.text
+    [linked] = tools.link([ASKED], 3)
+    [spans] = skills.find_spans([ASKED])
+    assert spans
+    vectors = skills.encode_mentions([ASKED] * len(spans), [(s.start, s.end) for s in spans])
+    for span, vector in zip(spans, vectors, strict=True):
+        own = {
+            one.hit.passage_id: one.hit.score for one in linked if one.span == ASKED[span.start : span.end]
+        }
+        close(own, best(vector, entities, passages, 3))
+    assert tools.rerank(ASKED, hits[:3]) == pytest.approx(
+        skills.rerank([ASKED] * 3, [named[h.passage_id] for h in hits[:3]]).tolist()
+    )
+
+
+def test_two_hops_from_the_command_line(made: dict[str, Any]) -> None:
+    folder = made["folder"]
+    given = ["--index", folder / "index", "--model", folder / "skills", "--entities", folder / "entities"]
+    found = json.loads(done(cli._hybrid.main, "chain", ASKED, *given, "-k", 3, "--json"))
+    assert len(found["paths"]) == 3
+    assert all(len(path["passages"]) == 2 for path in found["paths"])
+    scores = [path["score"] for path in found["paths"]]
+    assert scores == sorted(scores, reverse=True)
+    for path in found["paths"]:
+        assert path["score"] == pytest.approx(sum(one["score"] for one in path["passages"]))
+        assert len({one["id"] for one in path["passages"]}) == 2
+    assert set(found["seconds"]) == {step.name for step in read_chain("hotpot")}
+    shown = done(cli._hybrid.main, "chain", ASKED, *given, "-k", 1)
+    assert "→" in shown
+    assert "expand" in shown or "links-of-first" in shown
+
+
+def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:
+    steps = [
+        Step("search", "retrieve", channel="bm25", depth=5),
+        Step("best", "rerank", ("search",), weight=0),
+    ]
+    with IndexTools(made["folder"] / "index") as tools:
+        found = Chain(steps, tools).search("moon earth", 5)
+        expected = tools.retrieve("moon earth", "bm25", 5)
+    assert [(p.ids[0], p.score) for p in found.paths] == [(h.passage_id, h.score) for h in expected]
+
+
+def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path: Path) -> None:
+    folder = made["folder"]
+    hotpot = read_chain("hotpot")
+    with pytest.raises(InputError, match="--model"):
+        Chain(hotpot, IndexTools(folder / "index"))
+    with pytest.raises(InputError, match="--entities"):
+        Chain(hotpot, IndexTools(folder / "index", folder / "skills"))
+    some = skill_model(tiny_tokenizer, skill_config(skills=("single", "rerank")))
+    some.save_pretrained(tmp_path / "some")
+    with pytest.raises(ModelError, match="skill link, found one with single, rerank"):
+        Chain(hotpot, IndexTools(folder / "index", tmp_path / "some", folder / "entities"))
+    skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
+    with pytest.raises(IndexStateError, match="of the chain's model"):
+        Chain(hotpot, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
+    result = ran(
+        cli._hybrid.main, "chain", ASKED, "--index", folder / "index", "--chain", tmp_path / "no.toml"
+    )
+    assert result.exit_code == 2
+    assert "no such file" in result.output

@@ -1,0 +1,95 @@
+"""An index to push, and servers to push it to."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hybrid.opensearch.server import Access, Server
+from sparta.base.errors import IndexStateError
+from sparta.index.folder import IndexFolder
+from sparta.models.quantize import Quantizer
+from sparta.models.query_encoder import QuerySide
+from sparta.search.searcher import Searcher
+from tests.hybrid.opensearch.fake import Fake, serving
+from tests.sparta.index.building import Builder, Doc
+
+URL = os.environ.get("SPARTA_OPENSEARCH_URL")
+CLUSTER = pytest.param(
+    "cluster",
+    marks=[pytest.mark.cluster, pytest.mark.skipif(not URL, reason="$SPARTA_OPENSEARCH_URL is not set")],
+)
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with serving(Fake()) as running:
+        yield running
+
+
+@pytest.fixture(params=["fake", CLUSTER])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A fake server and, where there is one, the real cluster."""
+    url = request.getfixturevalue("fake").url if request.param == "fake" else str(URL)
+    with Server(Access(url, patience=5 if request.param == "fake" else 60, environment={})) as opened:
+        yield opened
+
+
+@pytest.fixture
+def name(server: Server) -> Iterator[str]:
+    """An alias of a test's own; what was pushed under it is removed."""
+    alias = f"test-{uuid.uuid4().hex[:12]}"
+    yield alias
+    try:
+        indices = server.request("GET", f"/_alias/{alias}", ignore=(404,))
+    except IndexStateError:
+        return
+    for index in indices if "error" not in indices else ():
+        server.request("DELETE", f"/{index}", ignore=(404,))
+
+
+@pytest.fixture(scope="session")
+def words(tiny_vocabulary) -> list[str]:
+    return [t for t in tiny_vocabulary if t.isalpha() and len(t) > 3][:12]
+
+
+@pytest.fixture
+def docs(words) -> Callable[..., list[Doc]]:
+    """A function `(prefix, n, seed) -> docs` of random impacts on few terms, so that there are many ties."""
+
+    def make(prefix: str, n: int, seed: int = 0) -> list[Doc]:
+        rng = random.Random(f"{prefix}{seed}")
+        return [
+            Doc(f"{prefix}{i}", {t: rng.randint(1, 3) for t in rng.sample(words, rng.randint(0, 5))})
+            for i in range(n)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def side(tiny_tokenizer) -> QuerySide:
+    return QuerySide(tiny_tokenizer, None, "model", "hash", Quantizer(8.0))
+
+
+@pytest.fixture
+def builder(tmp_path, side) -> Builder:
+    return Builder(IndexFolder(tmp_path / "index"), side)
+
+
+@pytest.fixture
+def opened(builder: Builder, docs) -> Iterator[Searcher]:
+    """An index of 60 passages with many ties."""
+    builder.write(builder.source(docs("a", 60)))
+    with Searcher(builder.folder.path) as searcher:
+        yield searcher
+
+
+@pytest.fixture
+def questions(words) -> list[str]:
+    rng = random.Random(4)
+    return [" ".join(rng.choices(words, k=rng.randint(1, 5))) for _ in range(25)]

@@ -1,0 +1,115 @@
+"""Filters, collapsing and pages there are those of the index here, on random metadata."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hybrid.opensearch.push import push
+from hybrid.opensearch.searcher import open_opensearch
+from hybrid.retrieval.searcher import open_retriever
+from sparta.base.errors import InputError
+from sparta.search.searcher import Searcher
+
+pytestmark = pytest.mark.jvm
+FILTERS: list[dict[str, Any]] = [
+    {"lang": "en"},
+    {"lang": {"in": ["en", "日"]}},
+    {"year": {"gte": 1990, "lt": 2000}},
+    {"year": 1995},
+    {"price": {"lte": -0.5}},
+    {"price": {"gt": -1e3, "lte": 1e3}},
+    {"lang": {"gte": "d", "lt": "f"}},
+    {"tags": "t1", "year": {"gt": 1980}},
+    {"tags": {"gte": "t2"}},
+    {"flag": True},
+    {"long": "x" * 300},
+    {"year": {"gt": 3000}},
+]
+
+
+@dataclass
+class Described:
+    """A passage with metadata, as `Doc` is one without."""
+
+    passage_id: str
+    vector: dict[str, int]
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"id": self.passage_id, "contents": f"text of {self.passage_id}", **self.more}
+
+
+def metadata(rng: random.Random) -> dict[str, Any]:
+    every = {
+        "lang": rng.choice(["en", "de", "日", "e"]),
+        "year": rng.choice([1979, 1990, 1995.0, "1995", "1999", 2000, "unknown"]),
+        "price": rng.choice([-1e-3, -0.5, -700, 0.0, -0.0, 1e20, 12]),
+        "tags": rng.sample(["t1", "t2", "t3"], rng.randint(0, 3)),
+        "flag": rng.random() < 0.5,
+        "long": "x" * rng.choice([300, 10, 301]),
+    }
+    return {name: value for name, value in every.items() if rng.random() < 0.8}
+
+
+@pytest.fixture
+def described(builder, docs) -> Iterator[Searcher]:
+    rng = random.Random(6)
+    made = [Described(doc.passage_id, doc.vector, metadata(rng)) for doc in docs("a", 120)]
+    builder.write(builder.source(made))  # type: ignore[arg-type]
+    with Searcher(builder.folder.path) as searcher:
+        yield searcher
+
+
+def test_filters_and_collapsing_are_those_of_the_index_here(described, server, name, questions) -> None:
+    push(described, server, name)
+    there = open_opensearch(server, name)
+    ids = [str(i) for i in range(len(questions))]
+    found = 0
+    for kept in FILTERS:
+        expected = described.run(questions, ids, 15, filter=kept)
+        assert there.run(questions, ids, 15, filter=kept) == expected, kept
+        found += any(expected.values())
+    assert found > 8
+    for collapse in ("lang", "tags", "price"):
+        for offset in (0, 3):
+            options: dict[str, Any] = {"collapse": collapse, "offset": offset}
+            expected = described.run(questions, ids, 4, **options)
+            assert there.run(questions, ids, 4, **options) == expected, options
+    both: dict[str, Any] = {"filter": {"year": {"gte": 1990}}, "collapse": "lang", "offset": 1}
+    assert there.search(questions[0], 5, **both) == described.search(questions[0], 5, **both)
+
+
+def test_pages_are_parts_of_one_ranking(described, server, name, questions) -> None:
+    push(described, server, name)
+    there = open_opensearch(server, name)
+    whole = described.search(questions[0], 40)
+    pages = [hit for offset in range(0, 40, 7) for hit in there.search(questions[0], 7, offset=offset)]
+    assert pages[:40] == whole
+
+
+def test_a_field_that_no_passage_has(described, server, name, questions) -> None:
+    push(described, server, name)
+    there = open_opensearch(server, name)
+    for options in ({"filter": {"nope": 1}}, {"collapse": "nope"}):
+        with pytest.raises(InputError, match="nope"):
+            described.search(questions[0], **options)
+        with pytest.raises(InputError, match="no passage has the field 'nope'"):
+            there.search(questions[0], **options)
+
+
+def test_fused_rankings_are_filtered(described, server, name, questions) -> None:
+    push(described, server, name)
+    options: dict[str, Any] = {"filter": {"lang": "en"}, "collapse": "year"}
+    asked = f"{questions[0]} text a3 a17"
+    there = open_opensearch(server, name, "impact=1,bm25=0.0")
+    with open_retriever(described.index.folder.path, "impact=1,bm25=0.0") as here:
+        expected = here.search(asked, 6, **options)
+    found = there.search(asked, 6, **options)
+    assert len(found) == len(expected)
+    assert all(hit.metadata["lang"] == "en" for hit in found)

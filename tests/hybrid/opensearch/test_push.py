@@ -1,0 +1,313 @@
+"""What is pushed is what the index holds, whatever happens meanwhile; searches there rank as here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybrid.opensearch.bulk import Action, batches
+from hybrid.opensearch.push import PushOptions, push
+from hybrid.opensearch.searcher import open_opensearch
+from hybrid.opensearch.server import Access, Server
+from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_prefix
+from hybrid.opensearch.update import delete, update
+from sparta.base.errors import IndexStateError, ServerError
+from sparta.index.build import delete_passages
+from sparta.search.searcher import Searcher
+from tests.hybrid.opensearch.fake import failure
+
+pytestmark = pytest.mark.jvm
+ROOT = Path(__file__).parents[3]
+
+
+def held(server: Server, name: str) -> list[str]:
+    """The ids behind an alias, in corpus order."""
+    (index,) = indices_of(server, name)
+    refresh(server, index)
+    return [one.passage_id for one in scan(server, index)]
+
+
+def same_rankings(searcher: Searcher, server: Server, name: str, questions: list[str], k: int = 10) -> None:
+    there = open_opensearch(server, name)
+    ids = [str(i) for i in range(len(questions))]
+    expected = searcher.run(questions, ids, k)
+    assert there.run(questions, ids, k) == expected
+    assert any(len({p.score for p in own}) < len(own) for own in expected.values())  # there are ties
+
+
+def test_a_pushed_index_ranks_as_here(opened, server, name, questions) -> None:
+    told: list[int] = []
+    report = push(opened, server, name, PushOptions(shards=3), advance=told.append)
+    assert (report.passages, report.sent, report.kept, report.replaced) == (60, 60, 0, ())
+    assert sum(told) == 60
+    assert held(server, name) == [f"a{i}" for i in range(60)]
+    same_rankings(opened, server, name, questions)
+    there = open_opensearch(server, name)
+    assert there.search(questions[0], 5) == opened.search(questions[0], 5)  # records too
+    assert there.num_docs == 60
+    meta = meta_of(server, report.index)
+    assert (meta["complete"], meta["passages"]) == (True, 60)
+
+
+def test_pushing_again_changes_nothing(opened, server, name) -> None:
+    first = push(opened, server, name)
+    again = push(opened, server, name)
+    assert (again.unchanged, again.index, again.sent) == (True, first.index, 0)
+
+
+def test_another_content_takes_the_alias(opened, builder, docs, server, name, questions) -> None:
+    first = push(opened, server, name)
+    builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+    opened.refresh()
+    second = push(opened, server, name)
+    assert second.replaced == (first.index,)
+    assert indices_of(server, name) == [second.index]
+    with pytest.raises(IndexStateError):
+        meta_of(server, first.index)
+    same_rankings(opened, server, name, questions)
+
+
+def test_an_open_searcher_follows_the_alias(opened, builder, docs, server, name, questions) -> None:
+    push(opened, server, name)
+    there = open_opensearch(server, name)
+    builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+    opened.refresh()
+    push(opened, server, name)
+    assert there.search(questions[0], 20) == opened.search(questions[0], 20)
+
+
+def test_an_update_sends_what_changed(opened, builder, docs, server, name, questions) -> None:
+    before = push(opened, server, name).index
+    builder.write(builder.source(docs("b", 7), name="b.jsonl"), "append")
+    changed = docs("a", 4, seed=9)
+    builder.write(builder.source(changed, name="c.jsonl"), "update")
+    delete_passages(builder.folder, ["a10", "a59", "b6"])
+    opened.refresh()
+    report = update(opened, server, name)
+    assert (report.index, report.passages, report.written, report.deleted) == (before, 64, 4 + 6, 2)
+    assert held(server, name) == [doc.passage_id for doc in builder.contents()]
+    same_rankings(opened, server, name, questions)
+    assert update(opened, server, name).written == 0
+    assert push(opened, server, name).unchanged
+
+
+def test_an_update_moves_ids_both_ways(opened, builder, docs, server, name, questions) -> None:
+    """Positions of the same ids go up (deleted and appended), then down (all written anew)."""
+    push(opened, server, name)
+    delete_passages(builder.folder, ["a0", "a7"])
+    builder.write(builder.source(docs("a", 8)[::7], name="b.jsonl"), "append")
+    opened.refresh()
+    report = update(opened, server, name)
+    assert (report.written, report.deleted) == (2, 0)
+    assert held(server, name)[-2:] == ["a0", "a7"]
+    same_rankings(opened, server, name, questions)
+    builder.write(builder.source(docs("a", 60)[::-1], name="c.jsonl"), "overwrite")
+    opened.refresh()
+    update(opened, server, name)
+    assert held(server, name) == [f"a{i}" for i in reversed(range(60))]
+    same_rankings(opened, server, name, questions)
+
+
+def test_an_update_needs_the_same_model(opened, builder, docs, server, name) -> None:
+    with pytest.raises(IndexStateError, match="expected one index behind the alias"):
+        update(opened, server, name)
+    push(opened, server, name)
+    from dataclasses import replace
+
+    other = replace(builder.side, model_hash="another")
+    builder.write(builder.source(docs("a", 5), name="d.jsonl", side=other), "overwrite")
+    opened.refresh()
+    with pytest.raises(IndexStateError, match="expected an index of the same model"):
+        update(opened, server, name)
+
+
+def test_passages_are_deleted_by_id(opened, server, name) -> None:
+    push(opened, server, name)
+    report = delete(server, name, ["a3", "a5", "nope", "a3"])
+    assert (report.named, report.deleted, report.missing) == (3, 2, ("nope",))
+    assert held(server, name) == [f"a{i}" for i in range(60) if i not in (3, 5)]
+    assert not update(opened, server, name).deleted  # the index here still has them
+    assert len(held(server, name)) == 60
+
+
+def test_all_sentences_of_a_passage_are_deleted(builder, docs, server, name) -> None:
+    made = [doc._replace(passage_id=f"p{i // 4}#{i % 4}") for i, doc in enumerate(docs("a", 20))]
+    builder.write(builder.source(made, unit="sentence"))
+    with Searcher(builder.folder.path) as searcher:
+        push(searcher, server, name)
+    assert delete(server, name, ["p1", "p2#0"]).deleted == 5
+    left = [doc.passage_id for doc in made if not doc.passage_id.startswith("p1#")]
+    assert held(server, name) == [i for i in left if i != "p2#0"]
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def broken_after(fake, requests: int):
+    """The server is gone after some bulk requests, until the fault is taken away."""
+    seen = []
+
+    def fault(method: str, path: str, _body: bytes):
+        if path.endswith("_bulk"):
+            seen.append(path)
+        return "drop" if len(seen) > requests else None
+
+    fake.fault = fault
+
+
+@pytest.fixture
+def small_batches(monkeypatch) -> None:
+    import hybrid.opensearch.bulk as bulk
+
+    monkeypatch.setattr(bulk, "batches", lambda actions: batches(actions, 1500))
+
+
+def test_an_interrupted_push_goes_on(opened, fake, small_batches, questions) -> None:
+    with Server(Access(fake.url, patience=0.1, environment={})) as server:
+        broken_after(fake, 4)
+        with pytest.raises(ServerError, match="could not reach it"):
+            push(opened, server, "wiki")
+        fake.fault = lambda *_: None
+        assert not fake.aliases
+        report = push(opened, server, "wiki")
+        assert 0 < report.kept < 60
+        assert report.kept + report.sent == 60
+        assert held(server, "wiki") == [f"a{i}" for i in range(60)]
+        same_rankings(opened, server, "wiki", questions)
+
+
+def test_holes_are_filled(opened, fake, questions) -> None:
+    """Requests run side by side, so a later one may be there and an earlier one not."""
+    with Server(Access(fake.url, environment={})) as server:
+        index = push(opened, server, "wiki").index
+        for i in (20, 21, 40):
+            del fake.indices[index].documents[f"a{i}"]
+        fake.aliases.clear()
+        assert whole_prefix(server, index, range(60)) == 20
+        report = push(opened, server, "wiki")
+        assert (report.kept, report.sent) == (20, 40)
+        same_rankings(opened, server, "wiki", questions)
+
+
+def test_what_a_busy_server_refuses_is_sent_again(opened, fake, small_batches, questions) -> None:
+    refused: list[bytes] = []
+
+    def fault(method: str, path: str, body: bytes):
+        if not path.endswith("_bulk") or len(refused) >= 6:
+            return None
+        refused.append(body)
+        if len(refused) % 2:
+            return failure(503, "unavailable", "no copy at the moment")
+        items = [json.loads(line)["index"]["_id"] for line in body.splitlines()[::2]]
+        said = {"error": {"type": "rejected", "reason": "queue full"}, "status": 429}
+        return 200, {"errors": True, "items": [{"index": {"_id": i, **said}} for i in items]}
+
+    fake.fault = fault
+    with Server(Access(fake.url, environment={})) as server:
+        assert push(opened, server, "wiki").sent == 60
+        assert len(refused) == 6
+        same_rankings(opened, server, "wiki", questions)
+
+
+def test_a_refused_passage_is_named(opened, fake) -> None:
+    def fault(method: str, path: str, body: bytes):
+        if not path.endswith("_bulk"):
+            return None
+        items = [json.loads(line)["index"]["_id"] for line in body.splitlines()[::2]]
+        wrong = {"error": {"type": "mapper_parsing_exception", "reason": "failed to parse"}, "status": 400}
+        return 200, {
+            "errors": True,
+            "items": [{"index": {"_id": i, **(wrong if i == "a7" else {"status": 201})}} for i in items],
+        }
+
+    fake.fault = fault
+    with (
+        Server(Access(fake.url, environment={})) as server,
+        pytest.raises(ServerError, match=r"refuses passage 'a7' \(400\): failed to parse"),
+    ):
+        push(opened, server, "wiki")
+    assert not fake.aliases
+
+
+@pytest.mark.parametrize("damage", ["gone", "record", "impacts", "more"])
+def test_verification_sees_what_is_not_as_pushed(opened, fake, damage) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        index = push(opened, server, "wiki").index
+        documents = fake.indices[index].documents
+        chosen = next(i for i, one in documents.items() if one["impacts"])
+        if damage == "gone":
+            del documents[chosen]
+        elif damage == "record":
+            documents[chosen]["record"]["contents"] = "another"
+        elif damage == "impacts":
+            documents[chosen]["impacts"] = {t: 1 + i for t, i in documents[chosen]["impacts"].items()}
+        else:
+            documents["x"] = documents[chosen]
+        with pytest.raises(ServerError, match=r"expected .* found"):
+            push(opened, server, "wiki")
+
+
+def test_names_that_are_taken_are_left_alone(opened, fake) -> None:
+    from tests.hybrid.opensearch.fake import Held
+
+    fake.indices["mine"] = Held({}, {})
+    fake.indices["other"] = Held({}, {})
+    fake.aliases["theirs"] = {"other"}
+    with Server(Access(fake.url, environment={})) as server:
+        with pytest.raises(IndexStateError, match="found an index of this name"):
+            push(opened, server, "mine")
+        with pytest.raises(IndexStateError, match="expected an index that sparta pushed"):
+            push(opened, server, "theirs")
+    assert not fake.indices["other"].documents
+    assert set(fake.indices) == {"mine", "other"}
+
+
+@pytest.mark.slow
+def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batches, questions) -> None:
+    """kill -9 while requests are answered slowly: what is there stays, and nothing is there twice."""
+
+    def slow(method: str, path: str, body: bytes):
+        if path.endswith("_bulk"):
+            time.sleep(0.2)
+
+    fake.fault = slow
+    code = (
+        "import hybrid.opensearch.bulk as bulk; cut = bulk.batches;"
+        " bulk.batches = lambda actions: cut(actions, 1500);"
+        " from cli._sparta import main; main()"
+    )
+    command = [sys.executable, "-c", code, "push", "--index", str(opened.index.folder.path)]
+    whole = [*command, "--opensearch", fake.url, "--name", "wiki"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    first = subprocess.Popen(whole, env=environment, stderr=subprocess.DEVNULL)
+    ends = time.monotonic() + 120
+
+    def there() -> int:
+        return sum(len(one.documents) for index, one in fake.indices.items() if index.startswith("wiki"))
+
+    while there() < 10 and time.monotonic() < ends:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert 10 <= there() < 60
+    assert not fake.aliases
+    done = subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "60 passages" in done.stdout
+    assert "were there" in done.stdout
+    with Server(Access(fake.url, environment={})) as server:
+        assert held(server, "wiki") == [f"a{i}" for i in range(60)]
+        same_rankings(opened, server, "wiki", questions)
+
+
+def test_batches_are_bounded() -> None:
+    actions = [Action(str(i), b"x" * size) for i, size in enumerate([4, 4, 4, 30, 1, 1])]
+    assert [[len(a.lines) for a in batch] for batch in batches(actions, 10)] == [[4, 4], [4], [30], [1, 1]]
+    assert list(batches([], 10)) == []

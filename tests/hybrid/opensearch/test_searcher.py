@@ -1,0 +1,163 @@
+"""Searches there are as searches here: channels, fusion, explanations; what fails is never a wrong answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hybrid.opensearch.push import push
+from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
+from hybrid.opensearch.server import Access, Server
+from hybrid.retrieval.searcher import open_retriever
+from sparta.base.errors import IndexStateError, InputError, ServerError
+from sparta.models.quantize import QueryQuantizer
+from sparta.search.explain import explain
+from sparta.search.searcher import Searcher
+from tests.hybrid.opensearch.conftest import URL
+
+pytestmark = pytest.mark.jvm
+TEXTS = ["text a3", "a17 a3 a59 text of", "a1", "nothing of it"]
+cluster = pytest.mark.skipif(not URL, reason="$SPARTA_OPENSEARCH_URL is not set")
+
+
+@pytest.mark.parametrize("kind", ["neural_sparse", "rank_feature"])
+def test_both_kinds_of_query_rank_as_here(opened, server, name, questions, kind) -> None:
+    push(opened, server, name)
+    there = OpenSearchSearcher(server, name, opened=RemoteIndex(server, name, kind))
+    ids = [str(i) for i in range(len(questions))]
+    for k in (1, 7, 60):
+        assert there.run(questions, ids, k) == opened.run(questions, ids, k)
+
+
+def test_the_plugin_is_looked_for(opened, fake, questions) -> None:
+    fake.plugin = False
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        there = open_opensearch(server, "wiki")
+        assert there.opened.kind == "rank_feature"
+        assert there.search(questions[0]) == opened.search(questions[0])
+
+
+def test_weighted_questions(builder, docs, server, name, questions) -> None:
+    """Weights up to 200 are scaled on their way, and some terms weigh nothing."""
+    weights = (np.arange(builder.side.tokenizer.get_vocab_size()) * 37 % 201).astype(np.int32)
+    weights[::5] = 0
+    builder.side = replace(builder.side, weights=weights, query_quantizer=QueryQuantizer(4.0, 8))
+    builder.write(builder.source(docs("w", 50)))
+    ids = [str(i) for i in range(len(questions))]
+    with Searcher(builder.folder.path) as here:
+        push(here, server, name)
+        assert open_opensearch(server, name).run(questions, ids, 20) == here.run(questions, ids, 20)
+        hit = here.search(questions[0])[0]
+        there = OpenSearchSearcher(server, name)
+        assert there.explain(questions[0], hit.passage_id) == explain(here, questions[0], hit.passage_id)
+
+
+def test_explanations_are_those_of_the_index_here(opened, server, name, questions) -> None:
+    push(opened, server, name)
+    there = OpenSearchSearcher(server, name)
+    for question in questions[:4]:
+        for passage_id in ("a0", "a13", "a31", "a59"):
+            assert there.explain(question, passage_id) == explain(opened, question, passage_id)
+    with pytest.raises(InputError, match="holds no passage with the id 'nope'"):
+        there.explain(questions[0], "nope")
+
+
+def test_chunks_count_for_their_document(builder, docs, server, name, questions) -> None:
+    made = [doc._replace(passage_id=f"p{i // 4}#{i % 4}") for i, doc in enumerate(docs("a", 60))]
+    builder.write(builder.source(made, unit="chunk:10:0"))
+    ids = [str(i) for i in range(len(questions))]
+    with Searcher(builder.folder.path) as here:
+        push(here, server, name)
+        there = OpenSearchSearcher(server, name)
+        for k in (1, 3, 15):
+            assert there.run(questions, ids, k) == here.run(questions, ids, k)
+        for question in questions[:4]:
+            for passage_id in ("p1", "p9", "p14"):
+                assert there.explain(question, passage_id) == explain(here, question, passage_id)
+
+
+@pytest.mark.cluster
+@cluster
+@pytest.mark.parametrize("channels", ["bm25", "bm25=1.2,impact", "impact=1,bm25=0.5"])
+def test_bm25_and_fusions_rank_as_here(opened, name, questions, channels) -> None:
+    """Needs real statistics over several shards, so no fake."""
+    with Server(Access(str(URL), environment={})) as server:
+        push(opened, server, name)
+        asked = [*TEXTS, *questions, *(f"{q} a{i}" for i, q in enumerate(questions))]
+        ids = [str(i) for i in range(len(asked))]
+        there = open_opensearch(server, name, channels)
+        with open_retriever(opened.index.folder.path, channels) as here:
+            assert there.run(asked, ids, 10) == here.run(asked, ids, 10)
+            assert there.search(asked[1], 5) == here.search(asked[1], 5)
+            assert there.channel == here.channel
+
+
+def test_fused_hits_have_their_places_and_records(opened, fake) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        fused = open_opensearch(server, "wiki", "bm25=1.2,impact")
+        hits = fused.search("text a3 moon", 5)
+        assert hits[0].text == f"text of {hits[0].passage_id}"
+        assert fused.batch_search(["text a3 moon"], ["q"], 5)["q"] == hits
+        assert [p.passage_id for p in fused.run(["text a3 moon"], ["q"], 5)["q"]] == [
+            h.passage_id for h in hits
+        ]
+        fake.requests.clear()
+        fused.search("text a3 moon", 5)
+        assert [path.rpartition("/")[2] for _, path in fake.requests].count("_msearch") <= 3
+
+
+def test_a_missing_shard_is_waited_for(opened, fake, questions) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        there = open_opensearch(server, "wiki")
+        wrong = [
+            {"timed_out": False, "_shards": {"failed": 1}, "hits": {"hits": []}, "status": 200},
+            {"timed_out": True, "_shards": {"failed": 0}, "hits": {"hits": []}, "status": 200},
+            {"error": {"reason": "no copy"}, "status": 503},
+        ]
+
+        def fault(method: str, path: str, body: bytes):
+            if not path.endswith("_msearch") or not wrong:
+                return None
+            first = wrong.pop()
+            _, others = fake.msearch(body, path.split("/")[1])
+            return 200, {"responses": [first, *others["responses"][1:]]}
+
+        fake.fault = fault
+        ids = [str(i) for i in range(len(questions))]
+        assert there.run(questions, ids) == opened.run(questions, ids)
+        assert not wrong
+
+
+def test_a_failing_search_is_an_error(opened, fake, questions) -> None:
+    with Server(Access(fake.url, patience=0.3, environment={})) as server:
+        push(opened, server, "wiki")
+        there = open_opensearch(server, "wiki")
+        for status, patience in ((400, "no sense"), (503, "no copy")):
+            answer = {"error": {"reason": patience}, "status": status}
+            fake.fault = lambda _m, path, body, a=answer: (
+                (200, {"responses": [a] * (len(body.splitlines()) // 2)}) if "_msearch" in path else None
+            )
+            with pytest.raises(ServerError, match=patience):
+                there.search(questions[0])
+
+
+def test_no_index_there(fake) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        with pytest.raises(IndexStateError, match="expected one index behind the alias 'wiki', found none"):
+            open_opensearch(server, "wiki")
+        with pytest.raises(InputError, match="expected a name of small letters"):
+            open_opensearch(server, "Wiki,*")
+
+
+def test_a_lost_query_side_is_told(opened, fake) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        fake.indices["sparta-models"].documents.clear()
+        with pytest.raises(IndexStateError, match="expected the tokenizer of the index"):
+            open_opensearch(server, "wiki")

@@ -1,0 +1,111 @@
+"""Servers that are away, refuse, or are none; and who asks them."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from hybrid.opensearch.server import Access, Server
+from sparta.base.errors import IndexStateError, InputError, ServerError
+from tests.hybrid.opensearch.fake import failure
+
+
+@pytest.mark.parametrize(
+    "urls", ["", "localhost:9200", "ftp://host", "http://", "http://a b:1", "http://h,nope"]
+)
+def test_what_is_no_url_is_refused(urls: str) -> None:
+    with pytest.raises(InputError, match="expected URLs"):
+        Access(urls, environment={}).hosts()
+
+
+def test_passwords_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError) as refused:
+        Access("https://me:secret@host:9200", environment={}).hosts()
+    assert "secret" not in str(refused.value)
+    assert "$SPARTA_OPENSEARCH_PASSWORD" in str(refused.value)
+
+
+def test_several_nodes() -> None:
+    assert Access("http://a:1/, https://b/x", environment={}).hosts() == ["http://a:1", "https://b/x"]
+
+
+def test_credentials_come_from_the_environment(fake) -> None:
+    user = {"SPARTA_OPENSEARCH_USER": "me", "SPARTA_OPENSEARCH_PASSWORD": "secret"}
+    key = {"SPARTA_OPENSEARCH_KEY": "abc"}
+    for environment, expected in (({}, None), (user, "Basic bWU6c2VjcmV0"), (key, "ApiKey abc")):
+        access = Access(fake.url, environment=environment)
+        assert "secret" not in repr(access)
+        with Server(access) as server:
+            server.request("GET", "/_cluster/health")
+        headers = {name.lower(): value for name, value in fake.headers[-1].items()}
+        assert headers.get("authorization") == expected
+    with pytest.raises(InputError, match="expected a user and a password"):
+        Access(fake.url, environment={"SPARTA_OPENSEARCH_USER": "me"}).options()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "error", "said"),
+    [
+        (401, "security_exception", ServerError, "SPARTA_OPENSEARCH_USER"),
+        (403, "security_exception", ServerError, "SPARTA_OPENSEARCH_USER"),
+        (403, "cluster_block_exception", ServerError, "free some space"),
+        (404, "index_not_found_exception", IndexStateError, "expected an index that is there"),
+        (400, "parsing_exception", ServerError, "the server answers 400"),
+    ],
+)
+def test_refusals_say_what_to_do(fake, status, kind, error, said) -> None:
+    fake.fault = lambda *_: failure(status, kind, "index blocked" if "block" in kind else "because")
+    with (
+        Server(Access(fake.url, environment={})) as server,
+        pytest.raises(error, match=r"because|blocked") as raised,
+    ):
+        server.request("GET", "/_cluster/health")
+    assert said in str(raised.value).replace("$", "")
+    assert len(fake.requests) == 1  # asked once
+
+
+def test_a_busy_server_is_asked_again(fake) -> None:
+    left = [429, 503, "drop", 502]
+
+    def fault(*_):
+        if not left:
+            return None
+        status = left.pop()
+        return status if status == "drop" else failure(int(status), "busy", "later")
+
+    fake.fault = fault
+    with Server(Access(fake.url, environment={})) as server:
+        assert server.request("GET", "/_cluster/health")["status"] == "green"
+        fake.fault = lambda *_: failure(429, "busy", "later")
+        with pytest.raises(ServerError, match=r"answers 429: later"):
+            server.request("GET", "/_cluster/health", patience=0.3)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (
+        Server(Access(f"http://127.0.0.1:{port}", patience=0.2, environment={})) as server,
+        pytest.raises(ServerError, match="could not reach it"),
+    ):
+        server.request("GET", "/")
+
+
+def test_another_node_answers(fake) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Server(Access(f"http://127.0.0.1:{port},{fake.url}", patience=0, environment={})) as server:
+        for _ in range(5):
+            assert server.request("GET", "/_cluster/health")["status"] == "green"
+
+
+def test_a_page_is_no_opensearch(fake) -> None:
+    fake.fault = lambda *_: (200, "<html>welcome</html>")
+    with (
+        Server(Access(fake.url, environment={})) as server,
+        pytest.raises(ServerError, match="expected an OpenSearch"),
+    ):
+        server.request("GET", "/_cluster/health")

@@ -1,0 +1,152 @@
+"""Batches: the same answers as one by one, in one call into Java; what is too much is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from hybrid.service.errors import BusyError
+from hybrid.service.live.batching import Batcher
+from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
+from hybrid.service.live.snapshot import LiveIndex
+from hybrid.service.metrics import Metrics
+from tests.conftest import WORDS
+
+CHANNELS = ("impact", "bm25", "bm25=1.2,impact", "impact=1")
+
+
+def plain(answer: Any) -> Any:
+    """An answer without the time it took."""
+    assert isinstance(answer, bytes), answer
+    found = orjson.loads(answer)
+    found.pop("took_ms")
+    return found
+
+
+@pytest.mark.jvm
+def test_a_batch_of_everything_equals_single_searches_bit_for_bit(built) -> None:
+    queries = [" ".join(WORDS[i : i + 3]) for i in range(0, 300, 3)]
+    jobs = [
+        Job([query], Plan(name, weights_of(name), k=1 + i % 7, explain=i % 11 == 0))
+        for i, query in enumerate(queries)
+        for name in CHANNELS
+    ]
+    jobs.append(Job(queries[:5], Plan("impact", weights_of("impact")), one=False))
+    with LiveIndex(built) as index:
+        search = BatchSearch(index, 2, Metrics())
+        together = search(jobs)
+        alone = [search([job])[0] for job in jobs]
+    assert [plain(answer) for answer in together] == [plain(answer) for answer in alone]
+    assert sum(bool(plain(a).get("hits")) for a in alone) > 300
+
+
+@pytest.mark.jvm
+def test_what_is_batched_goes_into_java_once(built, monkeypatch) -> None:
+    from sparta.search.searcher import Searcher
+
+    calls: list[tuple[str, int]] = []
+    for name in ("rank", "records"):
+        real = getattr(Searcher, name)
+
+        def counting(self, first, *args, _name=name, _real=real, **more):
+            calls.append((_name, len(first)))
+            return _real(self, first, *args, **more)
+
+        monkeypatch.setattr(Searcher, name, counting)
+    with LiveIndex(built) as index:
+        answers = BatchSearch(index, 2, Metrics())(
+            [Job([w], Plan("impact", weights_of("impact"))) for w in WORDS[:9]]
+        )
+    hits = sum(len(plain(answer)["hits"]) for answer in answers)
+    assert calls == [("rank", 9), ("records", hits)]
+
+
+@pytest.mark.jvm
+def test_one_job_that_fails_fails_alone(built) -> None:
+    with LiveIndex(built) as index:
+        search = BatchSearch(index, 2, Metrics())
+        good, bad = Plan("impact", weights_of("impact")), Plan("dense", weights_of("dense"))
+        found = search([Job(["moon"], good), Job(["moon"], bad), Job(["moon"], good)])
+    assert plain(found[0]) == plain(found[2])
+    assert isinstance(found[1], Exception)
+
+
+class Slow:
+    """Answers by the batch that a job was in, when it is let go."""
+
+    def __init__(self) -> None:
+        self.go, self.batches = threading.Semaphore(0), list[list[int]]()
+
+    def __call__(self, jobs: Sequence[int]) -> list[Any]:
+        self.batches.append(list(jobs))
+        assert self.go.acquire(timeout=20)
+        if 13 in jobs:
+            raise ValueError(13)
+        return [job * 2 for job in jobs]
+
+
+async def started(batcher: Batcher[int, int], slow: Slow, jobs: Sequence[int]) -> list[asyncio.Task[int]]:
+    """Ask jobs while the first of them is being answered."""
+    tasks = [asyncio.create_task(batcher.ask(jobs[0]))]
+    while not slow.batches:
+        await asyncio.sleep(0.001)
+    tasks += [asyncio.create_task(batcher.ask(job)) for job in jobs[1:]]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_what_waits_during_a_call_goes_into_the_next() -> None:
+    async def ask() -> list[int]:
+        batcher = Batcher[int, int](slow, most=3, queue=10)
+        tasks = await started(batcher, slow, range(8))
+        slow.go.release(9)
+        answers = await asyncio.gather(*tasks)
+        await asyncio.to_thread(batcher.close)
+        return answers
+
+    slow = Slow()
+    assert asyncio.run(ask()) == [job * 2 for job in range(8)]
+    assert slow.batches == [[0], [1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out() -> None:
+    async def ask() -> list[Any]:
+        batcher = Batcher[int, int](slow, most=8, queue=3)
+        tasks = await started(batcher, slow, [0, 1, 2, 3, 4])
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        slow.go.release(9)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(batcher.close)
+        with pytest.raises(BusyError):
+            await batcher.ask(1)
+        return answers
+
+    slow = Slow()
+    answers = asyncio.run(ask())
+    assert (answers[0], answers[1], answers[3]) == (0, 2, 6)
+    assert isinstance(answers[2], asyncio.CancelledError)
+    assert isinstance(answers[4], BusyError)
+    assert slow.batches == [[0], [1, 3]]
+
+
+def test_a_batch_that_fails_fails_those_in_it() -> None:
+    async def ask() -> list[Any]:
+        batcher = Batcher[int, int](slow, most=8, queue=8)
+        tasks = await started(batcher, slow, [0, 13, 2])
+        slow.go.release(9)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        again = await batcher.ask(5)
+        await asyncio.to_thread(batcher.close)
+        return [*answers, again]
+
+    slow = Slow()
+    answers = asyncio.run(ask())
+    assert answers[0] == 0
+    assert [type(one) for one in answers[1:3]] == [ValueError, ValueError]
+    assert answers[3] == 10

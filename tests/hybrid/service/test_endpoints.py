@@ -1,0 +1,218 @@
+"""Each endpoint, beside what the same question gives in Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hybrid.retrieval.fusion import Fusion
+from hybrid.retrieval.searcher import HybridSearcher, open_retriever
+from sparta.api import Index
+from tests.hybrid.service.services import FRENCH, NDJSON, QUESTION, lines
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def client(built):
+    from fastapi.testclient import TestClient
+
+    from hybrid.service.app import create_app
+    from hybrid.service.settings import Settings
+
+    with TestClient(create_app(Settings(index=built)), base_url="http://localhost") as one:
+        yield one
+
+
+def ask(client, path: str, **body: Any) -> Any:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_search_finds_what_the_index_finds(client, built) -> None:
+    found = ask(client, "/search", query=QUESTION, k=5)
+    with Index(built) as index:
+        expected, version = index.search(QUESTION, 5), index.version
+    assert len(expected) == 5
+    assert [
+        (h["rank"], h["id"], h["score"], h["title"], h["text"], h["metadata"]) for h in found["hits"]
+    ] == [(rank, h.passage_id, h.score, h.title, h.text, h.metadata) for rank, h in enumerate(expected, 1)]
+    assert found["query"] == QUESTION
+    assert found["channels"] == "impact"
+    assert found["version"] == version._asdict()
+    assert found["took_ms"] > 0
+
+
+def test_several_questions_are_answered_in_their_order(client) -> None:
+    queries = [QUESTION, "the moon", "", QUESTION]
+    found = ask(client, "/search", query=queries, k=3)
+    assert [one["query"] for one in found["results"]] == queries
+    for query, one in zip(queries, found["results"], strict=True):
+        assert one["hits"] == ask(client, "/search", query=query, k=3)["hits"]
+    assert not found["results"][2]["hits"]
+
+
+def test_a_fused_hit_says_what_each_channel_gave(client, built) -> None:
+    found = ask(client, "/search", query=QUESTION, k=20, channels="bm25=1.2,impact")
+    with HybridSearcher(built, Fusion({"bm25": 1.2, "impact": 1.0})) as searcher:
+        expected = searcher.search(QUESTION, 20)
+    assert [(h["id"], h["score"]) for h in found["hits"]] == [(h.passage_id, h.score) for h in expected]
+    lacking = 0
+    for hit in found["hits"]:
+        places = hit["channels"]
+        assert list(places) == ["bm25", "impact"]
+        assert sum(place["contribution"] for place in places.values()) == pytest.approx(hit["score"])
+        lacking += any(place["rank"] is None and place["score"] is None for place in places.values())
+    assert 0 < lacking < 20
+
+
+@pytest.mark.parametrize("channels", ["impact", "bm25", "impact,bm25"])
+def test_pages_filters_and_collapsing_are_those_of_the_retriever(client, built, channels: str) -> None:
+    options: list[dict[str, Any]] = [
+        {"offset": 3},
+        {"filter": {"lang": "en"}},
+        {"filter": {"lang": {"in": ["en", "fr"]}, "year": {"gte": 1990}}},
+        {"collapse": "title"},
+        {"offset": 1, "collapse": "lang", "filter": {"lang": {"in": ["en", "fr"]}}},
+    ]
+    with open_retriever(built, channels) as retriever:
+        for more in options:
+            found = ask(client, "/search", query="moon google founded", k=5, channels=channels, **more)
+            expected = retriever.search("moon google founded", 5, **more)
+            assert [(h["id"], h["score"]) for h in found["hits"]] == [
+                (h.passage_id, h.score) for h in expected
+            ]
+            assert [h["rank"] for h in found["hits"]] == [
+                more.get("offset", 0) + 1 + i for i in range(len(expected))
+            ]
+            assert expected
+    assert client.get("/info").json()["fields"] == ["big", "lang", "title", "year"]
+
+
+def test_an_explained_hit_has_the_terms_of_explain_and_marks_words_of_them(client, built) -> None:
+    found = ask(client, "/search", query=QUESTION, k=5, explain=True)
+    with Index(built) as index:
+        for hit in found["hits"]:
+            why = index.explain(QUESTION, hit["id"])
+            assert hit["terms"] == [term.as_dict() for term in why.terms if term.impact]
+            assert sum(term["share"] for term in hit["terms"]) == hit["score"]
+    [google] = [hit for hit in found["hits"] if hit["id"] == "google"]
+    words = {google["snippet"][start:end].lower() for start, end, _ in google["marks"]}
+    assert {"google", "founded"} <= words
+    assert all(0 < share <= 1 for _, _, share in google["marks"])
+
+
+def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> None:
+    with Index(built) as index:
+        why, terms = index.explain(QUESTION, "google"), index.terms("google")
+    explained = ask(client, "/explain", query=QUESTION, id="google")
+    assert explained["terms"] == [term.as_dict() for term in why.terms]
+    assert (explained["rank"], explained["score"]) == (why.rank, why.score)
+    passage = client.get("/passages/google").json()
+    assert passage["id"] == "google"
+    assert passage["title"] == "Google"
+    assert passage["metadata"] == {"lang": "en", "year": 1998}
+    found = client.get("/passages/google/terms?n=4").json()
+    assert [(t["term"], t["impact"], t["weight"]) for t in found["terms"]] == terms[:4]
+    assert found["of"] == len(terms)
+
+
+def test_ids_with_slashes_and_numbers_above_64_bits(client) -> None:
+    assert client.get("/passages/a/b").json()["title"] == "Path"
+    assert client.get("/passages/a%2Fb/terms").json()["id"] == "a/b"
+    assert json.loads(client.get("/passages/lune").text)["metadata"]["big"] == FRENCH["big"]
+    assert any(
+        h["metadata"].get("big") == FRENCH["big"] for h in ask(client, "/search", query="moon")["hits"]
+    )
+
+
+def test_info_health_ready_page_and_openapi(client, built) -> None:
+    info = client.get("/info").json()
+    with Index(built) as index:
+        assert info["passages"] == len(index)
+        assert sorted(info["channels"]) == sorted(index.channels)
+    assert (info["default_channels"], info["writable"]) == ("impact", False)
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    assert "text/html" in client.get("/").headers["content-type"]
+    described = client.get("/openapi.json").json()
+    assert {"/search", "/explain", "/answer", "/info", "/passages"} <= described["paths"].keys()
+    body = described["paths"]["/search"]["post"]["requestBody"]["content"]["application/json"]
+    assert ask(client, "/search", **body["example"])["hits"]
+    assert set(described["paths"]["/passages"]) == {"put", "post", "delete"}
+
+
+def test_metrics_count_requests_and_batches(client) -> None:
+    def value(name: str) -> float:
+        rows = client.get("/metrics").text.splitlines()
+        return sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith(name))
+
+    counted = 'sparta_requests_total{method="POST",route="/search",status="200"}'
+    before, batches = value(counted), value("sparta_batch_queries_sum")
+    ask(client, "/search", query=["a", "b", "c"])
+    assert (value(counted) - before, value("sparta_batch_queries_sum") - batches) == (1, 3)
+    assert value("sparta_passages ") == client.get("/info").json()["passages"]
+    assert value("sparta_commit ") == client.get("/info").json()["version"]["commit"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/search", {}, "query"),
+        ("/search", {"query": "x", "k": 0}, "k"),
+        ("/search", {"query": "x", "k": 1001}, "at most 1000"),
+        ("/search", {"query": "x", "k": "10"}, "k"),
+        ("/search", {"query": "x", "offset": -1}, "offset"),
+        ("/search", {"query": "x" * 1001}, "at most 1000 characters"),
+        ("/search", {"query": []}, "1 to 100 queries"),
+        ("/search", {"query": ["x"] * 101}, "1 to 100 queries"),
+        ("/search", {"query": "x", "channels": "nothing"}, "channel"),
+        ("/search", {"query": "x", "channels": "bm25=nan"}, "bm25"),
+        ("/search", {"query": "x", "channels": "dense"}, "lacks"),
+        ("/search", {"query": "x", "surprise": 1}, "surprise"),
+        ("/search", {"query": "x", "filter": {"yaer": 1}}, "yaer"),
+        ("/search", {"query": "x", "filter": {"year": {"above": 1}}}, "year"),
+        ("/search", {"query": "x", "collapse": "yaer"}, "yaer"),
+        ("/search", {"query": "x", "offset": 95, "channels": "impact,bm25"}, "candidates"),
+        ("/search", {"query": "x", "offset": 9995}, "at most 10000"),
+        ("/explain", {"query": "x"}, "id"),
+        ("/answer", {"query": "x", "n": 0}, "n"),
+    ],
+)
+def test_a_request_that_is_wrong_is_told_what_is(client, path: str, body: dict[str, Any], said: str) -> None:
+    answer = client.post(path, json=body, headers={"X-Request-ID": "mine-1"})
+    assert answer.status_code == 400
+    told = answer.json()
+    assert told["error"]["code"] == "bad_request"
+    assert said in told["error"]["message"]
+    assert told["request_id"] == answer.headers["x-request-id"] == "mine-1"
+
+
+def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
+    missing = [client.get("/passages/nope"), client.get("/passages/nope/terms"), client.get("/nothing")]
+    missing.append(client.post("/explain", json={"query": "x", "id": "nope"}))
+    assert [answer.status_code for answer in missing] == [404] * 4
+    assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)
+    assert client.get("/search").status_code == 405
+
+
+def test_an_index_is_not_changed_unless_that_is_allowed(client) -> None:
+    body = lines({"id": "n", "text": "new"})
+    answers = [
+        client.request(m, "/passages", content=body, headers=NDJSON) for m in ("PUT", "POST", "DELETE")
+    ]
+    answers.append(client.delete("/passages/google"))
+    assert [answer.status_code for answer in answers] == [403] * 4
+    assert client.get("/passages/google").status_code == 200
+
+
+def test_pages_of_others_do_not_reach_a_service_without_keys(client) -> None:
+    body = {"query": QUESTION}
+    assert client.post("/search", json=body, headers={"Host": "evil.example"}).status_code == 421
+    assert client.post("/search", json=body, headers={"Host": "127.0.0.1:99"}).status_code == 200
+    answer = client.post("/search", json=body, headers={"Origin": "http://evil.example"})
+    assert "access-control-allow-origin" not in answer.headers
+    assert client.options("/search", headers={"Origin": "http://evil.example"}).status_code == 405

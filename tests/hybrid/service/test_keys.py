@@ -1,0 +1,150 @@
+"""Who may do what: each endpoint without a key, with a wrong one, and with one of each scope."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybrid.service.keys import Keys
+from hybrid.service.settings import Settings
+from sparta.base.errors import InputError
+from tests.hybrid.service.services import NDJSON, QUESTION, lines
+
+READ, WRITE, WRONG = "r" * 24, "w" * 24, "x" * 24
+READING: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/search", {"json": {"query": QUESTION}}),
+    ("POST", "/explain", {"json": {"query": QUESTION, "id": "google"}}),
+    ("POST", "/answer", {"json": {"query": QUESTION, "channels": "nothing"}}),
+    ("GET", "/passages/google", {}),
+    ("GET", "/passages/google/terms", {}),
+    ("GET", "/info", {}),
+    ("GET", "/metrics", {}),
+    ("GET", "/openapi.json", {}),
+    ("GET", "/nothing", {}),
+]
+WRITING: list[tuple[str, str, dict[str, Any]]] = [
+    ("PUT", "/passages", {"content": b"", "headers": NDJSON}),
+    ("POST", "/passages", {"content": b"", "headers": NDJSON}),
+    ("DELETE", "/passages", {"content": b"", "headers": NDJSON}),
+    ("DELETE", "/passages/nope", {}),
+]
+OPEN = ("/health", "/ready", "/", "/static/index.html")
+
+
+@pytest.fixture
+def client(index, open_client):
+    keys = Keys([f"read {READ}", "# a comment", "", f"write {WRITE}"])
+    return open_client(index, keys=keys, writable=True, host="0.0.0.0")
+
+
+def statuses(client, requests, headers: dict[str, Any]) -> list[int]:
+    return [
+        client.request(
+            method, path, **{**more, "headers": {**more.get("headers", {}), **headers}}
+        ).status_code
+        for method, path, more in requests
+    ]
+
+
+@pytest.mark.jvm
+def test_each_endpoint_with_each_scope(client) -> None:
+    for headers in ({}, {"X-API-Key": WRONG}, {"Authorization": f"Bearer {WRONG}"}, {"X-API-Key": ""}):
+        assert set(statuses(client, [*READING, *WRITING], headers)) == {401}
+    for headers in (
+        {"Authorization": f"Basic {READ}"},
+        {"Authorization": READ},
+        {"X-API-Key": f"é{READ}".encode()},
+    ):
+        assert set(statuses(client, READING, headers)) == {401}
+    for key in (READ, WRITE):
+        for headers in (
+            {"X-API-Key": key},
+            {"Authorization": f"Bearer {key}"},
+            {"authorization": f"bearer {key}"},
+        ):
+            assert statuses(client, READING, headers) == [200, 200, 400, 200, 200, 200, 200, 200, 404]
+    assert set(statuses(client, WRITING, {"X-API-Key": READ})) == {403}
+    assert statuses(client, WRITING, {"X-API-Key": WRITE}) == [200, 200, 200, 404]
+    assert [client.get(path).status_code for path in OPEN] == [200] * 4
+    assert client.get("/info").headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.jvm
+def test_nothing_of_the_index_is_told_without_a_key(client) -> None:
+    told = "".join(client.request(method, path, **more).text for method, path, more in READING)
+    assert "google" not in told.lower()
+    added = client.put(
+        "/passages", content=lines({"id": "n", "text": "x"}), headers={**NDJSON, "X-API-Key": READ}
+    )
+    assert added.status_code == 403
+    assert client.get("/passages/n", headers={"X-API-Key": WRITE}).status_code == 404
+
+
+@pytest.mark.jvm
+def test_browsers_may_call_from_named_origins_only(index, open_client) -> None:
+    client = open_client(index, origins=("http://mine.example",))
+    asked = {"Access-Control-Request-Method": "POST"}
+    mine = client.options("/search", headers={"Origin": "http://mine.example", **asked})
+    other = client.options("/search", headers={"Origin": "http://other.example", **asked})
+    assert mine.headers["access-control-allow-origin"] == "http://mine.example"
+    assert "access-control-allow-origin" not in other.headers
+    refused = client.post("/search", json={}, headers={"Origin": "http://mine.example"})
+    assert refused.status_code == 400
+    assert refused.headers["access-control-allow-origin"] == "http://mine.example"
+
+
+def test_keys_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARTA_SERVE_KEYS", raising=False)
+    file = tmp_path / "keys"
+    file.write_text(f"read {READ}\nwrite {WRITE}\n")
+    for keys in (Keys.read(file), _from_environment(monkeypatch)):
+        assert [keys.scope(key) for key in (READ, WRITE, WRONG, "")] == ["read", "write", None, None]
+        assert READ not in repr(vars(keys))
+    monkeypatch.delenv("SPARTA_SERVE_KEYS")
+    assert not Keys.read(None)
+
+
+def _from_environment(monkeypatch: pytest.MonkeyPatch) -> Keys:
+    monkeypatch.setenv("SPARTA_SERVE_KEYS", f"read {READ},write {WRITE}")
+    return Keys.read(None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# none\n", f"admin {READ}\n", f"read {READ} more\n", "read short\n", READ]
+)
+def test_a_file_of_keys_in_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(InputError) as refused:
+        Keys.read(file)
+    assert READ not in str(refused.value)
+
+
+def test_no_key_is_told_where_a_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        Keys.read(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org"])
+def test_others_reach_a_service_with_keys_only(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InputError, match="keys"):
+        Settings(index=tmp_path, host=host)
+    assert Settings(index=tmp_path, host=host, keys=Keys([f"read {READ}"])).host == host
+
+
+def test_on_this_machine_none_are_needed(tmp_path: Path) -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.9"):
+        assert Settings(index=tmp_path, host=host).is_loopback
+    with pytest.raises(InputError, match="keys"):
+        Settings(index=tmp_path, origins=("*",))
+
+
+def test_the_command_takes_no_key() -> None:
+    """Whoever lists processes would read it."""
+    from cli.sparta_commands.serve import serve
+
+    assert {option.name for option in serve.params if "key" in (option.name or "")} == {"keys"}
+    assert os.environ.get("SPARTA_SERVE_KEYS") is None

@@ -1,0 +1,79 @@
+"""Too much at a time, and what takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from hybrid.service.app import create_app
+from hybrid.service.live.search import BatchSearch
+from hybrid.service.settings import Limits, Settings
+from tests.hybrid.service.services import QUESTION
+
+pytestmark = pytest.mark.jvm
+
+
+def asked(index, limits: Limits, n: int, after: float = 0.0) -> tuple[list[Any], Any]:
+    """The answers to `n` searches at a time, and to one after them."""
+    import httpx
+
+    async def ask() -> tuple[list[Any], Any]:
+        app = create_app(Settings(index=index, limits=limits))
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+
+                async def one() -> httpx.Response:
+                    return await client.post("/search", json={"query": QUESTION})
+
+                answers = await asyncio.gather(*(one() for _ in range(n)))
+                await asyncio.sleep(after)
+                return list(answers), await one()
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Each batch takes so many seconds more."""
+    real = BatchSearch.__call__
+
+    def make(seconds: float) -> None:
+        def call(self, jobs):
+            time.sleep(seconds)
+            return real(self, jobs)
+
+        monkeypatch.setattr(BatchSearch, "__call__", call)
+
+    return make
+
+
+def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built, slow) -> None:
+    slow(0.2)
+    answers, later = asked(built, Limits(queue=5), 40)
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 429}
+    assert 5 <= statuses.count(200) <= 12  # those of the first batch, and five more
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["code"] == "busy"
+    assert later.status_code == 200
+    assert {answer.json()["hits"][0]["id"] for answer in answers if answer.status_code == 200} == {"google"}
+
+
+def test_a_search_that_takes_too_long_is_given_up(built, slow) -> None:
+    slow(0.6)
+    answers, later = asked(built, Limits(timeout=0.3), 3, after=1.0)
+    assert {answer.status_code for answer in answers} == {503}
+    assert answers[0].json()["error"]["message"] == "expected an answer within 0.3 s"
+    assert later.status_code == 503
+
+
+def test_side_work_is_bounded_too(built, monkeypatch, open_client) -> None:
+    from hybrid.service.live import service
+
+    monkeypatch.setattr(service, "_MOST_ASIDE", 0)
+    assert open_client(built).get("/passages/google").status_code == 429

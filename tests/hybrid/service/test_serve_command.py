@@ -1,0 +1,59 @@
+"""The command: what it says when it cannot begin, its log, and that importing it costs nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli._sparta import main
+from tests.hybrid.service.services import QUESTION, ROOT
+
+
+def refused(*arguments: object) -> str:
+    """The error that a command ends with before it listens."""
+    done = CliRunner().invoke(main, ["serve", *map(str, arguments)])
+    assert done.exit_code == 2, done.output
+    assert done.stderr.count("error: ") == 1
+    assert "→" in done.stderr
+    return done.stderr
+
+
+def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
+    assert "no index" in refused("--index", tmp_path / "nothing")
+    assert "keys" in refused("--index", built, "--host", "0.0.0.0")
+    assert "no such file" in refused("--index", built, "--keys", tmp_path / "keys")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot be used" in refused("--index", built, "--port", taken.getsockname()[1])
+
+
+@pytest.mark.jvm
+def test_every_request_has_a_line_of_json_in_the_log(running, built) -> None:
+    one = running(built)
+    one.search(QUESTION)
+    one.ask("GET", "/passages/nope", X_Request_ID="mine-7")
+    assert one.kill(signal.SIGINT) == 0
+    lines = [json.loads(line) for line in one.log.read_text().splitlines()]
+    requests = [line for line in lines if line["event"] == "request" and line["path"] != "/ready"]
+    assert [(line["method"], line["path"], line["status"]) for line in requests] == [
+        ("POST", "/search", 200),
+        ("GET", "/passages/nope", 404),
+    ]
+    assert requests[1]["request_id"] == "mine-7"
+    assert all(line["ms"] >= 0 and line["level"] and line["time"].endswith("Z") for line in requests)
+
+
+def test_the_command_line_loads_no_web_framework() -> None:
+    code = "import sys, cli._sparta, hybrid, hybrid.service; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"fastapi", "uvicorn", "pydantic", "prometheus_client"} & set(loaded.stdout.split())

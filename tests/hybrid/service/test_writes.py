@@ -1,0 +1,128 @@
+"""Passages written over HTTP: what is good is committed and seen at once, what is bad is told by its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hybrid.service.settings import Limits
+from sparta.api import Index
+from sparta.index.folder import IndexFolder
+from tests.hybrid.service.services import NDJSON, QUESTION, lines
+
+pytestmark = pytest.mark.jvm
+
+
+def write(client, method: str, body: bytes, path: str = "/passages", **headers: str) -> Any:
+    answer = client.request(method, path, content=body, headers={**NDJSON, **headers})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_passages_are_added_replaced_and_deleted_and_seen_at_once(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    before = client.get("/info").json()
+    new = {"id": "new", "title": "New", "text": "jupiter is a planet", "lang": "de"}
+    assert write(client, "POST", lines(new)) == {"added": 1, "errors": []}
+    assert client.get("/passages/new").json()["metadata"] == {"lang": "de"}
+    found = client.post("/search", json={"query": "jupiter planet", "k": 1}).json()
+    assert found["hits"][0]["id"] == "new"
+    assert found["version"]["commit"] > before["version"]["commit"]
+    replaced = write(client, "PUT", lines({**new, "text": "saturn"}, {"id": "n2", "text": "two"}))
+    assert replaced == {"added": 1, "updated": 1, "errors": []}
+    assert client.get("/passages/new").json()["text"] == "saturn"
+    assert client.get("/info").json()["passages"] == before["passages"] + 2
+    assert write(client, "DELETE", b'"new"\n{"id": "google"}\n')["deleted"] == 2
+    assert write(client, "DELETE", b"", "/passages/n2")["deleted"] == 1
+    assert client.get("/passages/google").status_code == 404
+    assert client.get("/info").json()["passages"] == before["passages"] - 1
+    with Index(index) as opened:
+        assert len(opened) == before["passages"] - 1
+        assert opened.search("jupiter planet", 1)[0].passage_id != "new"
+
+
+def test_every_bad_line_is_told_and_the_good_ones_are_written(index, open_client) -> None:
+    client = open_client(index, writable=True, limits=Limits(line=2000))
+    body = b"\n".join(
+        [
+            b'{"id": "one", "text": "sun"}',
+            b"{broken",
+            b"",
+            b'{"id": "google", "text": "there already"}',
+            b'{"id": "one", "text": "again"}',
+            b'{"id": "a b", "text": "x"}',
+            b'{"id": "empty", "text": ""}',
+            b'{"text": "no id"}',
+            b'["a list"]',
+            b'{"id": "caf\xe9", "text": "no UTF-8"}',
+            b'{"id": "half", "text": "\\ud800"}',
+            b'{"id": "nan", "text": "x", "n": NaN}',
+            b'{"id": "long", "text": "' + b"x" * 3000 + b'"}',
+            b"[" * 1500,
+            b'{"id": "two", "text": "moon"}\r',
+        ]
+    )
+    told = write(client, "POST", body)
+    assert told["added"] == 2
+    assert [error["line"] for error in told["errors"]] == [2, *range(4, 15)]
+    assert all(error["message"] for error in told["errors"])
+    assert client.get("/passages/two").status_code == 200
+    assert client.get("/passages/google").json()["text"] != "there already"
+    told = write(client, "DELETE", b'"one"\n"nope"\n3\nfoo\n')
+    assert told["deleted"] == 1
+    assert [error["line"] for error in told["errors"]] == [2, 3, 4]
+
+
+def test_an_upload_of_nothing_good_is_refused_and_changes_nothing(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    version = client.get("/info").json()["version"]
+    answer = client.post("/passages", content=b"{\n[]\n", headers=NDJSON)
+    assert answer.status_code == 400
+    assert [error["line"] for error in answer.json()["errors"]] == [1, 2]
+    assert client.delete("/passages/nope").status_code == 404
+    assert client.request("PUT", "/passages", content=b"\n", headers=NDJSON).json()["updated"] == 0
+    assert client.get("/info").json()["version"]["generation"] == version["generation"]
+
+
+def test_what_a_page_of_others_could_send_is_refused(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = client.post(
+            "/passages", content=lines({"id": "n", "text": "x"}), headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 415
+    assert client.get("/passages/n").status_code == 404
+
+
+def test_a_body_beyond_its_limit_is_refused_whole(index, open_client) -> None:
+    client = open_client(index, writable=True, limits=Limits(upload=1000, body=500))
+    body = lines(*({"id": f"n{i}", "text": "word " * 20} for i in range(20)))
+    assert len(body) > 1000
+    assert client.put("/passages", content=body, headers=NDJSON).status_code == 413
+    assert client.put("/passages", content=iter([body[:600], body[600:]]), headers=NDJSON).status_code == 413
+    assert client.get("/passages/n0").status_code == 404
+    assert client.post("/search", content=json.dumps({"query": "x" * 600})).status_code == 413
+    assert client.post("/search", json={"query": QUESTION}).status_code == 200
+
+
+def test_while_another_process_writes_an_upload_is_a_conflict(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    with IndexFolder(index).lock():
+        answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
+        assert answer.status_code == 409
+        assert "another process" in answer.json()["error"]["message"]
+    assert write(client, "PUT", lines({"id": "n", "text": "x"}))["added"] == 1
+
+
+def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model_folder, open_client) -> None:
+    from sparta.index.pipeline import IndexOptions, build_index
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder))
+    build_index(tmp_path / "words", [{"id": "1", "text": "alpha"}], "create", options)
+    client = open_client(tmp_path / "words", writable=True)
+    assert write(client, "POST", lines({"id": "2", "text": "beta"}))["added"] == 1
+    found = client.post("/search", json={"query": "beta"}).json()
+    assert (found["channels"], [hit["id"] for hit in found["hits"]]) == ("bm25", ["2"])
+    assert client.post("/explain", json={"query": "beta", "id": "2"}).status_code == 409

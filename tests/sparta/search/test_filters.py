@@ -1,0 +1,187 @@
+"""Filters, collapsing and pages beside brute force over the whole ranking."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta import Index, IndexOptions
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.filters import Filter
+from sparta.base.records import Hit
+from sparta.index.build import delete_passages, write_index
+from sparta.index.folder import IndexFolder
+from sparta.index.jobs import WriteOptions
+from sparta.index.sources import vectors_source
+from sparta.search.searcher import CHANNELS, Searcher
+from tests.sparta.search.filtering import WORDS, group_of, keeps, random_filter, random_record, record_of
+
+pytestmark = pytest.mark.jvm
+
+N = 400
+QUERIES = ["moon", "sun earth", "river river old", " ".join(WORDS)]
+FORMATS = Path(__file__).parents[2] / "formats"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tiny_tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["lucene", "fast"])
+def index(request: Any, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written, appended to, updated with other metadata, deleted from; in several segments."""
+    folder = IndexFolder(tmp_path_factory.mktemp(request.param) / "index")
+    rng = random.Random(1)
+
+    def write(ids: Sequence[int], mode: str) -> None:
+        vectors = folder.path.parent / f"{mode}.jsonl"
+        lines = [json.dumps(random_record(rng, f"p{i}")) + "\n" for i in ids]
+        vectors.write_text("".join(lines), encoding="utf-8")
+        options = WriteOptions(mode=mode, codec=request.param if mode == "create" else None, threads=1)
+        write_index(folder, vectors_source([vectors], tokenizer), options)
+
+    write(range(N), "create")
+    write(range(N, N + 100), "append")
+    write(rng.sample(range(N), 80), "update")
+    delete_passages(folder, [f"p{i}" for i in rng.sample(range(N), 60)])
+    return folder.path
+
+
+def firsts(hits: Sequence[Hit], field: str) -> list[Hit]:
+    seen: set[Any] = set()
+    return [h for h in hits if not (group_of(h, field) in seen or seen.add(group_of(h, field)))]
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_filters_and_collapsing_equal_brute_force(index: Path, channel: str) -> None:
+    rng = random.Random(2)
+    kept = 0
+    with Searcher(index, channel=channel) as searcher:
+        whole = {query: searcher.search(query, 10 * N) for query in QUERIES}
+        for _ in range(60):
+            conditions, query = random_filter(rng), rng.choice(QUERIES)
+            expected = [hit for hit in whole[query] if keeps(record_of(hit), conditions)]
+            k, offset = rng.choice([1, 3, 10, 1000]), rng.choice([0, 0, 2, 17])
+            page = slice(offset, offset + k)
+            assert searcher.search(query, k, offset=offset, filter=conditions) == expected[page], conditions
+            field = rng.choice(["title", "lang", "year", "tags", "flag", "odd"])
+            found = searcher.search(query, k, offset=offset, filter=conditions, collapse=field)
+            assert found == firsts(expected, field)[page], (conditions, field)
+            kept += len(expected)
+        assert kept > 500
+        for field in ("title", "lang", "flag"):
+            for query, hits in whole.items():
+                assert searcher.search(query, 5, collapse=field) == firsts(hits, field)[:5]
+
+
+def test_both_channels_in_one_call(index: Path) -> None:
+    rng = random.Random(3)
+    with Searcher(index) as searcher:
+        beside = searcher.beside("bm25")
+        for options in (
+            {"filter": random_filter(rng)},
+            {"collapse": "title"},
+            {"filter": {"flag": True}, "collapse": "lang"},
+        ):
+            impact, bm25 = searcher.rank_both(QUERIES, 7, **options)
+            assert impact == list(searcher.rank(QUERIES, 7, **options))
+            assert bm25 == list(beside.rank(QUERIES, 7, **options))
+            run = searcher.run(QUERIES, QUERIES, 5, offset=2, **options)
+            hits = searcher.batch_search(QUERIES, QUERIES, 5, 2, offset=2, **options)
+            for query, own in zip(QUERIES, impact, strict=True):
+                assert run[query] == own.part(2, 7).scored()
+                assert [h.passage_id for h in hits[query]] == own.passage_ids[2:7]
+
+
+def test_the_rank_of_an_explanation_is_that_among_what_is_kept(index: Path) -> None:
+    with Index(index) as opened:
+        conditions = {"flag": True}
+        hits = opened.search(QUERIES[1], 50, filter=conditions)
+        ranks = [opened.explain(QUERIES[1], h.passage_id, filter=conditions).rank for h in hits]
+        assert ranks == list(range(1, 1 + len(hits)))
+        other = next(h for h in opened.search(QUERIES[1], 50) if h not in hits)
+        assert opened.explain(QUERIES[1], other.passage_id, filter=conditions).rank == 0
+        assert opened.fields == ["flag", "lang", "odd", "price", "tags", "title", "year"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"filter": {"yaer": 1990}}, {"filter": {"yaer": {"lt": 3}}}, {"collapse": "yaer"}]
+)
+def test_an_unknown_field_is_told_with_those_there_are(index: Path, options: dict[str, Any]) -> None:
+    with (
+        Searcher(index) as searcher,
+        pytest.raises(InputError, match=r"\(flag, lang, .*, year\), found yaer"),
+    ):
+        searcher.search("moon", **options)
+
+
+@pytest.mark.parametrize("unit", ["chunk:2:1", "sentence"])
+def test_parts_of_passages_have_the_metadata_of_the_whole(
+    tiny_model_folder: Path, tmp_path: Path, unit: str
+) -> None:
+    rng = random.Random(4)
+    records = [
+        {
+            "id": f"p{i}",
+            "text": ". ".join(" ".join(rng.choices(WORDS, k=3)).capitalize() for _ in range(4)) + ".",
+            "title": f"T{i % 7}",
+            "year": 1990 + i % 10,
+        }
+        for i in range(60)
+    ]
+    options = IndexOptions(channels="bm25", unit=unit, model=str(tiny_model_folder))
+    with Index.create(tmp_path / "index", records, options=options) as index:
+        for query in QUERIES[:2]:
+            whole = index.search(query, 1000)
+            expected = [h for h in whole if 1992 <= h.metadata["year"] < 1995]
+            conditions = {"year": {"gte": 1992, "lt": 1995}}
+            assert 0 < len(expected) < len(whole)
+            assert index.search(query, 1000, filter=conditions) == expected
+            assert (
+                index.search(query, 4, offset=1, filter=conditions, collapse="title")
+                == firsts(expected, "title")[1:5]
+            )
+            assert index.search(query, 5, collapse="title") == firsts(whole, "title")[:5]
+        assert index.fields == (["passage_id", "title", "year"] if unit == "sentence" else index.fields)
+
+
+@pytest.mark.parametrize("codec", ["lucene", "sparta"])
+def test_an_older_index_says_that_it_must_be_built_again(tmp_path: Path, codec: str, tokenizer: Path) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(FORMATS / f"index-1-{codec}", path)
+    vectors = tmp_path / "more.jsonl"
+    vectors.write_text(
+        json.dumps({"id": "z", "contents": "moon", "lang": "en", "vector": {"moon": 9}}) + "\n"
+    )
+
+    def refused() -> None:
+        with Searcher(path) as searcher:
+            assert searcher.search("moon", 2, offset=1)
+            for options in ({"filter": {"title": "odd"}}, {"collapse": "title"}):
+                with pytest.raises(IndexStateError, match=r"older sparta\n.*build it again"):
+                    searcher.search("moon", **options)
+
+    refused()
+    write_index(IndexFolder(path), vectors_source([vectors], tokenizer), WriteOptions(mode="append"))
+    refused()
+
+
+def test_pages_begin_at_0(index: Path) -> None:
+    with Searcher(index) as searcher:
+        for given, match in (
+            ({"offset": -1}, "offset must be at least 0"),
+            ({"k": 0}, "k must be at least 1"),
+        ):
+            with pytest.raises(InputError, match=match):
+                searcher.search("moon", **given)
+        assert searcher.search("moon", 3, offset=10_000) == []
+        assert searcher.search("moon", 3, filter={}) == searcher.search("moon", 3, filter=Filter.of(None))

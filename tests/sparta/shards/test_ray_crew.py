@@ -1,0 +1,233 @@
+"""The workers of a cluster, without Ray: what is given out, what is done again, what is said."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cli._dense
+import cli._sparta
+from sparta.base.errors import InputError, ModelError, SpartaError
+from sparta.shards import ray_executor
+from sparta.shards.ray_executor import RayCluster, _Crew
+from sparta.shards.ray_session import worker_count
+from sparta.shards.ray_worker import BlockWorker, Token, placed_token
+
+pytestmark = pytest.mark.usefixtures("own_logger")
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+class Actor:
+    """Encodes at once or, when its time has come, ends with all that it was given."""
+
+    def __init__(self, ray: FakeRay) -> None:
+        self.ray, self.given, self.ended = ray, [], False
+        self.open = self.encode = SimpleNamespace(remote=self._call)
+
+    def _call(self, *arguments: Any) -> tuple[Actor, int]:
+        self.given.append(arguments)
+        self.ray.most = max(self.ray.most, len(self.given) - self.ray.taken[self])
+        return self, len(self.given) - 1
+
+
+class FakeRay:
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+
+    def __init__(self, *, deadly: float = 0.0, seed: int = 0, error: Exception | None = None) -> None:
+        self.random, self.deadly, self.error = random.Random(seed), deadly, error
+        self.taken: defaultdict[Actor, int] = defaultdict(int)
+        self.killed: list[Actor] = []
+        self.hired, self.most = 0, 0
+
+    def put(self, job: Any) -> Any:
+        return job
+
+    def remote(self, _: type) -> Any:
+        return SimpleNamespace(options=lambda **__: SimpleNamespace(remote=self._hire))
+
+    def _hire(self) -> Actor:
+        self.hired += 1
+        return Actor(self)
+
+    def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        assert timeout > 0
+        ready = [(actor, i) for actor, i in refs if actor.ended or i == self.taken[actor]]
+        return [self.random.choice(ready)] if ready else [], []
+
+    def get(self, ref: tuple[Actor, int]) -> Any:
+        actor, i = ref
+        if actor.ended or self.random.random() < self.deadly:
+            actor.ended = True
+            raise RayError("The actor died\nand more")
+        self.taken[actor] += 1
+        if i and self.error:
+            raise RayTaskError(self.error)
+        if i:
+            number, _, passages = actor.given[i][0]
+            return {"number": number, "count": len(passages)}
+        return None
+
+    def kill(self, actor: Actor) -> None:
+        self.killed.append(actor)
+
+
+BLOCKS = [(n, 3 * n, ["passage"] * 3) for n in range(40)]
+
+
+def encoded(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, workers: int) -> list[int]:
+    monkeypatch.setattr(ray_executor, "ray_module", lambda: ray)
+    job: Any = SimpleNamespace(folder=Path())
+    with _Crew(RayCluster(address="auto"), workers, job, Token(Path(), ())) as crew:
+        return [facts["number"] for facts in crew.encode(iter(BLOCKS))]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_each_block_is_done_once_whoever_ends(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    finished = 0
+    for seed in range(40):
+        ray = FakeRay(deadly=0.1, seed=seed)
+        with suppress(SpartaError):  # by chance four ended over the same block
+            assert sorted(encoded(monkeypatch, ray, workers)) == list(range(40))
+            finished += 1
+        assert ray.most <= 2
+        assert len(ray.killed) >= ray.hired > workers
+    assert finished > 30
+
+
+def test_a_block_that_ends_every_worker_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    original = ray.get
+
+    def get(ref: Any) -> Any:
+        actor, i = ref
+        if i and actor.given[i][0][0] == 7:
+            actor.ended = True
+        return original(ref)
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(SpartaError, match="4 workers ended at shard 7") as caught:
+        encoded(monkeypatch, ray, 3)
+    assert "--resume" in caught.value.remedy
+    assert len(ray.killed) >= ray.hired == 3 + 3
+
+
+def test_workers_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpartaError, match="4 workers ended before its first shard"):
+        encoded(monkeypatch, FakeRay(deadly=1.0), 2)
+    monkeypatch.setattr(FakeRay, "wait", lambda *_, **__: ([], []))
+    monkeypatch.setattr(ray_executor, "describe_room", lambda: "0 nodes")
+    with pytest.raises(SpartaError, match="expected a worker within 600 seconds, found none: 0 nodes"):
+        encoded(monkeypatch, FakeRay(), 2)
+
+
+def test_what_a_worker_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModelError("expected finite weights", where="here", remedy="do this")
+    ray = FakeRay(error=error)
+    with pytest.raises(ModelError) as caught:
+        encoded(monkeypatch, ray, 2)
+    assert caught.value is error
+    assert len(ray.killed) == ray.hired == 2
+
+
+def test_a_folder_that_a_node_does_not_see(tmp_path: Path) -> None:
+    job: Any = SimpleNamespace(folder=tmp_path, open=lambda device: lambda block, advance: (device, block))
+    worker = BlockWorker()
+    with placed_token(tmp_path) as token:
+        worker.open(job, token, "cpu", 1)
+        assert worker.encode(BLOCKS[0]) == ("cpu", BLOCKS[0])
+        other = Token(token.path, ("sparta-search 0", "torch 0"))
+        with pytest.raises(SpartaError, match=r"expected sparta-search 0 and torch 0 on .*, found sparta"):
+            worker.open(job, other, "cpu", 1)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="all nodes share") as caught:
+        worker.open(job, token, "cpu", 1)
+    assert caught.value.where == str(tmp_path)
+    assert "--shard i/n" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "room"), [(1, 0, 10), (2, 0, 4), (3, 0, 3), (1, 1, 4), (1, 0.5, 5), (9, 0, 0)]
+)
+def test_as_many_workers_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, gpus: float, room: int
+) -> None:
+    monkeypatch.setattr("sparta.shards.ray_session._nodes", lambda: [(3, 4), (3, 0), (4, 1)])
+
+    def cluster(address: str, workers: int | None) -> RayCluster:
+        return RayCluster(address=address, workers=workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
+
+    assert worker_count(cluster("auto", 60)) == 60, "a cluster may grow"
+    if room:
+        assert worker_count(cluster("auto", None)) == room
+        assert worker_count(cluster("local", 2)) == 2
+        return
+    for wanted in (cluster("auto", None), cluster("local", 2)):
+        with pytest.raises(InputError, match="for a worker, found 3 nodes with 10 CPUs and 5 GPUs"):
+            worker_count(wanted)
+
+
+def test_auto_means_the_same_on_all_gpus() -> None:
+    assert RayCluster(address="auto", gpus_per_worker=0.5).dtype("auto") == "bf16"
+    assert RayCluster(address="auto", gpus_per_worker=1).dtype("fp16") == "fp16"
+    assert RayCluster(address="auto").dtype("auto") == "auto"
+
+
+@pytest.fixture
+def ran(make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path: Path) -> Any:
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", make_records(3))
+
+    def run(*more: str, main: Any = cli._sparta.main, model: Path = tiny_model_folder) -> Any:
+        given = ["encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "out", *more]
+        return CliRunner().invoke(main, [str(part) for part in given])
+
+    return run
+
+
+@pytest.mark.parametrize("option", ["--workers", "--cpus-per-worker", "--gpus-per-worker"])
+def test_options_of_a_cluster_need_one(ran: Any, option: str) -> None:
+    for main in (cli._sparta.main, cli._dense.main):
+        result = ran(option, "1", main=main)
+        assert (result.exit_code, f"expected {option} with --ray only" in result.stderr) == (2, True)
+
+
+def test_a_cluster_has_its_own_devices(ran: Any) -> None:
+    result = ran("--ray", "auto", "--device", "cpu")
+    assert (result.exit_code, "expected --ray without --device" in result.stderr) == (2, True)
+
+
+def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    result = ran("--ray", "local")
+    assert result.exit_code == 1
+    assert "pip install 'sparta-search[ray]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://127.0.0.1:10001", "expected --ray local, auto or HOST:PORT"),
+        ("127.0.0.1:1", "nothing answers there"),
+        ("127.0.0.1:99999", "nothing answers there"),
+        ("nowhere.invalid:6379", "nothing answers there"),
+    ],
+)
+def test_no_cluster_at_the_address(ran: Any, tmp_path: Path, address: str, said: str) -> None:
+    pytest.importorskip("ray")
+    result = ran("--ray", address)
+    assert (result.exit_code, said in result.stderr) == (2, True), result.output
+    assert not list((tmp_path / "out").glob("shard-*"))
