@@ -11,15 +11,13 @@ from cli.sparta_commands.doctor import doctor
 from cli.sparta_commands.encode import encode
 from cli.sparta_commands.eval import eval_command
 from cli.sparta_commands.explain import explain, terms
-from cli.sparta_commands.export import export
-from cli.sparta_commands.export_model import export_model
+from cli.sparta_commands.export import export, export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
-from cli.sparta_commands.mcp import mcp
 from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
-from cli.sparta_commands.serve import serve
+from cli.sparta_commands.serve import mcp, serve
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify

@@ -1,4 +1,4 @@
-"""`sparta serve`: search over HTTP."""
+"""`sparta serve` and `sparta mcp`: search over HTTP, and as tools of a language model."""
 
 from __future__ import annotations
 
@@ -75,3 +75,24 @@ def serve(**given: Any) -> None:
         device=given["device"],
     )
     run(settings, log_level=given["log_level"])
+
+
+@click.command()
+@index_option
+@click.option(
+    "--channel",
+    metavar="NAME[=WEIGHT],…",
+    help="What is searched: impact, bm25 or dense, or several that are fused, as in dense,impact"
+    " [default: impact, or bm25 in an index for BM25 alone].",
+)
+@number("-k", default=10, most=100, text="Hits where the model asks for no other number.")
+@click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships].")
+def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
+    """Serve an index to a language model: MCP over standard input and output.
+
+    Tools: search, explain, passage, and answer where there is a reader. None of them writes. A client is told
+    the command, as in {"command": "sparta", "args": ["mcp", "--index", "/path/to/index"]}.
+    """
+    from hybrid.integrations import mcp_server
+
+    mcp_server(index, channel, k=k, reader=reader).run("stdio", show_banner=False)
