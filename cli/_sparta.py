@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cli._options import SpartaGroup
+from cli.service_commands.mcp import mcp
 from cli.service_commands.serve import serve
 from cli.sparta_commands.answer import answer
 from cli.sparta_commands.delete import delete
@@ -12,11 +13,9 @@ from cli.sparta_commands.doctor import doctor
 from cli.sparta_commands.encode import encode
 from cli.sparta_commands.eval import eval_command
 from cli.sparta_commands.explain import explain, terms
-from cli.sparta_commands.export import export
-from cli.sparta_commands.export_model import export_model
+from cli.sparta_commands.export import export, export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
-from cli.sparta_commands.mcp import mcp
 from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search

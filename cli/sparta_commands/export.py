@@ -1,4 +1,4 @@
-"""`sparta export`: the impacts for another engine."""
+"""`sparta export` and `sparta export-model`: the impacts and the model for other software."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._options import counted, file_type, index_option
+from cli._options import counted, file_type, folder_type, index_option
 from sparta.base.errors import InputError
 
 
@@ -63,3 +63,19 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             documents, postings = export_index(searcher, form, output)
         said = scale(searcher)
     click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}; {said}")
+
+
+@click.command(name="export-model")
+@click.option(
+    "--model", metavar="FOLDER|ID", help="Model folder or hub id [default: the model that ships with sparta]."
+)
+@click.option("--output", required=True, type=folder_type, help="Folder to write, new or empty.")
+def export_model(model: str | None, output: Path) -> None:
+    """Write a SPARTA model for sentence-transformers.
+
+    SparseEncoder(FOLDER, trust_remote_code=True) opens it, with the same weights and without sparta.
+    """
+    from sparta.export.sentence_transformers import export_sentence_transformers
+
+    export_sentence_transformers(model, output)
+    click.echo(f'{output}: SparseEncoder("{output}", trust_remote_code=True)')

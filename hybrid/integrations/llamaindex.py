@@ -63,9 +63,9 @@ class LlamaIndexRetriever(BaseRetriever):
 
 
 def _conditions(filters: MetadataFilters) -> Iterator[tuple[str, str, Any]]:
-    several = len(filters.filters) > 1 and filters.condition == FilterCondition.OR
-    if several or filters.condition == FilterCondition.NOT:
-        raise unknown_filter(f"the condition {filters.condition.value!r}")
+    condition = filters.condition or FilterCondition.AND
+    if condition == FilterCondition.NOT or (condition == FilterCondition.OR and len(filters.filters) > 1):
+        raise unknown_filter(f"the condition {condition.value!r}")
     for one in filters.filters:
         if isinstance(one, MetadataFilters):
             yield from _conditions(one)

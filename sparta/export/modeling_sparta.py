@@ -37,7 +37,6 @@ class SpartaModule(InputModule):
         super().__init__()
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True
         self.backend, self.size = tokenizer, size
         self.tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=tokenizer
@@ -45,6 +44,7 @@ class SpartaModule(InputModule):
 
     def pieces(self, inputs: Sequence[str], prompt: str | None) -> list[list[int]]:
         """Return the wordpieces of each text."""
+        self.backend.encode_special_tokens = True  # "[SEP]" in a text is five characters; copies forget it
         texts = [f"{prompt or ''}{text}" for text in inputs]
         return [encoded.ids for encoded in self.backend.encode_batch(texts, add_special_tokens=False)]
 
