@@ -54,12 +54,12 @@ class BatchMaker:
 
     def query(self, example: SkillExample, skill: str) -> EncoderInput:
         """Return what is read of an example's query."""
-        skills, model = self.skills, self.skills.model
+        skills = self.skills
         if skill == LINK:
             return skills.mention(example.query, example.spans[0])
         if skill == EXPANDED and example.evidence is not None:
             return skills.pair(example.query, example.evidence)
-        return model.config.question_input(example.query, model.tokenizer)
+        return skills.question(example.query)
 
     def _ranking(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
         columns: dict[tuple[str, str], int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class SkillRecipe:
             )
         wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
         model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
+        model.config = replace(model.config, question_length=self.question_length)
         check_length(model.passage_encoder, self.max_length)
         check_length(model.passage_encoder, self.question_length, "--question-length")
         return model.to(training_device(self.device))

@@ -71,7 +71,7 @@ def test_two_hops_by_hand() -> None:
     ]
     assert [path.ids for path in found.paths] == [ids for ids, _ in expected]
     assert [path.score for path in found.paths] == pytest.approx([score for _, score in expected])
-    assert tools.asked[-1] == ("rerank", ["e", "f"]), "each passage once"
+    assert tools.asked[-1] == ("rerank", ["f", "e"]), "each passage once"
     assert ("expand", ["b", "a", "d"], 50) in tools.asked
     assert ("link", ["text of b", "text of a", "text of d"], 2) in tools.asked
     b, e = found.paths[1].passages
