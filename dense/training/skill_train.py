@@ -152,8 +152,8 @@ class SkillTraining:
         scale, head = self.model.log_scale, list(self.model.spans.parameters() if self.model.spans else ())
         faster = {id(p) for p in (scale, *head)}
         encoder = [p for p in self.model.parameters() if id(p) not in faster]
-        groups = [{"params": encoder}, {"params": head, "factor": HEAD_RATE}]
-        return [*(g for g in groups if g["params"]), {"params": [scale], "factor": SCALE_RATE}]
+        groups: list[dict[str, Any]] = [{"params": encoder}, {"params": [scale], "factor": SCALE_RATE}]
+        return [*groups, {"params": head, "factor": HEAD_RATE}] if head else groups
 
     # ------------------------------------------------------------------ batches and losses
 
