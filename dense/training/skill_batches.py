@@ -104,10 +104,12 @@ class BatchMaker:
         inputs, entities, others = [], [], []
         for example in examples:
             window, own = self._window(example, rng)
-            candidates = [s for s in window.candidates() if s not in set(own)]
+            right = set(own)
+            candidates = [s for s in window.candidates() if s not in right]
             near = [s for s in candidates if any(s[0] <= e[1] and s[1] >= e[0] for e in own)]
             chosen = rng.sample(near, min(self.spans // 2, len(near)))
-            rest = [s for s in candidates if s not in set(chosen)]
+            taken = set(chosen)
+            rest = [s for s in candidates if s not in taken]
             chosen += rng.sample(rest, min(self.spans - len(chosen), len(rest)))
             inputs.append(window.input)
             entities.append(own)

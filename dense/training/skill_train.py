@@ -103,7 +103,9 @@ class SkillTraining:
     def __init__(self, recipe: SkillRecipe, sets: Sequence[SkillSet], folder: Path) -> None:
         if not sets:
             raise InputError("expected examples of a skill, found none", remedy="name a file: --single FILE")
-        self.recipe, self.folder, self.all_sets = recipe, folder, sets
+        for one in sets:
+            one.check()
+        self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         trained = {one.skill for one in sets}
         self.model = recipe.model([s for s in SKILLS if s in trained])

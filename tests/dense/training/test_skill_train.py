@@ -113,6 +113,24 @@ def test_training_goes_on_from_a_model(encoder: str, words: list[str], tmp_path:
     )
 
 
+@pytest.mark.parametrize(
+    ("skill", "example", "said"),
+    [
+        ("single", SkillExample("who"), "a passage that answers"),
+        ("expanded", SkillExample("who", (Passage("", "a"),)), "evidence"),
+        ("link", SkillExample("who", (Passage("", "a"),)), "skill link, found 0"),
+        ("link", SkillExample("who", (Passage("", "a"),), spans=((1, 9),)), "inside a text"),
+        ("span", SkillExample("who"), "skill span, found 0"),
+    ],
+)
+def test_examples_that_cannot_be_trained_on(
+    skill: str, example: SkillExample, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=said) as raised:
+        training("no encoder is opened", [SkillSet("mine", skill, (example,) * 9)], tmp_path)
+    assert "mine: example 1" in str(raised.value)
+
+
 def test_gradients_of_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A parameter that no process's batch needed stays without gradient, and so where it is."""
     model = torch.nn.Linear(2, 1)

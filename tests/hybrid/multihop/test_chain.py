@@ -86,6 +86,14 @@ def test_two_hops_by_hand() -> None:
     assert len(Chain(steps, tools).search("which", 2).paths) == 2
 
 
+def test_only_the_best_candidates_are_reranked() -> None:
+    """The best two of hop 1 before reranking, a and b with 10 each (b after eq. 6); c and d are left out."""
+    steps = [replace(s, candidates=2) if s.name == "first" else s for s in read_chain("hotpot")]
+    tools = Made()
+    Chain(steps, tools).search("which")
+    assert next(asked for asked in tools.asked if asked[0] == "rerank") == ("rerank", ["a", "b"])
+
+
 def test_without_reranking_it_is_retrieval() -> None:
     found = Chain(ONE, Made()).search("which").paths
     assert [(path.ids, path.score) for path in found] == [(("a",), 10), (("b",), 8), (("c",), 2)]
