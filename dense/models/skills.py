@@ -1,6 +1,6 @@
 """A model with skills at work: expanded queries, entity spans, entity links, reranking.
 
-Chain-of-Skills, §3.1. Single retrieval is that of every bi-encoder: `encode_questions`, `encode_passages`.
+Chain-of-Skills, §3.1. To single retrieval, a model with skills is a bi-encoder as all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from dense.models.bi_encoder import FEW, TOKEN_BUDGET, DenseModel, Vectors
 from dense.models.resolve import dense_model_folder
-from dense.models.skill_config import EXPANDED, LINK, RERANK, SPAN, lacks
+from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN, lacks
 from dense.models.skill_inputs import (
     Span,
     TextWindow,
@@ -76,7 +76,6 @@ class Skills:
     def open(name: str | Path, experts: Mapping[str, int] | None = None, dtype: str = "auto") -> Skills:
         """Return the skills of a model folder, or of one on the hub, on the best device."""
         folder = dense_model_folder(name)
-        folder = folder / "best" if not (folder / "config.json").is_file() else folder
         return Skills(DenseModel.load(folder).to(pick_device()), experts, str(folder), dtype)
 
     def check(self, skill: str) -> None:
@@ -125,6 +124,15 @@ class Skills:
 
     # ------------------------------------------------------------------ without
 
+    def encode_questions(self, texts: Sequence[str]) -> Vectors:
+        """`(n, width) float32`."""
+        self.check(SINGLE)
+        return self.encoded_by("question", [self.question(text) for text in texts])
+
+    def encode_passages(self, passages: Sequence[Passage]) -> Vectors:
+        """`(n, width) float32`: what single and expanded queries are compared with."""
+        return self.encoded_by("passage", [self.passage(p) for p in passages])
+
     def encode_expanded(self, questions: Sequence[str], passages: Sequence[Passage]) -> Vectors:
         """`(n, width) float32`: each question with the passage that was found for it, as one query."""
         self.check(EXPANDED)
@@ -169,6 +177,10 @@ class Skills:
         return [sorted(own) for own in found]
 
     # ------------------------------------------------------------------ inputs
+
+    def question(self, text: str) -> EncoderInput:
+        """Return a question, cut at the length that the model reads."""
+        return self.model.config.question_input(text, self.model.tokenizer)
 
     def pair(self, question: str, passage: Passage) -> EncoderInput:
         """Return `[CLS] question [SEP] passage [SEP]`."""

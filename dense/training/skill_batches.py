@@ -54,12 +54,12 @@ class BatchMaker:
 
     def query(self, example: SkillExample, skill: str) -> EncoderInput:
         """Return what is read of an example's query."""
-        skills, model = self.skills, self.skills.model
+        skills = self.skills
         if skill == LINK:
             return skills.mention(example.query, example.spans[0])
         if skill == EXPANDED and example.evidence is not None:
             return skills.pair(example.query, example.evidence)
-        return model.config.question_input(example.query, model.tokenizer)
+        return skills.question(example.query)
 
     def _ranking(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
         columns: dict[tuple[str, str], int] = {}
@@ -104,10 +104,12 @@ class BatchMaker:
         inputs, entities, others = [], [], []
         for example in examples:
             window, own = self._window(example, rng)
-            candidates = [s for s in window.candidates() if s not in set(own)]
+            right = set(own)
+            candidates = [s for s in window.candidates() if s not in right]
             near = [s for s in candidates if any(s[0] <= e[1] and s[1] >= e[0] for e in own)]
             chosen = rng.sample(near, min(self.spans // 2, len(near)))
-            rest = [s for s in candidates if s not in set(chosen)]
+            taken = set(chosen)
+            rest = [s for s in candidates if s not in taken]
             chosen += rng.sample(rest, min(self.spans - len(chosen), len(rest)))
             inputs.append(window.input)
             entities.append(own)

@@ -71,7 +71,6 @@ def _drafts(one: SkillFile) -> Iterator[Draft]:
         with placed(str(one.path)):
             for draft in drafts_of(_records(one.path), form, one.skill):
                 number += 1
-                SkillExample(draft.query, spans=draft.spans)
                 yield draft
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError(

@@ -10,6 +10,7 @@ from dense.models.skill_config import EXPANDED, LINK, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.data.parsing import placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ class SkillSet:
     examples: tuple[SkillExample, ...]
     weight: float = 1.0
     batch_size: int = 16
+
+    def check(self) -> None:
+        """Refuse a set with an example that its skill cannot be trained on.
+
+        :raises InputError: which example, and what is wrong with it.
+        """
+        for number, example in enumerate(self.examples, 1):
+            with placed(f"{self.name}: example {number:,}"):
+                example.check(self.skill)
 
     def fingerprint(self) -> str:
         """A short hash of what a training sees."""

@@ -155,12 +155,17 @@ def _each_positive(record: Record) -> Iterator[Draft]:
 
 
 def _hops(record: Record) -> Iterator[Draft]:
-    """A question of several passages: with each of them, the others are found."""
+    """A question of several pages: with a passage of one of them, those of the others are found."""
+    places = [place for output in record["output"] for place in output.get("provenance") or ()]
+    pages: dict[str, list[Wanted]] = {}
+    for number, place in enumerate(places):
+        page = str(place.get("wikipedia_title") or number)
+        pages.setdefault(page, []).extend(Wanted(passage_id=str(i)) for i in place["passage_ids"])
     for draft in _question(record):
-        for evidence in draft.positives:
-            others = tuple(p for p in draft.positives if p != evidence)
+        for page, own in pages.items():
+            others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
             if others:
-                yield replace(draft, positives=others, evidence=evidence)
+                yield from (replace(draft, positives=others, evidence=e) for e in dict.fromkeys(own))
 
 
 def _marked(record: Record) -> Iterator[Draft]:

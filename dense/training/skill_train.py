@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class SkillRecipe:
             )
         wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
         model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
+        model.config = replace(model.config, question_length=self.question_length)
         check_length(model.passage_encoder, self.max_length)
         check_length(model.passage_encoder, self.question_length, "--question-length")
         return model.to(training_device(self.device))
@@ -102,7 +103,9 @@ class SkillTraining:
     def __init__(self, recipe: SkillRecipe, sets: Sequence[SkillSet], folder: Path) -> None:
         if not sets:
             raise InputError("expected examples of a skill, found none", remedy="name a file: --single FILE")
-        self.recipe, self.folder, self.all_sets = recipe, folder, sets
+        for one in sets:
+            one.check()
+        self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         trained = {one.skill for one in sets}
         self.model = recipe.model([s for s in SKILLS if s in trained])
@@ -151,8 +154,8 @@ class SkillTraining:
         scale, head = self.model.log_scale, list(self.model.spans.parameters() if self.model.spans else ())
         faster = {id(p) for p in (scale, *head)}
         encoder = [p for p in self.model.parameters() if id(p) not in faster]
-        groups: list[dict[str, Any]] = [{"params": encoder}, {"params": head, "factor": HEAD_RATE}]
-        return [*(g for g in groups if g["params"]), {"params": [scale], "factor": SCALE_RATE}]
+        groups: list[dict[str, Any]] = [{"params": encoder}, {"params": [scale], "factor": SCALE_RATE}]
+        return [*groups, {"params": head, "factor": HEAD_RATE}] if head else groups
 
     # ------------------------------------------------------------------ batches and losses
 

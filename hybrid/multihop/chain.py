@@ -127,6 +127,9 @@ class Chain:
                 steps = {name: one.hit.score for name, one in given.items()}
                 span = given[links].span if links in given else ""
                 candidates.append((path, Evidence(hit, steps, score, span)))
+        if step.candidates is not None:
+            candidates.sort(key=lambda one: -(one[0].score + one[1].score))
+            del candidates[step.candidates :]
         if step.weight:
             candidates = self._with_reranking(question, step, candidates, known)
         made = [path.then(evidence) for path, evidence in candidates]

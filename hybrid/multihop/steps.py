@@ -27,7 +27,8 @@ class Step:
     the step before it; `link` finds what the entities of the question, or of those passages, mean: `depth`
     passages each. `rerank` puts together what the steps `after` which it comes found, multiplies what two of
     them found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
-    `keep` best paths; with a weight of 0 nothing is reranked.
+    `keep` best paths; with a weight of 0 nothing is reranked. Reranking takes most of the time: with
+    `candidates`, only so many of the best paths before it are reranked, and the others left out.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Step:
     promote: float = 1.0
     weight: float = 1.0
     keep: int = 100
+    candidates: int | None = None
 
     def __post_init__(self) -> None:
         if self.skill not in STEP_SKILLS:
@@ -45,8 +47,10 @@ class Step:
                 f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
                 remedy=f"correct the skill of step {self.name!r}",
             )
-        for name in ("depth", "keep"):
+        for name in ("depth", "keep", "candidates"):
             value = getattr(self, name)
+            if name == "candidates" and value is None:
+                continue
             if type(value) is not int or value < 1:
                 raise InputError(
                     f"expected {name} of step {self.name!r} as a number from 1 on, found {value!r}"

@@ -98,7 +98,8 @@ def test_a_question_may_hold_separators(tiny_tokenizer: Any) -> None:
 def test_swapped_experts_give_other_results(tiny_tokenizer: Any) -> None:
     """Table 7: the same input by another expert; nothing else changes, and swapping back restores it."""
     model = skill_model(tiny_tokenizer)
-    own, swapped = Skills(model, dtype="fp32"), Skills(model, {"expanded": 0, "entity": 1}, dtype="fp32")
+    own = Skills(model, dtype="fp32")
+    swapped = Skills(model, {"question": 4, "expanded": 0, "entity": 1}, dtype="fp32")
     asked = ["the moon"], [KING]
     assert np.abs(own.encode_expanded(*asked) - swapped.encode_expanded(*asked)).max() > 0.01
     with torch.no_grad():
@@ -106,6 +107,11 @@ def test_swapped_experts_give_other_results(tiny_tokenizer: Any) -> None:
             expert_alone(model, 0), tiny_tokenizer, "the moon [SEP] King [SEP] the king was born in paris"
         )
     np.testing.assert_allclose(swapped.encode_expanded(*asked)[0], by_hand[0], atol=1e-5)
+    with torch.no_grad():
+        by_hand = read(expert_alone(model, 4), tiny_tokenizer, "the moon")
+    np.testing.assert_allclose(swapped.encode_questions(["the moon"])[0], by_hand[0], atol=1e-5)
+    expected = model.encode_questions(["the moon"])
+    np.testing.assert_allclose(own.encode_questions(["the moon"]), expected, atol=1e-5)
     np.testing.assert_array_equal(
         swapped.encode_entities([KING]), model.encode_passages([KING], "fp32")[:, 0]
     )
@@ -152,7 +158,8 @@ def test_spans_by_hand(tiny_tokenizer: Any) -> None:
         if score > 0 and not taken & {*range(i, j + 1)}:
             taken |= {*range(i, j + 1)}
             expected.append((encoded.offsets[i][0], encoded.offsets[j][1], score))
-    [found] = Skills(model, dtype="fp32").find_spans([text])
+    empty, found = Skills(model, dtype="fp32").find_spans(["", text])
+    assert empty == []
     assert 0 < len(expected) < sum(score > 0 for score, _, _ in scored) < len(scored)
     assert [(s.start, s.end) for s in found] == [e[:2] for e in sorted(expected)]
     np.testing.assert_allclose([s.score for s in found], [e[2] for e in sorted(expected)], atol=1e-4)

@@ -101,6 +101,13 @@ def test_kilt_rows(read: Any) -> None:
         (["k3"], ["k4"], "k1"),
         (["k1"], ["k4"], "k3"),
     ]
+    titled = [{"wikipedia_title": t, "passage_ids": own} for t, own in (("J", ["k1", "k2"]), ("E", ["k3"]))]
+    same_page = {**MULTIHOP, "output": [{"provenance": titled}]}
+    assert [ids(e)[::2] for e in read("expanded", same_page)] == [
+        (["k3"], "k1"),
+        (["k3"], "k2"),
+        (["k1", "k2"], "k3"),
+    ]
     assert [ids(e) for e in read("rerank", MULTIHOP)] == [(["k1"], ["k4"], ""), (["k3"], ["k4"], "")]
 
 

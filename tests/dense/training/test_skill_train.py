@@ -16,6 +16,7 @@ from dense.training.skill_train import SkillTraining, train_skills
 from dense.training.skill_validation import validate_set
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Passage
+from sparta.neural.trainer import Trainer, TrainerConfig
 from tests.dense.training.recipes import weights
 from tests.dense.training.skill_sets import recipe, sets_of, training
 
@@ -57,11 +58,11 @@ def test_the_same_twice_and_resumed(encoder: str, words: list[str], tmp_path: Pa
 def test_each_loss_falls(skill: str, encoder: str, words: list[str], tmp_path: Path) -> None:
     """Four examples, over and over, are learnt."""
     [one] = [s for s in sets_of(words, n=4) if s.skill == skill]
-    given = {"learning_rate": 3e-3, "held_out": 0, "validate_every": 60, "checkpoint_every": 60}
-    train_skills([one], recipe(encoder, steps=60, **given), tmp_path / "out")
+    given = {"learning_rate": 3e-3, "held_out": 0, "validate_every": 40, "checkpoint_every": 40}
+    train_skills([one], recipe(encoder, steps=40, **given), tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     losses = [line[skill] for line in lines if skill in line]
-    assert len(losses) == 60
+    assert len(losses) == 40
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:3]), losses
 
 
@@ -110,6 +111,37 @@ def test_training_goes_on_from_a_model(encoder: str, words: list[str], tmp_path:
     np.testing.assert_array_equal(
         second.model.encode_questions(asked), Skills.open(tmp_path / "first").model.encode_questions(asked)
     )
+
+
+@pytest.mark.parametrize(
+    ("skill", "example", "said"),
+    [
+        ("single", SkillExample("who"), "a passage that answers"),
+        ("expanded", SkillExample("who", (Passage("", "a"),)), "evidence"),
+        ("link", SkillExample("who", (Passage("", "a"),)), "skill link, found 0"),
+        ("link", SkillExample("who", (Passage("", "a"),), spans=((1, 9),)), "inside a text"),
+        ("span", SkillExample("who"), "skill span, found 0"),
+    ],
+)
+def test_examples_that_cannot_be_trained_on(
+    skill: str, example: SkillExample, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=said) as raised:
+        training("no encoder is opened", [SkillSet("mine", skill, (example,) * 9)], tmp_path)
+    assert "mine: example 1" in str(raised.value)
+
+
+def test_gradients_of_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A parameter that no process's batch needed stays without gradient, and so where it is."""
+    model = torch.nn.Linear(2, 1)
+    config = TrainerConfig(steps=1, bf16=False)
+    one = Trainer(model, [{"params": list(model.parameters())}], None, None, None, config, tmp_path)  # type: ignore[arg-type]
+    one.processes = 2
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda tensor: tensor.mul_(2))  # both have the same
+    model.weight.grad = torch.ones_like(model.weight)
+    one._average_gradients()
+    assert model.bias.grad is None
+    torch.testing.assert_close(model.weight.grad, torch.ones(1, 2))
 
 
 def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:

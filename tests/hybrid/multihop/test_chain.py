@@ -71,7 +71,7 @@ def test_two_hops_by_hand() -> None:
     ]
     assert [path.ids for path in found.paths] == [ids for ids, _ in expected]
     assert [path.score for path in found.paths] == pytest.approx([score for _, score in expected])
-    assert tools.asked[-1] == ("rerank", ["e", "f"]), "each passage once"
+    assert tools.asked[-1] == ("rerank", ["f", "e"]), "each passage once"
     assert ("expand", ["b", "a", "d"], 50) in tools.asked
     assert ("link", ["text of b", "text of a", "text of d"], 2) in tools.asked
     b, e = found.paths[1].passages
@@ -84,6 +84,14 @@ def test_two_hops_by_hand() -> None:
     assert found.paths[1].as_dict()["passages"][1]["span"] == "Eve"
     assert [h.passage_id for h in passages_of(found.paths, 3)] == ["b", "f", "e"]
     assert len(Chain(steps, tools).search("which", 2).paths) == 2
+
+
+def test_only_the_best_candidates_are_reranked() -> None:
+    """The best two of hop 1 before reranking, a and b with 10 each (b after eq. 6); c and d are left out."""
+    steps = [replace(s, candidates=2) if s.name == "first" else s for s in read_chain("hotpot")]
+    tools = Made()
+    Chain(steps, tools).search("which")
+    assert next(asked for asked in tools.asked if asked[0] == "rerank") == ("rerank", ["a", "b"])
 
 
 def test_without_reranking_it_is_retrieval() -> None:

@@ -46,6 +46,7 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
         (SEARCH, "one last step, a rerank"),
         (SEARCH + SEARCH + BEST, "different names"),
         (SEARCH + BEST + "depth = 0\n", "depth"),
+        (SEARCH + BEST + "candidates = 0\n", "candidates"),
         (SEARCH + BEST + "weight = -1\n", "weight"),
         (SEARCH + BEST + "colour = 3\n", "colour"),
         (SEARCH + BEST + "after = 3\n", "TOML"),

@@ -1,0 +1,33 @@
+"""How good paths are: passage EM, path recall, passages found (Chain-of-Skills, §4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from hybrid.multihop.paths import EvidencePath, passages_of
+
+Pages = Sequence[Collection[str]]
+"""The pages that a question needs, each by the ids of the passages that will do."""
+
+
+def passage_em(paths: Sequence[EvidencePath], pages: Pages) -> bool:
+    """Whether the passages of the best path are one of each page, in any order, and no others."""
+    if not paths or len(paths[0].passages) != len(pages):
+        return False
+    return covers(paths[0].ids, pages)
+
+
+def path_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> bool:
+    """Whether one of the `k` best paths has a passage of each page."""
+    return any(covers(path.ids, pages) for path in paths[:k])
+
+
+def page_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> float:
+    """Which share of the pages the first `k` different passages of the paths hold."""
+    found = {hit.passage_id for hit in passages_of(paths, k)}
+    return sum(bool(found & set(page)) for page in pages) / len(pages)
+
+
+def covers(ids: Sequence[str], pages: Pages) -> bool:
+    """Whether there is a passage of each page among these."""
+    return all(any(passage_id in page for passage_id in ids) for page in pages)
