@@ -84,6 +84,12 @@ learning_options = options(
         help="Draw batches from the sets in proportion to their questions, times their weights.",
     ),
     click.option(
+        "--largest",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With --by-size: a set of more questions counts as N, so that it does not drown the others.",
+    ),
+    click.option(
         "--gather",
         is_flag=True,
         help="Under torchrun: the processes share one batch of --batch-size paragraphs from each, in which"
@@ -125,7 +131,15 @@ learning_options = options(
 @learning_options
 @loop_options
 @end_options
-def train(two_stages: bool, p2_alone: bool, by_size: bool, output: Path, resume: bool, **given: Any) -> None:
+def train(
+    two_stages: bool,
+    p2_alone: bool,
+    by_size: bool,
+    largest: int | None,
+    output: Path,
+    resume: bool,
+    **given: Any,
+) -> None:
     """Train a bi-encoder: TASER, DPR, or one shared encoder.
 
     TASER with --routing, DPR with --two-encoders, else one encoder for both sides. Files are those of
@@ -141,12 +155,15 @@ def train(two_stages: bool, p2_alone: bool, by_size: bool, output: Path, resume:
     measure_named(given["validate_by"])
     if p2_alone and not two_stages:
         raise InputError("expected --two-stages with --p2-alone, found none", remedy="leave --p2-alone out")
+    if largest and not by_size:
+        raise InputError("expected --by-size with --largest, found none", remedy="leave --largest out")
     if given["dev"] and (unused := typed("held_out", "candidates")):
         raise InputError(f"expected --dev or {unused[0]}, found both", remedy=f"leave {unused[0]} out")
     chosen = _checked(given)
     sets = named_sets(chosen)
     if by_size:
-        sets = [replace(one, weight=one.weight * one.n_questions) for one in sets]
+        sizes = [min(one.n_questions, largest or one.n_questions) for one in sets]
+        sets = [replace(one, weight=one.weight * n) for one, n in zip(sets, sizes, strict=True)]
     from dense.training.stages import train_in_two_stages
     from dense.training.train import Recipe, train_dense
 

@@ -186,7 +186,15 @@ def _pages(channels: Channels, passages: Sequence[Shown]) -> dict[str, str]:
 
 
 def warn_if_none_judged(retrieved: Retrieved) -> None:
-    """Say so when no channel found any judged passage: then questions and index hardly belong together."""
+    """Say so when no channel found anything judged: then questions and index hardly belong together."""
+    gold = retrieved.query_set.gold
+    if gold and gold.pages and gold.page_ids().isdisjoint(retrieved.pages.values()):
+        logger.warning(
+            "%s: none of the pages of its provenance was found by any channel: are they pages of this index,"
+            " by the same titles or Wikipedia ids?",
+            retrieved.query_set.name,
+        )
+        return
     qrels = retrieved.query_set.qrels
     judged = {(q, p) for q, own in qrels.items() for p, relevance in own.items() if relevance > 0}
     hits = ((q, hit.passage_id) for run in retrieved.runs.values() for q, own in run.items() for hit in own)

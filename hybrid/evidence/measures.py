@@ -46,6 +46,10 @@ class Gold:
         )
         return Gold(pages, passages, self.cut)
 
+    def page_ids(self) -> set[str]:
+        """All pages that are gold for a question."""
+        return {page for sets in self.pages.values() for units in sets for unit in units for page in unit}
+
     def passage(self, hit: str) -> str:
         """The passage that a hit is, or is a sentence of."""
         return passage_of(hit) if self.cut else hit

@@ -86,9 +86,12 @@ def test_the_command_says_all_of_it(
     sets, recipe = made(monkeypatch, *given, *options)
     assert [(one.weight, one.dev) for one in sets] == [(40, False), (20, False), (1, True)]
     assert (recipe.dropout, recipe.gather, recipe.question_length) == (0.1, True, 100)
+    sets, _ = made(monkeypatch, *given, *options, "--largest", 30)
+    assert [one.weight for one in sets] == [30, 20, 1]
     for wrong, message in (
         (["--dev", dev, "--held-out", 3], "expected --dev or --held-out, found both"),
         (["--p2-alone"], "expected --two-stages with --p2-alone"),
+        (["--largest", 5], "expected --by-size with --largest"),
         (["--dev", tmp_path / "none.jsonl"], "none.jsonl"),
     ):
         result = dense("train", *given, *wrong)

@@ -6,7 +6,11 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from scipy.stats import ttest_1samp
 
+from hybrid.evaluation.answering import half_width
+from hybrid.evaluation.measures import Evaluation
+from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evidence.measures import (
     EvidenceSets,
     Gold,
@@ -144,6 +148,32 @@ def test_sentences_count_for_their_passages() -> None:
     assert found == {"passage_success@1": {"q": 0.0}, "passage_success@2": {"q": 1.0}}
     assert gold.measures() == ("passage_Rprec", "passage_recall@20", "passage_success@20")
     assert gold.of(["other"]).passages == {}
+
+
+def test_the_table_of_several_tasks() -> None:
+    """p is of the R-precision of pages; it has an interval; the last rows are the means over the tasks."""
+    good, bad = [1.0] * 9 + [0.0], [0.0, 1.0] * 5
+    sets = [
+        SetResults(
+            name,
+            [
+                Evaluation(ranking, {"answer_recall@20": values(own), "page_Rprec": values(own)})
+                for ranking, own in (("good", good), ("bad", bad))
+            ],
+        )
+        for name in ("fever", "trex")
+    ]
+    table = results_table(sets)
+    assert table.header == ["set", "channel", "answer_recall@20", "page_Rprec", "±", "p (page_Rprec)"]
+    assert [row[:2] for row in table.rows[-2:]] == [["mean", "good"], ["mean", "bad"]]
+    assert [row[3] for row in table.rows] == [90.0, 50.0] * 3
+    assert table.rows[0][4] == pytest.approx(100 * half_width(sets[0].evaluations[0], "page_Rprec"))
+    p = ttest_1samp([b - g for g, b in zip(good, bad, strict=True)], 0.0).pvalue
+    assert table.rows[1][5] == f"{p:.3f}" + ("*↓" if p < 0.05 else "")
+
+
+def values(own: Sequence[float]) -> dict[str, float]:
+    return {str(number): value for number, value in enumerate(own)}
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,18 @@ def test_training_data_of_a_task(
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
 
 
+@pytest.mark.jvm
+def test_pages_of_another_index(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Of entity linking nothing but pages is known: one is told when none of them is found."""
+    page = [{"wikipedia_id": "77", "title": "Berlin"}]
+    asked = write_jsonl(tmp_path / "aidayago2-dev-kilt.jsonl", [question("q", "Paris", page)])
+    result = run(hybrid_main, "eval", "--index", folder / "ix", "--dataset", asked, "--no-dense")
+    assert result.exit_code == 0
+    assert "none of the pages of its provenance was found" in result.stderr
+
+
 def test_a_task_is_no_test_set_of_its_own(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     path = write_jsonl(tmp_path / "fever-dev-kilt.jsonl", QUESTIONS)
     result = run(sparta_main, "eval", path)
