@@ -24,7 +24,8 @@ logger = logging.getLogger("sparta.shards")
 _AHEAD = 2
 """Blocks that a worker has: one that it encodes and the next."""
 _TRIES = 4
-"""So many workers may end while they encode the same block, or before they encode any."""
+"""So many workers may end while they encode the same block, or one after the other before they encode any."""
+_NO_BLOCK = -1
 _PATIENCE = 600.0
 """Seconds without any worker, while nodes are lost or a cluster grows."""
 
@@ -148,12 +149,14 @@ class _Crew:
         if worker.ready:
             worker.blocks.popleft()
             yield facts
-        worker.ready = True
+        else:
+            worker.ready = True
+            del self._ended[_NO_BLOCK]
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Put the blocks of a worker that ended back, and another in its place."""
         reason = str(error).strip().splitlines()[0]
-        number = worker.blocks[0][0] if worker.blocks else -1
+        number = worker.blocks[0][0] if worker.blocks else _NO_BLOCK
         self._ended[number] += 1
         at = f"at shard {number}" if worker.blocks else "before its first shard"
         if self._ended[number] == _TRIES:

@@ -51,6 +51,7 @@ class FakeRay:
     def __init__(self, *, deadly: float = 0.0, seed: int = 0, error: Exception | None = None) -> None:
         self.random, self.deadly, self.error = random.Random(seed), deadly, error
         self.taken: defaultdict[Actor, int] = defaultdict(int)
+        self.order: dict[Actor, int] = {}
         self.killed: list[Actor] = []
         self.hired, self.most = 0, 0
 
@@ -133,6 +134,22 @@ def test_workers_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor, "describe_room", lambda: "0 nodes")
     with pytest.raises(SpartaError, match="expected a worker within 600 seconds, found none: 0 nodes"):
         encoded(monkeypatch, FakeRay(), 2)
+
+
+def test_some_that_do_not_start_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second worker ends before its first shard, every other after it, on nodes that come and go."""
+    ray = FakeRay()
+    original = ray.get
+
+    def get(ref: Any) -> Any:
+        actor, i = ref
+        number = ray.order.setdefault(actor, len(ray.order))
+        actor.ended |= i == (0 if number % 2 else 2)
+        return original(ref)
+
+    monkeypatch.setattr(ray, "get", get)
+    assert sorted(encoded(monkeypatch, ray, 1)) == list(range(40))
+    assert ray.hired > 40
 
 
 def test_what_a_worker_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
