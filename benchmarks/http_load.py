@@ -5,7 +5,7 @@
 A plan is `{"host", "port", "connections", "seconds", "count", "requests": [text, …], "same": [begin, end]}`:
 requests are whole, with their heads, and are sent in turn; it ends after `seconds`, or sooner with `count`.
 Of the answers, the part between the marks of `same` must always be the one that the request had first. Prints
-JSON: answers by status, wrong ones, broken connections, and latencies in milliseconds.
+JSON: answers by status, changed ones, broken connections, and latencies in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Load:
         self.first: dict[int, bytes] = {}
         self.statuses: Counter[int] = Counter()
         self.latencies = array("d")
-        self.wrong = self.broken = 0
+        self.changed = self.broken = 0
         self.numbers = count()
         self.done = asyncio.Event()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -40,7 +40,7 @@ class Load:
         if self.begin:
             start = body.find(self.begin)
             own = body[start : body.rfind(self.end)]
-            self.wrong += start < 0 or self.first.setdefault(number, own) != own
+            self.changed += start < 0 or self.first.setdefault(number, own) != own
 
 
 class Client(asyncio.Protocol):
@@ -121,7 +121,7 @@ async def run(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "statuses": {str(status): n for status, n in sorted(load.statuses.items())},
-        "wrong": load.wrong,
+        "changed": load.changed,
         "broken": load.broken,
         "ms": percentiles(load.latencies),
     }

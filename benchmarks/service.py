@@ -4,15 +4,15 @@
                                  [--requests 200000] [--opensearch URL/INDEX] [--skip-pyserini]
 
 Two indexes: that of examples/ (as `make demo` makes it, asked its 60 questions), and with --shards one of
-`--documents` passages: the vectors of `sparta encode`, continued by mixtures as in benchmarks/kernel.py, with
-the real passages' records, asked the first column of --questions.
+`--documents` passages: the vectors of `sparta encode`, 500 terms each, continued by mixtures as in
+benchmarks/kernel.py, with the real passages' records, asked the first column of --questions.
 
 16 connections ask for 10 hits with their records for --seconds (benchmarks/http_load.py, a process of its
-own); every answer is compared with the first one to the same question. On the example index they go on to
---requests in all, for the memory of the server: after a tenth of them, and at the end. Then ten times the
-connections for ten seconds, and 16 again. Pyserini serves the same impacts from a copy of the example index
-in Lucene's format; it gets the questions' terms ready made, and its cache is off. OpenSearch is one that
-holds what `sparta push` wrote, and answers the same terms.
+own); every answer is compared with the first one to the same question ("changed"). On the example index they
+go on to --requests in all, for the memory of the server. Then ten times the connections for ten seconds, and
+16 again. Pyserini serves the same impacts from a copy of the example index in Lucene's format; it gets the
+questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote, and
+answers the same terms.
 
 Prints a Markdown table.
 """
@@ -109,7 +109,7 @@ def row(name: str, connections: int, found: dict[str, Any], memory: str = "") ->
     """Print a line of the table."""
     answered = sum(found["statuses"].values())
     others = [f"{n:,} x {status}" for status, n in found["statuses"].items() if status != "200"]
-    others += [f"{found[kind]:,} {kind}" for kind in ("wrong", "broken") if found[kind]]
+    others += [f"{found[kind]:,} {kind}" for kind in ("changed", "broken") if found[kind]]
     rate = found["statuses"].get("200", 0) / found["seconds"]
     times = [f"{found['ms'][name]:.1f}" for name in ("p50", "p99", "max")]
     cells = [name, connections, f"{answered:,}", f"{rate:,.0f}", *times, ", ".join(others) or "none", memory]
@@ -170,12 +170,21 @@ def measure_pyserini(index: Path, questions: list[str], given: argparse.Namespac
     encoded = zip(questions, terms_of(index, questions), strict=True)
     lines = (json.dumps({"contents": text, "vector": terms}) + "\n" for text, terms in encoded)
     encoder.write_text("".join(lines))
-    facts = {"path": str(folder.lucene_path(folder.require_live()).resolve()), "index_type": "impact"}
+    path = {"path": str(folder.lucene_path(folder.require_live()).resolve())}
+    impacts = {**path, "index_type": "impact", "encoder": str(encoder), "base_index": "texts"}
+    indexes = {"examples": impacts, "texts": {**path, "index_type": "tf"}}  # the records come from the latter
     config = work / "pyserini.yaml"
-    config.write_text(json.dumps({"indexes": {"examples": {**facts, "encoder": str(encoder)}}}))
+    config.write_text(json.dumps({"indexes": indexes}))
     port = free_port()
     command = [sys.executable, "-c", PYSERINI, "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--config", str(config), "--no-access-log", "--search-cache-size", "0"]
+    command += [
+        "--config",
+        str(config),
+        "--no-access-log",
+        "--no-prebuilt-indexes",
+        "--search-cache-size",
+        "0",
+    ]
     paths = [f"/v1/examples/search?query={quote(question)}&hits={K}" for question in questions]
     plan = {
         "port": port,
@@ -217,7 +226,7 @@ def build_example(path: Path, codec: str) -> None:
     subprocess.run([*command, *more], env=PYTHON, check=True, stdout=subprocess.DEVNULL)
 
 
-def build_mixtures(path: Path, shards: Path, documents: int) -> None:
+def build_mixtures(path: Path, shards: Path, documents: int, top_k: int) -> None:
     """An index of so many passages: real ones, then mixtures of their vectors with their records."""
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
@@ -232,7 +241,7 @@ def build_mixtures(path: Path, shards: Path, documents: int) -> None:
 
     def batches(_done: int) -> Iterator[ImpactBatch]:
         position = 0
-        for rows in RealVectors(shards, None).rows(documents):
+        for rows in RealVectors(shards, None, top_k).rows(documents):
             for first in range(0, len(rows), 1000):
                 last = min(first + 1000, len(rows))
                 part = slice(rows.indptr[first], rows.indptr[last])
@@ -262,6 +271,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path)
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--top-k", type=int, default=500, help="terms of a passage that count")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--opensearch", metavar="URL/INDEX")
@@ -285,7 +295,7 @@ def main() -> None:
         if given.shards:
             large = work / f"mixtures-{given.documents}"
             if not large.exists():
-                build_mixtures(large, given.shards, given.documents)
+                build_mixtures(large, given.shards, given.documents, given.top_k)
             lines = given.questions.read_text(encoding="utf-8").splitlines() if given.questions else questions
             asked = [line.split("\t")[0] for line in lines[:2000]]
             measure_sparta(f"{given.documents:,} passages", large, asked, given, work)

@@ -148,6 +148,12 @@ class DenseSearcher(ChannelSearcher):
             )
         return open_question_encoder(dense_model_folder(self.model_name))
 
+    def keep_model_of(self, older: DenseSearcher) -> None:
+        """Use the question side that a searcher of an older commit has open, where it is that of this one."""
+        same = older.model_name == self.model_name and older.vectors.model == self.vectors.model
+        if same and "model" in vars(older):
+            self.model = older.model
+
     @cached_property
     def tokenizer(self) -> QueryTokenizer:
         """The index's tokenizer, to show which words of a question a passage has."""

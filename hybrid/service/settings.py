@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,15 +17,17 @@ from sparta.lucene.bridge import Bm25
 class Limits:
     """What one request, and all of them together, may ask for.
 
-    `depth` is the last rank that can be reached, offset + k; `body` and `upload` are bytes, of a question and
-    of an upload of passages; `line` those of one passage. `queue` queries wait at most; one more is answered
-    with 429. `timeout` is how many seconds a search, or the next part of a body, may take; `answer` those of
-    an answer by the reader, `upload_timeout` those of a whole upload.
+    `hits` are those that a request's queries reach, (offset + k) of each; `explained` are those of them that
+    may be explained. `body` and `upload` are bytes, of a question and of an upload of passages; `line` those
+    of one passage. `queue` queries wait at most; one more is answered with 429. `timeout` is how many seconds
+    a search, or the next part of a body, may take; `answer` those of an answer by the reader,
+    `upload_timeout` those of a whole upload.
     """
 
     k: int = 1000
-    depth: int = 10_000
     queries: int = 100
+    hits: int = 10_000
+    explained: int = 100
     query: int = 1000
     body: int = 1 << 20
     upload: int = 64 << 20
@@ -38,6 +41,28 @@ class Limits:
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
                 raise InputError(f"expected a limit above 0, found {name} = {getattr(self, name)}")
+
+    def check_query(self, query: str) -> None:
+        """Refuse a query that is too long."""
+        if len(query) > self.query:
+            raise InputError(f"expected a query of at most {self.query} characters, found {len(query)}")
+
+    def check_search(self, queries: Sequence[str], k: int, offset: int, *, explain: bool) -> None:
+        """Refuse too many or too long queries, and too many hits.
+
+        :raises InputError: says which limit.
+        """
+        if not 1 <= len(queries) <= self.queries:
+            raise InputError(f"expected 1 to {self.queries} queries, found {len(queries)}")
+        for query in queries:
+            self.check_query(query)
+        if k > self.k:
+            raise InputError(f"expected k of at most {self.k}, found {k}")
+        reached = (offset + k) * len(queries)
+        if reached > self.hits:
+            raise InputError(f"expected (offset + k) x queries of at most {self.hits}, found {reached}")
+        if explain and k * len(queries) > self.explained:
+            raise InputError(f"expected at most {self.explained} hits to explain, found {k * len(queries)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,10 +119,14 @@ FilterLike = Filter | Mapping[str, Any]
 
 
 def text_of(value: Scalar) -> str:
-    """A value as text: what equality compares."""
+    """A value as text: what equality compares; integers of more than 64 bits as floats, where one is."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
         value = int(value)
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64 and abs(value) < sys.float_info.max:
+        value = float(value)
+    return json.dumps(value)
 
 
 def term(field: str, value: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,14 @@ _OFFSETS = {"start", "end"}
 
 def field_terms(records: Sequence[str]) -> list[list[bytes]]:
     """The metadata of stored records: of each the terms of all its values."""
-    return [list(_terms(orjson.loads(record))) for record in records]
+    return [list(_terms(_parsed(record))) for record in records]
+
+
+def _parsed(record: str) -> dict[str, Any]:
+    try:
+        return orjson.loads(record)
+    except orjson.JSONDecodeError:  # an integer that no float can hold
+        return json.loads(record)
 
 
 def _terms(record: Mapping[str, Any]) -> Iterator[bytes]:

@@ -83,14 +83,15 @@ class BatchSearch:
             for plan, numbers in plans.items():
                 own = [jobs[number] for number in numbers]
                 try:
-                    found: Sequence[bytes | Exception] = self._answers(snapshot, plan, own)
+                    found: Sequence[bytes | Exception] = self.answers(snapshot, plan, own)
                 except Exception as error:
                     found = [error] * len(own)
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
         return answers
 
-    def _answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
+    def answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
+        """The answers of jobs of one plan."""
         queries = [query for job in jobs for query in job.queries]
         hits = iter(hits_of(snapshot, plan, queries, self._threads))
         version = snapshot.version._asdict()

@@ -20,7 +20,7 @@ from hybrid.service.live.writes import Writer
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
-from sparta.base.errors import InputError, SpartaError
+from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import explain, top_terms
@@ -47,8 +47,10 @@ class Service:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2, "side") as self._side, ThreadPoolExecutor(1, "reader") as self._reading:
             self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
-            search = BatchSearch(self.index, settings.threads, self.metrics)
-            self._batcher: Batcher[Job, bytes] = Batcher(search, most=_AT_ONCE, queue=settings.limits.queue)
+            self._search = BatchSearch(self.index, settings.threads, self.metrics)
+            self._batcher: Batcher[Job, bytes] = Batcher(
+                self._search, most=_AT_ONCE, queue=settings.limits.queue
+            )
             self.writer = Writer(self.index, settings)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
@@ -66,16 +68,7 @@ class Service:
     async def search(self, request: SearchRequest) -> bytes:
         """The answer to a search, as JSON."""
         queries, limits = request.queries, self.settings.limits
-        if not 1 <= len(queries) <= limits.queries:
-            raise InputError(f"expected 1 to {limits.queries} queries, found {len(queries)}")
-        for query in queries:
-            self._check_query(query)
-        if request.k > limits.k:
-            raise InputError(f"expected k of at most {limits.k}, found {request.k}")
-        if request.offset + request.k > limits.depth:
-            raise InputError(
-                f"expected offset + k of at most {limits.depth}, found {request.offset + request.k}"
-            )
+        limits.check_search(queries, request.k, request.offset, explain=request.explain)
         plan = replace(
             self._plan(request.channels, request.k),
             offset=request.offset,
@@ -84,11 +77,13 @@ class Service:
             explain=request.explain,
         )
         job = Job(queries, plan, isinstance(request.query, str))
+        if request.explain:  # takes longer: no search waits for it
+            return await self.aside(lambda snapshot: self._search.answers(snapshot, plan, [job])[0])
         return await self._batcher.ask(job, len(queries), limits.timeout)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Answers from the best passages."""
-        self._check_query(request.query)
+        self.settings.limits.check_query(request.query)
         plan = self._plan(request.channels, request.depth)
 
         def read(snapshot: Snapshot) -> dict[str, Any]:
@@ -145,7 +140,7 @@ class Service:
 
     async def explain(self, query: str, passage_id: str) -> dict[str, Any]:
         """Why a passage has its score."""
-        self._check_query(query)
+        self.settings.limits.check_query(query)
 
         def look(snapshot: Snapshot) -> dict[str, Any]:
             why = explain(snapshot.lucene, query, passage_id)
@@ -178,11 +173,6 @@ class Service:
             return self.settings.channels
         with self.index.reading() as snapshot:
             return IMPACT if IMPACT in snapshot.names else BM25
-
-    def _check_query(self, query: str) -> None:
-        most = self.settings.limits.query
-        if len(query) > most:
-            raise InputError(f"expected a query of at most {most} characters, found {len(query)}")
 
     async def _follow(self) -> None:
         """Take every new commit as soon as it is seen; what cannot be opened is told, and tried again."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from hybrid.retrieval.channels import DENSE, Channels, channels_of
 from sparta.base.closing import Closing
@@ -17,6 +17,9 @@ from sparta.index.folder import IndexFolder
 from sparta.index.view import IndexVersion, newest_version
 from sparta.lucene.bridge import Bm25
 from sparta.search.searcher import Searcher
+
+if TYPE_CHECKING:
+    from dense.channel.searcher import DenseSearcher
 
 logger = logging.getLogger("sparta.serve")
 _ATTEMPTS = 20
@@ -64,6 +67,12 @@ def _seen(path: Path) -> Seen:
     return version, (facts.st_ino, facts.st_mtime_ns)
 
 
+def _hand_on(old: Channels, new: Channels) -> None:
+    """Keep a model of questions open, which takes longer to open than an index does."""
+    if DENSE in old.searchers and DENSE in new.searchers:
+        cast("DenseSearcher", new.searchers[DENSE]).keep_model_of(cast("DenseSearcher", old.searchers[DENSE]))
+
+
 class LiveIndex(Closing):
     """An index folder that others may write to while it is searched: `reading` gives its newest snapshot.
 
@@ -100,7 +109,8 @@ class LiveIndex(Closing):
             with self.reading() as now:
                 if _seen(self.path) == now.seen:
                     return False
-            new = self._open()
+                new = self._open()
+                _hand_on(now.channels, new.channels)
             self._replace(new)
         logger.info("index opened", extra={"generation": new.version[0], "commit": new.version[1]})
         return True
@@ -124,7 +134,7 @@ class LiveIndex(Closing):
             seen = _seen(self.path)
             try:
                 channels = Channels(self.path, channels_of(self.path), self._bm25)
-            except SpartaError:
+            except (SpartaError, FileNotFoundError):
                 if _seen(self.path) == seen or last == _ATTEMPTS - 1:
                     raise
                 continue  # it was replaced while it was opened

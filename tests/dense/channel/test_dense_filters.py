@@ -38,8 +38,8 @@ def filled(request: Any, tiny_model_folder: Path, model: Path, tmp_path_factory:
     options = IndexOptions(model=str(tiny_model_folder), codec=request.param)
     with Index.create(path, records(range(N - 30)), options=options) as index:
         build_dense(path, str(model))
-        index.append(records(range(N - 30, N)))
-        index.update(records(range(0, N, 9)))
+        index.append(records(range(N - 30, N)), options=options)
+        index.update(records(range(0, N, 9)), options=options)
         index.delete([f"p{i}" for i in range(0, N, 7)])
     return path
 

@@ -178,6 +178,8 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/search", {"query": "x", "collapse": "yaer"}, "yaer"),
         ("/search", {"query": "x", "offset": 95, "channels": "impact,bm25"}, "candidates"),
         ("/search", {"query": "x", "offset": 9995}, "at most 10000"),
+        ("/search", {"query": ["x"] * 20, "k": 501}, "at most 10000"),
+        ("/search", {"query": "x", "k": 101, "explain": True}, "at most 100"),
         ("/explain", {"query": "x"}, "id"),
         ("/answer", {"query": "x", "n": 0}, "n"),
     ],

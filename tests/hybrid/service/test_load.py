@@ -18,7 +18,7 @@ pytestmark = pytest.mark.jvm
 
 def asked(index, limits: Limits, n: int, after: float = 0.0) -> tuple[list[Any], Any]:
     """The answers to `n` searches at a time, and to one after them."""
-    import httpx
+    import httpx2 as httpx
 
     async def ask() -> tuple[list[Any], Any]:
         app = create_app(Settings(index=index, limits=limits))

@@ -23,7 +23,7 @@ def random_record(rng: random.Random, passage_id: str) -> dict[str, Any]:
         "title": rng.choice(["Moon", "Sun", "Earth", ""]),
         "lang": rng.choice(TEXTS),
         "year": rng.choice([1990, 1991, 1992, 2000, -5, 0, "1991", "1992.0", 1990.5, 2**53 + 1]),
-        "price": rng.choice([1.5, -0.0, 0.1, 1e300, 2.0, 10**20, "3", True, None]),
+        "price": rng.choice([1.5, -0.0, 0.1, 1e300, 2.0, 10**20, 10**400, "3", True, None]),
         "tags": rng.sample(["a", "b", "c", "d", 7, 2.5], rng.randint(0, 4)),
         "flag": rng.random() < 0.5,
         "odd": rng.choice([{"x": 1}, [["y"]], [None], [], None, "plain"]),
@@ -39,7 +39,7 @@ def random_filter(rng: random.Random) -> dict[str, Any]:
     for name in rng.sample(["title", "lang", "year", "price", "tags", "flag"], rng.randint(1, 3)):
         kind = rng.random()
         values = {"title": ["Moon", "Sun", "none"], "lang": TEXTS, "tags": ["a", "b", 7, "zz"]}.get(
-            name, [1990, "1991", 2.0, 1e300, True, 0, "true", 10**20]
+            name, [1990, "1991", 2.0, 1e300, True, 0, "true", 10**20, 10**400]
         )
         if kind < 0.4:
             conditions[name] = rng.choice(values)
@@ -63,8 +63,13 @@ def texts_of(record: Mapping[str, Any], name: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if any(not isinstance(one, str | int | float) for one in values) or (name == "title" and value == ""):
         return []
-    whole = [int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in values]
-    return [v if isinstance(v, str) else json.dumps(v) for v in whole]
+    return [value if isinstance(value, str) else _number(value) for value in values]
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return json.dumps(float(value) if abs(value) in (10**20,) else value)
 
 
 def keeps(record: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:

@@ -1,0 +1,104 @@
+"""--filter, --collapse and --offset of the commands that search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli._hybrid import main as hybrid
+from cli._sparta import main as sparta
+from sparta.index.pipeline import IndexOptions, build_index
+
+pytestmark = pytest.mark.jvm
+
+RECORDS = [
+    {
+        "id": f"p{i}",
+        "title": f"T{i % 4}",
+        "text": "moon " * (1 + i % 5) + "sun river",
+        "year": 1990 + i,
+        "lang": "en" if i % 3 else "de",
+    }
+    for i in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
+    path = tmp_path_factory.mktemp("filters") / "ix"
+    build_index(path, RECORDS, options=IndexOptions(model=str(tiny_model_folder)))
+    return path
+
+
+def lines(main: Any, index: Path, *command: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(main, [*command, "--index", str(index), "--json"])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("main", "command"),
+    [
+        (sparta, ["search", "moon"]),
+        (sparta, ["search", "moon", "--channel", "bm25"]),
+        (sparta, ["search", "moon", "--channel", "bm25=0.5,impact"]),
+        (hybrid, ["search", "moon", "--alpha", "1"]),
+    ],
+)
+def test_they_reach_every_search(main: Any, command: list[str], index: Path, tmp_path: Path) -> None:
+    kept = ["--filter", "year>=1993", "--filter", '{"lang": "en"}']
+    ids = {r["id"] for r in RECORDS if r["year"] >= 1993 and r["lang"] == "en"}
+    hits = lines(main, index, *command, *kept)
+    assert {hit["id"] for hit in hits} == ids
+    page = lines(main, index, *command, *kept, "--offset", "2", "-k", "3")
+    assert page == hits[2:5]
+    assert [hit["rank"] for hit in page] == [3, 4, 5]
+    titles = [hit["title"] for hit in lines(main, index, *command, *kept, "--collapse", "title")]
+    assert titles == list(dict.fromkeys(hit["title"] for hit in hits))
+    (tmp_path / "queries.tsv").write_text("q1\tmoon\n")
+    many = [command[0], *command[2:], "--queries", str(tmp_path / "queries.tsv"), "--output", "-"]
+    batch = lines(main, index, *many, *kept, "--offset", "2", "-k", "3")
+    assert [(hit["id"], hit["rank"]) for hit in batch] == [(hit["id"], hit["rank"]) for hit in page]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["search", "moon", "--filter", "year"], "expected a filter as FIELD=VALUE, found 'year'"),
+        (["search", "moon", "--filter", "yaer=3"], "(lang, title, year), found yaer"),
+        (["search", "moon", "--collapse", "yaer"], "(lang, title, year), found yaer"),
+        (["search", "moon", "--channel", "bm25,impact", "--offset", "95"], "--candidates 105"),
+        (["explain", "moon", "p0", "--filter", "{"], "expected a filter as JSON"),
+    ],
+)
+def test_what_is_wrong_is_told(index: Path, command: list[str], said: str) -> None:
+    result = CliRunner().invoke(sparta, [*command, "--index", str(index)])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_remedy_works_and_an_empty_page_says_so(index: Path) -> None:
+    fused = ["search", "moon", "--channel", "bm25,impact", "--index", str(index)]
+    for options, said in (
+        (["--offset", "95", "--candidates", "105"], "no passage of this page"),
+        (["--filter", "year<1000"], "no passage that the filter keeps"),
+    ):
+        result = CliRunner().invoke(sparta, [*fused, *options])
+        assert result.exit_code == 0
+        assert said in result.output
+
+
+def test_an_explanation_ranks_among_what_is_kept(index: Path) -> None:
+    for number, hit in enumerate(lines(sparta, index, "search", "moon", "--filter", "lang=de"), 1):
+        [why] = lines(sparta, index, "explain", "moon", hit["id"], "--filter", "lang=de")
+        assert why["rank"] == number
+
+
+def test_contributions_sum_to_the_score(index: Path) -> None:
+    for hit in lines(sparta, index, "search", "moon", "--channel", "bm25=0.5,impact"):
+        assert list(hit["channels"]) == ["bm25", "impact"]
+        assert sum(place["contribution"] for place in hit["channels"].values()) == hit["score"]

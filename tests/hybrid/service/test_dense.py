@@ -1,0 +1,53 @@
+"""The dense channel over HTTP: searched, fused, and followed when passages are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybrid.retrieval.searcher import open_retriever
+from tests.hybrid.service.services import NDJSON, QUESTION, lines
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def dense_index(index, make_tiny_model, tmp_path):
+    from dense.channel.sync import build_dense
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+    from sparta.neural.inputs import InputLayout
+
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, use_context=True, answer_segment=0, max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
+    build_dense(index, str(tmp_path / "dense"))
+    return index
+
+
+def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_client) -> None:
+    client = open_client(dense_index, writable=True)
+    assert client.get("/info").json()["channels"] == ["bm25", "impact", "dense"]
+
+    def check() -> list[str]:
+        for channels in ("dense", "dense,impact", "dense=0.5,impact,bm25"):
+            found = client.post("/search", json={"query": QUESTION, "k": 8, "channels": channels}).json()
+            with open_retriever(dense_index, channels) as retriever:
+                expected = retriever.search(QUESTION, 8)
+            assert [(h["id"], h["title"]) for h in found["hits"]] == [
+                (h.passage_id, h.title) for h in expected
+            ]
+            scores = [hit["score"] for hit in found["hits"]]
+            assert scores == pytest.approx([hit.score for hit in expected], abs=1e-5)
+        return [hit["id"] for hit in found["hits"]]
+
+    before = check()
+    service = client.app.state.service
+    with service.index.reading() as snapshot:
+        old, model = snapshot, snapshot.channels.searchers["dense"].model
+    body = lines({"id": "twin", "text": "google was founded", "title": "Google"})
+    assert client.put("/passages", content=body, headers=NDJSON).json()["added"] == 1
+    assert "twin" in check()
+    with service.index.reading() as snapshot:
+        assert snapshot is not old
+        assert snapshot.channels.searchers["dense"].model is model
+    assert client.delete(f"/passages/{before[0]}").status_code == 200
+    assert before[0] not in check()
