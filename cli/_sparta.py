@@ -6,6 +6,7 @@ import click
 
 from cli._options import SpartaGroup
 from cli.service_commands.mcp import mcp
+from cli.service_commands.push import push
 from cli.service_commands.serve import serve
 from cli.sparta_commands.answer import answer
 from cli.sparta_commands.delete import delete
@@ -16,7 +17,6 @@ from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export, export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
-from cli.sparta_commands.push import push
 from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train

@@ -1,1 +1,1 @@
-"""The commands of `sparta` that other programs talk to, one module each."""
+"""The commands of `sparta` that serve other programs or write to a server, one module each."""

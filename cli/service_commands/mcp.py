@@ -20,9 +20,9 @@ from cli._options import index_option, number
 @number("-k", default=10, most=100, text="Hits where the model asks for no other number.")
 @click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships].")
 def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
-    """Serve an index to a language model: MCP over standard input and output.
+    """Serve an index to a language model (MCP).
 
-    Tools: search, explain, passage, and answer where there is a reader. None of them writes. A client is told
+    It speaks over standard input and output. Tools: search, explain, passage, and answer where there is a reader. None of them writes. A client is told
     the command, as in {"command": "sparta", "args": ["mcp", "--index", "/path/to/index"]}.
     """
     from hybrid.integrations import mcp_server

@@ -100,7 +100,7 @@ def test_standard_output_that_is_full(built):
 def test_a_pipe_that_is_closed_early(built, tmp_path):
     """`sparta search … | head -1` is quiet and no error, also when what is printed exceeds the pipe."""
     code = "import sparta.search.searcher as s; hit = s.Searcher.search;" + (
-        "s.Searcher.search = lambda self, q, k: hit(self, q, k) * 2000;" + DRIVER
+        "s.Searcher.search = lambda self, q, k, **page: hit(self, q, k, **page) * 2000;" + DRIVER
     )
     command = (
         f'set -o pipefail; "{sys.executable}" -c "{code}" search "{QUESTION}" --index "{built}" | head -1'
