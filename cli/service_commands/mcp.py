@@ -22,8 +22,9 @@ from cli._options import index_option, number
 def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
     """Serve an index to a language model (MCP).
 
-    It speaks over standard input and output. Tools: search, explain, passage, and answer where there is a reader. None of them writes. A client is told
-    the command, as in {"command": "sparta", "args": ["mcp", "--index", "/path/to/index"]}.
+    It speaks over standard input and output. Tools: search, explain, passage, and answer where there is a
+    reader. None of them writes. A client is told the command, as in {"command": "sparta", "args": ["mcp",
+    "--index", "/path/to/index"]}.
     """
     from hybrid.integrations import mcp_server
 
