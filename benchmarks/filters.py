@@ -131,14 +131,16 @@ def searches(searcher: ImpactSearcher, bags: Sequence[Any], asked: Sequence[str]
     }
 
 
-def warm(searcher: ImpactSearcher, bags: Sequence[Any], asked: Sequence[str], seconds: float) -> None:
-    kept = [Filter.of({"hundredth": "v3"}), Filter.of({"half": "v0"}), None]
-    ends = time.perf_counter() + seconds
+def warm(
+    searcher: ImpactSearcher, bags: Sequence[Any], asked: Sequence[str], given: argparse.Namespace
+) -> None:
+    made = [make for _, make in filters(given.documents).values()]
+    ends = time.perf_counter() + given.warm
     while time.perf_counter() < ends:
-        for one in kept:
-            for search in searches(searcher, bags, asked).values():
-                for i in range(len(bags)):
-                    search(i, one)
+        for i in range(len(bags)):
+            for make in made:
+                for search in searches(searcher, bags, asked).values():
+                    search(i, Filter.of(make(i)) if make else None)
 
 
 def main() -> None:
@@ -152,6 +154,7 @@ def main() -> None:
         "--clock", choices=CLOCKS, default="wall", help="cpu: this thread's, for a busy machine"
     )
     parser.add_argument("--codecs", nargs="+", default=list(CODECS))
+    parser.add_argument("--work", type=Path, help="where the indexes go, and are found again by the next run")
     parser.add_argument(
         "--without-sizes", action="store_true", help="do not write the indexes without metadata"
     )
@@ -162,19 +165,21 @@ def main() -> None:
     vectors = RealVectors(given.shards, given.questions) if given.shards else MadeVectors()
     bags, asked = vectors.questions(given.number), text_questions(given.number)
     sizes, rows = [], {name: [share] for name, (share, _) in filters(given.documents).items()}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.work or Path(temporary)
         for codec in given.codecs:
             for fields in (True,) if given.without_sizes else (False, True):
-                path = Path(folder) / f"{codec}-{fields}"
+                path = folder / f"{codec}-{fields}"
+                if path.exists():
+                    continue
                 seconds, size = build(path, codec, vectors, given.documents, fields)
                 rate = given.documents / seconds
                 sizes.append(f"| {codec} | {'with' if fields else 'without'} | {size:,.0f} | {rate:,.0f} |")
             with ImpactSearcher(path) as searcher:
-                warm(searcher, bags, asked, given.warm)
-                for name, search in searches(searcher, bags, asked).items():
+                warm(searcher, bags, asked, given)
+                for search in searches(searcher, bags, asked).values():
                     for row, (_, make) in filters(given.documents).items():
                         rows[row].append(f"{timed(search, len(bags), make, CLOCKS[given.clock]):.3f}")
-                    del name
     print(f"\n{given.documents:,} documents, {len(bags)} questions, ms/query\n")
     print(
         "| filter | keeps |", " | ".join(f"{c}, {n}" for c in given.codecs for n in ("impact", "bm25")), "|"

@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -383,6 +384,7 @@ def _close_forgotten(java: Any) -> None:
             java.close()
 
 
+@lru_cache(64)
 def _packed(filter: Filter | None) -> bytes:
     """A filter as Java reads it; nothing for none."""
     return pack_bytes(filter.packed()) if filter else b""

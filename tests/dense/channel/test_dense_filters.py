@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def test_fused_rankings(filled: Path, method: str) -> None:
             found = searcher.search(query, 200, filter=conditions)
             assert [(h.passage_id, h.score) for h in found] == expected
             for hit in found:
-                assert sum(place.contribution for place in hit.channels.values()) == hit.score
+                parts = [place.contribution for place in hit.channels.values()]
+                assert math.fsum(parts) == pytest.approx(hit.score, rel=1e-12, abs=1e-12)
                 for name, place in hit.channels.items():
                     assert (hit.passage_id, place.score) in runs[name] or place.rank is place.score is None
             assert searcher.search(query, 4, offset=7, filter=conditions) == found[7:11]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -88,7 +89,7 @@ def _holds(text: str, wanted: Any) -> bool:
         value: Any = text.encode()
         bounds: dict[str, Any] = {name: bound.encode() for name, bound in wanted.items()}
     else:
-        if not NUMBER.fullmatch(text):
+        if not NUMBER.fullmatch(text) or math.isinf(float(text)):
             return False
         value, bounds = float(text), wanted
     tests = {"gt": value.__gt__, "gte": value.__ge__, "lt": value.__lt__, "lte": value.__le__}

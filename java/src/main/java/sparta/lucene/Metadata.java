@@ -12,6 +12,7 @@ import org.apache.lucene.document.LongPoint;
 import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.SortedSetDocValues;
+import org.apache.lucene.index.Term;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.search.BooleanClause;
@@ -19,6 +20,7 @@ import org.apache.lucene.search.BooleanQuery;
 import org.apache.lucene.search.IndexSearcher;
 import org.apache.lucene.search.Query;
 import org.apache.lucene.search.TermInSetQuery;
+import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.search.TermRangeQuery;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefBuilder;
@@ -63,14 +65,21 @@ final class Metadata {
         return known;
       }
     }
-    KeptDocs found = KeptDocs.of(query(StringTable.unpack(filter, "filter")), searcher);
+    List<BytesRef> fields = new ArrayList<>();
+    KeptDocs found = KeptDocs.of(query(StringTable.unpack(filter, "filter"), fields), searcher);
+    if (found.isEmpty()) {
+      for (BytesRef field : fields) {
+        check(field);
+      }
+    }
     synchronized (kept) {
       kept.put(key, found);
     }
     return found;
   }
 
-  private Query query(StringTable parts) throws IOException {
+  /** The filter as a query of Lucene's; the fields that it names are added to a list. */
+  private static Query query(StringTable parts, List<BytesRef> fields) {
     BooleanQuery.Builder all = new BooleanQuery.Builder();
     for (int at = 0; at < parts.size(); ) {
       Query condition;
@@ -80,12 +89,15 @@ final class Metadata {
           for (int n = Integer.parseInt(parts.string(at++)); n > 0; n--) {
             terms.add(parts.bytes(at++));
           }
-          check(MetadataFields.name(terms.getFirst()));
-          condition = new TermInSetQuery(IndexFields.METADATA, terms);
+          fields.add(MetadataFields.name(terms.getFirst()));
+          condition =
+              terms.size() > 1
+                  ? new TermInSetQuery(IndexFields.METADATA, terms)
+                  : new TermQuery(new Term(IndexFields.METADATA, terms.getFirst()));
         }
         case "numbers" -> {
           BytesRef field = parts.bytes(at++);
-          check(field);
+          fields.add(field);
           long name = MetadataFields.hash(field);
           long low = MetadataFields.sortable(number(parts.string(at++)));
           long high = MetadataFields.sortable(number(parts.string(at++)));
@@ -93,7 +105,7 @@ final class Metadata {
         }
         case "texts" -> {
           BytesRef low = parts.bytes(at++);
-          check(MetadataFields.name(low));
+          fields.add(MetadataFields.name(low));
           condition = new TermRangeQuery(IndexFields.METADATA, low, parts.bytes(at++), true, false);
         }
         default -> throw new IllegalArgumentException("filter: an unknown condition, " + parts.string(at - 1));

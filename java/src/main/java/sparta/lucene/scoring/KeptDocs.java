@@ -1,6 +1,7 @@
 package sparta.lucene.scoring;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.search.BooleanClause;
@@ -49,6 +50,11 @@ public final class KeptDocs extends Query {
       bits[leaf.ord] = own;
     }
     return new KeptDocs(bits);
+  }
+
+  /** Whether the filter keeps nothing. */
+  public boolean isEmpty() {
+    return Arrays.stream(counts).allMatch(count -> count == 0);
   }
 
   /** A query of optional clauses, of which one suffices, among the kept documents; {@code null} keeps all. */
