@@ -22,8 +22,7 @@ PICTURE = ROOT / "docs" / "images" / "page.png"
 PORT = 8379
 VIEW = "?q=who+founded+google&by=hybrid&base=impact&a=0"
 ALPHA = "0.8"
-COLOURS = 128
-WIDTH, HEIGHT = 880, 800
+WIDTH, HEIGHT = 880, 980
 SCALE = 1280 / WIDTH
 
 
@@ -67,7 +66,7 @@ def main() -> None:
         page.wait_for_timeout(1000)
         shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         opened.close()
-    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
+    shown.quantize(256, kmeans=8, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
     print(f"{PICTURE}: {PICTURE.stat().st_size:,} bytes")
 
 

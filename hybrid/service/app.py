@@ -27,8 +27,23 @@ from hybrid.service.settings import Settings
 
 _ID = Annotated[str, Path(max_length=512, examples=["google"])]
 _JSON = "application/json"
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the rest of the policy stands in the page itself
+    "X-Content-Type-Options": "nosniff",
+}
 _PASSAGES = '{"id": "moon", "title": "Moon", "text": "The Moon is 384,400 kilometres away."}\n'
 _IDS = '{"id": "moon"}\n"sun"\n'
+
+
+class _PageFiles(StaticFiles):
+    """What the page loads; a browser asks each time whether it changed, so that all is of one version."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Say so."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_PAGE_HEADERS)
+        return response
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -56,11 +71,12 @@ def create_app(settings: Settings) -> FastAPI:
     _add_writing(app, service)
     _add_state(app, service, metrics)
     static = files("hybrid.service") / "static"
-    app.mount("/static", StaticFiles(directory=str(static)), name="static")
+    app.mount("/static", _PageFiles(directory=str(static)), name="static")
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return Response((static / "index.html").read_bytes(), media_type="text/html; charset=utf-8")
+        page = (static / "index.html").read_bytes()
+        return Response(page, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
     app.add_middleware(Gate, settings=settings, metrics=metrics)
     if settings.origins:

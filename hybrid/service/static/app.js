@@ -20,6 +20,9 @@ let info, state, panel;
 let asked = new AbortController();
 let answering = { q: null, controller: new AbortController() };
 let colours = { q: null, of: new Map() };
+let painted = null; // the address of what is shown
+let said = ""; // and what is told of it
+let sliding = null; // the promise that what is shown follows α
 let before = null; // the ranks when α began to move: {id: rank}
 let typing = false; // whether the last entry of the history is a question that is being typed
 
@@ -31,13 +34,7 @@ async function start() {
     refused(error, start);
     return;
   }
-  panel = controls(info, async (changes, how) => {
-    if (how === "moving") await slide(changes);
-    else {
-      await go(changes, { instead: how === "settled" });
-      before = null;
-    }
-  });
+  panel = controls(info, (changes, how) => (how ? slide(changes, how === "settled") : go(changes)));
   $("controls").replaceChildren(panel.element);
   facts();
   state = fromAddress(location.search, info);
@@ -47,10 +44,11 @@ async function start() {
 }
 
 function facts() {
-  $("facts").textContent = [plural(info.passages, "passage"), info.channels.join(", ")].join(" · ");
-  const { generation, commit } = info.version ?? {};
-  $("version").textContent = generation === undefined ? "" : `index version ${generation}.${commit}`;
+  $("facts").textContent = [info.index, plural(info.passages, "passage"), info.channels.join(", ")].join(" · ");
+  versionIs(info.version);
 }
+
+const versionIs = ({ generation, commit }) => { $("version").textContent = `index version ${generation}.${commit}`; };
 
 /** Change the state, its address, and what is shown. */
 async function go(changes, { instead = false } = {}) {
@@ -64,20 +62,21 @@ async function go(changes, { instead = false } = {}) {
   await show();
 }
 
-/** While α is dragged: one request at a time, and after it the newest. */
-async function slide(changes) {
+/** While α is dragged: one request at a time, and after it the newest; `last` when the slider is let go. */
+async function slide(changes, last) {
   state = { ...state, ...changes };
   before ??= ranks();
-  if (slide.busy) return;
-  slide.busy = true;
-  try {
-    for (let a = null; a !== state.a; ) {
-      a = state.a;
-      await show({ quiet: true });
-    }
-  } finally {
-    slide.busy = false;
-  }
+  sliding ??= catchUp().finally(() => { sliding = null; });
+  await sliding;
+  if (!last) return;
+  history.replaceState(history.state, "", address());
+  $("status").textContent = said;
+  before = null;
+}
+
+/** Ask until what is shown is what was chosen, unless something else was asked meanwhile. */
+async function catchUp() {
+  while (painted !== address()) if (!(await show({ quiet: true }))) return;
 }
 
 /** The ranks that are shown, of one ranking. */
@@ -94,12 +93,25 @@ function follow(event) {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.button !== 0) return;
   event.preventDefault();
   const next = fromAddress(new URL(event.currentTarget.href).search, info);
+  const left = state.id;
   typing = false;
   $("q").value = next.q;
-  go(next).then(() => scrollTo(0, 0));
+  go(next).then(() => {
+    scrollTo(0, 0);
+    if (!state.id && !focusHit(left)) $(state.q ? "results" : "q").focus({ preventScroll: true });
+  });
 }
 
+/** Go on where a passage was opened from; whether it is shown. */
+function focusHit(id) {
+  const link = id ? document.querySelector(`li[data-id="${CSS.escape(id)}"] h3 a`) : null;
+  link?.focus();
+  return Boolean(link);
+}
+
+/** Ask for what the state says and show it; false where something else was asked before the answer came. */
 async function show({ quiet = false } = {}) {
+  const own = address();
   asked.abort();
   asked = new AbortController();
   const { signal } = asked;
@@ -108,13 +120,15 @@ async function show({ quiet = false } = {}) {
   document.body.dataset.view = state.id ? "passage" : state.q ? "ranking" : "welcome";
   results.setAttribute("aria-busy", "true");
   try {
-    const said = await (state.id ? passageView : state.q ? rankingView : welcome)(results, signal);
+    said = await (state.id ? passageView : state.q ? rankingView : welcome)(results, signal);
     if (!quiet) $("status").textContent = said;
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (error.name === "AbortError") return false;
     refused(error, () => show());
   }
+  painted = own;
   results.setAttribute("aria-busy", "false");
+  return true;
 }
 
 function refused(error, again) {
@@ -155,6 +169,7 @@ async function rankingView(results, signal) {
   ]);
   if (signal.aborted) throw new DOMException("", "AbortError");
   document.title = `${state.q} – sparta`;
+  versionIs(shown[0].version);
   const hits = shown.map((one) => one.hits);
   putTogether(state.q, hits.flat());
   paint(hits.flat());
@@ -191,7 +206,9 @@ async function placesOf(way, signal) {
 /** Words keep their colours for as long as the question stays. */
 function paint(hits) {
   const fresh = hits.flatMap((hit) => hit.words).some(({ term, share }) => share > 0 && !colours.of.has(term));
-  if (colours.q !== state.q || fresh) colours = { q: state.q, of: coloursOf(hits) };
+  if (colours.q === state.q && !fresh) return;
+  colours = { q: state.q, of: coloursOf(hits) };
+  delete $("results").dataset.spot;
 }
 
 const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
@@ -270,8 +287,8 @@ addEventListener("popstate", async (event) => {
   typing = false;
   $("q").value = state.q;
   await show();
+  if (!state.id) focusHit(left);
   scrollTo(0, event.state?.y ?? 0);
-  if (left && !state.id) document.querySelector(`li[data-id="${CSS.escape(left)}"] h3 a`)?.focus({ preventScroll: true });
 });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && state?.id && event.target !== $("q")) document.querySelector(".back a")?.click();

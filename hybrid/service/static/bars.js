@@ -36,13 +36,12 @@ export function legend(colours, root) {
       button.setAttribute("aria-pressed", "true");
     }
   };
-  delete root.dataset.spot;
   const strong = [...colours].filter(([, colour]) => colour !== "t0");
   const others = [...colours].filter(([, colour]) => colour === "t0").map(([term]) => shownTerm(term));
   return h("div", { class: "legend" },
     h("div", { class: "words", role: "group", "aria-label": "Words of the question: show where one counts" },
       strong.map(([term, colour]) => h("button", {
-        type: "button", class: `word ${colour}`, "aria-pressed": "false", "data-colour": colour,
+        type: "button", class: `word ${colour}`, "aria-pressed": String(root.dataset.spot === colour), "data-colour": colour,
         onclick: (event) => chosen(event.currentTarget),
       }, h("span", { class: "swatch" }), shownTerm(term)))),
     others.length > 0 && h("span", { class: "word t0" }, h("span", { class: "swatch" }), `${others.join(", ")}: about the same in all, or little`));

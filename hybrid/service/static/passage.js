@@ -20,6 +20,7 @@ export async function showPassage(place, state, signal, back, follow) {
   if (found.status === "rejected") throw found.reason;
   const { id, title, text, metadata } = found.value;
   const reason = why.value ?? { terms: [] };
+  delete place.dataset.spot;
   putTogether(state.q, [reason]);
   const colours = coloursOf([reason]);
   const known = folded(`${title ?? ""} ${text ?? ""}`);

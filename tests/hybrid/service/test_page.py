@@ -419,6 +419,24 @@ def test_errors_are_shown_as_they_are_said(visit, ask):
     forget(visit, 400)
 
 
+def test_a_busy_service_says_when_to_ask_again(visit):
+    page = visit()
+    said = {
+        "error": {"code": "busy", "message": "256 queries wait already", "remedy": "ask fewer"},
+        "request_id": "r-7",
+    }
+    page.route("**/search", lambda route: route.fulfill(status=429, headers={"Retry-After": "2"}, json=said))
+    page.get_by_label("Question", exact=True).fill("moon")
+    page.keyboard.press("Enter")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("256 queries wait already→ ask fewer; ask again in 2 s")
+    expect(alert).to_contain_text("busy · 429 · request r-7")
+    page.unroute("**/search")
+    alert.get_by_role("button", name="Ask again").click()
+    expect(shown(page)).to_have_count(10)
+    forget(visit, 429)
+
+
 def test_a_service_that_went_away(visit, index):
     with serving(index) as (address, process):
         page = visit(at=address)
@@ -469,6 +487,7 @@ def test_pages(visit, ask):
     page.get_by_role("link", name="Next").click()
     expect(shown(page)).to_have_text(titles(ask("search", query=QUESTION, offset=10)["hits"]))
     expect(page.locator(".rank").first).to_have_text("11")
+    expect(page.locator("#results")).to_be_focused()
     page.get_by_role("link", name="Before").click()
     expect(page.locator(".rank").first).to_have_text("1")
 
@@ -501,8 +520,12 @@ def test_filters_and_one_hit_for_each_value(visit, ask):
     )
 
 
-def test_the_policy_allows_nothing_else(visit):
+def test_the_policy_allows_nothing_else(visit, service):
     page = visit()
+    for path in ("", "static/app.js", "static/style.css"):
+        with urllib.request.urlopen(service + path) as response:
+            assert response.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+            assert response.headers["Cache-Control"] == "no-cache"
     violated = page.evaluate(
         "() => new Promise(done => {"
         " addEventListener('securitypolicyviolation', event => done(event.violatedDirective));"
