@@ -72,10 +72,7 @@ class Writer(Closing):
             report = work()
             try:
                 self._index.refresh()
-            except (
-                SpartaError,
-                OSError,
-            ) as error:  # committed; searched when it opens
+            except (SpartaError, OSError) as error:
                 logger.warning("written, but not opened yet: %s", error)
             return report
 
