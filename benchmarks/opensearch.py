@@ -130,7 +130,8 @@ def interrupted_push(index: Path, server: Server, documents: int) -> list[str]:
 
 def run(retriever: Retriever, questions: Sequence[str]) -> dict[str, Any]:
     """Return rankings, with the ms/query of one question at a time."""
-    times, found = [], {}
+    times: list[float] = []
+    found: dict[str, Any] = {}
     for question in questions:
         started = time.perf_counter()
         found.update(retriever.run([question], [question], K))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
-from hybrid.opensearch.remote import RemoteIndex
+from hybrid.opensearch.remote import RemoteIndex, View
+from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.data.units import is_chunk, passage_of
@@ -19,22 +20,23 @@ def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanat
 
     :raises InputError: the index holds no such passage.
     """
-    bag = opened.tokenizer.terms(query)
+    server, now = opened.server, opened.now
+    bag = now.tokenizer.terms(query)
     own = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
-    hit = _best_part(opened, bag, own)
+    hit = _best_part(server, now, bag, own)
     if hit is None:
-        if not count(opened.server, opened.index, own):
+        if not count(server, now.index, own):
             raise InputError(
                 f"the index holds no passage with the id {passage_id!r}",
-                where=f"{opened.server.where}/{opened.index}",
+                where=f"{server.where}/{now.index}",
                 remedy="sparta search prints ids",
             )
         hit, rank = {}, 0
     else:
-        rank = _rank(opened, bag, hit)
-    scale = impacts_query(bag, opened.kind)[1]
+        rank = _rank(opened, now, bag, hit)
+    scale = impacts_query(bag, now.kind)[1]
     added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
-    step = opened.side.quantizer.step
+    step = now.side.quantizer.step
     shares = [
         TermShare(term, weight, impact, float(impact * step))
         for term, weight in bag.items()
@@ -44,28 +46,30 @@ def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanat
     return Explanation(passage_id, rank, sum(share.share for share in shares), tuple(shares))
 
 
-def _best_part(opened: RemoteIndex, bag: Mapping[str, int], own: dict[str, Any]) -> dict[str, Any] | None:
+def _best_part(
+    server: Server, now: View, bag: Mapping[str, int], own: dict[str, Any]
+) -> dict[str, Any] | None:
     """The passage or, where it was cut, its part with the highest score; None where no term is in it."""
-    query, _ = impacts_query(bag, opened.kind, named=True)
+    query, _ = impacts_query(bag, now.kind, named=True)
     body = search_body(within(query, own), 1)
-    path = f"/{opened.index}/_search"
-    found = opened.server.request(
+    path = f"/{now.index}/_search"
+    found = server.request(
         "POST", path, body, include_named_queries_score=True, allow_partial_search_results=False
     )
     hits = found["hits"]["hits"]
     return hits[0] if hits else None
 
 
-def _rank(opened: RemoteIndex, bag: Mapping[str, int], hit: Mapping[str, Any]) -> int:
+def _rank(opened: RemoteIndex, now: View, bag: Mapping[str, int], hit: Mapping[str, Any]) -> int:
     """The hit's place among all: what scores more stands before it, and of equals what comes first."""
-    query, scale = impacts_query(bag, opened.kind)
+    server, (query, scale) = opened.server, impacts_query(bag, now.kind)
     score, position = hit["_score"], int(hit["sort"][1])
     before = {"range": {POSITION: {"lt": position}}}
-    more = count(opened.server, opened.index, query, min_score=score + 0.5 / scale)
-    equal = count(opened.server, opened.index, within(query, before), min_score=score)
-    above = count(opened.server, opened.index, within(query, before), min_score=score + 0.5 / scale)
+    more = count(server, now.index, query, min_score=score + 0.5 / scale)
+    equal = count(server, now.index, within(query, before), min_score=score)
+    above = count(server, now.index, within(query, before), min_score=score + 0.5 / scale)
     rank = 1 + more + equal - above
-    if not is_chunk(opened.meta["unit"]):
+    if not is_chunk(now.meta["unit"]):
         return rank
-    first = opened.search([search_body(query, rank)])[0]["hits"]["hits"]
+    first = opened.search([search_body(query, rank)], now)[0]["hits"]["hits"]
     return len({passage_of(one["_id"]) for one in first})

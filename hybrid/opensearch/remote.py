@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,35 +28,54 @@ from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
 from sparta.export.opensearch import POSITION, RECORD
 from sparta.export.opensearch_fields import FIELDS, field_range, filter_queries
+from sparta.models.query_encoder import QuerySide, QueryTokenizer
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 from sparta.search.searcher import BM25
 
 _AT_ONCE = 100  # queries in a request
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_POSITION_BITS = 44
+_POSITIONS = (1 << _POSITION_BITS) - 1
 Asked = tuple[str, str]
 """A channel, and a query to it."""
 
 
-class RemoteIndex:
-    """The index that an alias stands for now: its query side, and searches in it.
+class View(NamedTuple):
+    """One index that had the alias. `stamp` tells its passages from those of others at the same positions."""
 
-    The index itself is searched, not the alias: rankings and records are of one content, also when the alias
-    is swapped between them.
+    index: str
+    meta: dict[str, Any]
+    side: QuerySide
+    tokenizer: QueryTokenizer
+    kind: str
+
+    @property
+    def stamp(self) -> int:
+        """32 bits that depend on the name."""
+        return int(hashlib.sha256(self.index.encode()).hexdigest()[:8], 16)
+
+
+class RemoteIndex:
+    """The index that an alias stands for now: its query side, and searches in it. Threads may share it.
+
+    The index itself is searched, not the alias, and a passage's number is its index's stamp and its corpus
+    position: rankings and records are of one content, also when the alias is swapped between them.
 
     :raises IndexStateError: there is no such alias, or sparta did not push what is behind it.
     """
 
     def __init__(self, server: Server, name: str, kind: str | None = None) -> None:
         self.server, self.name, self._kind = server, name, kind
-        self.open()
+        self._known: set[tuple[str, str]] = set()
+        self.now = self.open()
 
-    def open(self) -> None:
+    def open(self) -> View:
         """Take the index that has the alias now."""
-        self.index, self.meta = live_index(self.server, self.name)
-        self.side = load_side(self.server, self.meta)
-        self.tokenizer = self.side.query_tokenizer()
-        self.kind = self._kind or query_kind(self.server, self.index)
-        self._fields: set[str] = set()
+        index, meta = live_index(self.server, self.name)
+        side = load_side(self.server, meta)
+        kind = self._kind or query_kind(self.server, index)
+        self.now = View(index, meta, side, side.query_tokenizer(), kind)
+        return self.now
 
     def rank(
         self,
@@ -68,73 +88,71 @@ class RemoteIndex:
     ) -> list[Ranked]:
         """The `k` best passages for each query in its channel; of an index of chunks, their documents."""
         depth_of(k)
-        kept = Filter.of(filter)
-        self._require(
-            [*(one.field for one in (kept.conditions if kept else ())), *([collapse] if collapse else [])]
-        )
+        now, kept = self.now, Filter.of(filter)
+        fields = [one.field for one in kept.conditions] if kept else []
+        self._require([*fields, collapse] if collapse else fields, now)
         chosen = filter_queries(kept)
-        queries = [self.query(channel, text) for channel, text in asked]
+        queries = [_query(now, channel, text) for channel, text in asked]
 
         def search(depth: int, which: Sequence[int]) -> list[Ranked]:
             bodies = [search_body(within(queries[i][0], *chosen), depth) for i in which]
-            answers = self.search(bodies, threads)
+            answers = self.search(bodies, now, threads)
             rows = zip(which, answers, strict=True)
-            return [_columns(own["hits"]["hits"], asked[i][0], queries[i][1]) for i, own in rows]
+            return [_columns(own["hits"]["hits"], now, asked[i][0], queries[i][1]) for i, own in rows]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduced = reduction(self.meta["unit"], keys)
+        reduced = reduction(now.meta["unit"], keys)
         return deepened(search, len(asked), k, reduced) if reduced else search(k, range(len(asked)))
 
-    def _require(self, names: Sequence[str]) -> None:
+    def _require(self, names: Sequence[str], now: View) -> None:
         """Refuse fields that no passage has."""
         for name in names:
-            if name not in self._fields and not count(self.server, self.index, field_range(name)):
-                raise InputError(f"no passage has the field {name!r}", where=self._where)
-            self._fields.add(name)
+            if (now.index, name) not in self._known:
+                if not count(self.server, now.index, field_range(name)):
+                    raise InputError(f"no passage has the field {name!r}", where=self._where(now))
+                self._known.add((now.index, name))
 
-    def query(self, channel: str, text: str) -> tuple[Json, int]:
-        """Return the query of a text in a channel, and by what its scores are to be multiplied."""
-        if channel == BM25:
-            return text_query(text), 1
-        return impacts_query(self.tokenizer.terms(text), self.kind)
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """The records of passages, by their numbers."""
+        return [hit["_source"][RECORD] for hit in self._at(docids, {"_source": [RECORD]})]
 
-    def records(self, positions: Sequence[int]) -> list[dict[str, Any]]:
-        """The records of passages, by corpus position."""
-        return [hit["_source"][RECORD] for hit in self._at(positions, {"_source": [RECORD]})]
-
-    def keys(self, positions: Sequence[int], field: str) -> list[str | None]:
+    def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """What passages have in a metadata field, as one text, None where nothing."""
-        hits = self._at(positions, {"docvalue_fields": [FIELDS]})
+        hits = self._at(docids, {"docvalue_fields": [FIELDS]})
         start = f"{field}\0"
         own = ([v for v in hit.get("fields", {}).get(FIELDS, ()) if v.startswith(start)] for hit in hits)
         return ["\0".join(sorted(values)) or None for values in own]
 
-    def _at(self, positions: Sequence[int], wanted: Json) -> list[Json]:
-        """The documents at some corpus positions."""
+    def _at(self, docids: Sequence[int], wanted: Json) -> list[Json]:
+        """The documents of some numbers."""
+        now = self.now
         found: dict[int, Json] = {}
-        for some in itertools.batched(dict.fromkeys(positions), MOST_HITS):
-            body = {**search_body({"terms": {POSITION: list(some)}}, len(some)), **wanted}
-            found |= {int(hit["sort"][1]): hit for hit in self.search([body])[0]["hits"]["hits"]}
-        gone = [position for position in positions if position not in found]
-        if gone:
+        for some in itertools.batched(dict.fromkeys(docids), MOST_HITS):
+            positions = [docid & _POSITIONS for docid in some]
+            body = {**search_body({"terms": {POSITION: positions}}, len(some)), **wanted}
+            (answer,) = self.search([body], now)
+            found |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
+        if any(docid not in found for docid in docids):
             raise IndexStateError(
-                f"passage {gone[0]} was deleted since it was ranked", where=self._where, remedy="search again"
+                "the passages were replaced or deleted since they were ranked",
+                where=self._where(now),
+                remedy="search again",
             )
-        return [found[position] for position in positions]
+        return [found[docid] for docid in docids]
 
-    def search(self, bodies: Sequence[Json], threads: int = 1) -> list[Json]:
+    def search(self, bodies: Sequence[Json], now: View, threads: int = 1) -> list[Json]:
         """Send searches, again where a shard has no copy now: all shards answer, or it is an error."""
         answers: list[Json] = []
         for begin in range(0, len(bodies), _AT_ONCE):
-            answers += self._patiently(bodies[begin : begin + _AT_ONCE], threads)
+            answers += self._patiently(bodies[begin : begin + _AT_ONCE], now, threads)
         return answers
 
-    def _patiently(self, bodies: Sequence[Json], threads: int) -> list[Json]:
+    def _patiently(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
         answers: dict[int, Json] = {}
         ends, pause = time.monotonic() + self.server.access.patience, _FIRST_WAIT
         while True:
             left = [i for i in range(len(bodies)) if i not in answers]
-            found = self._msearch([bodies[i] for i in left], threads)
+            found = self._msearch([bodies[i] for i in left], now, threads)
             busy: list[Json] = []
             for i, own in zip(left, found, strict=True):
                 if "error" not in own and not own["timed_out"] and not own["_shards"]["failed"]:
@@ -142,35 +160,34 @@ class RemoteIndex:
                 elif own.get("status") in (*BUSY, 500, 200):
                     busy.append(own)
                 else:
-                    raise self._refused(own)
+                    raise self._refused(own, now)
             if not busy:
                 return [answers[i] for i in range(len(bodies))]
             if time.monotonic() + pause > ends:
-                raise self._refused(busy[0])
+                raise self._refused(busy[0], now)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_WAIT)
 
-    def _msearch(self, bodies: Sequence[Json], threads: int) -> list[Json]:
+    def _msearch(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
         """Send them once. BM25 counts words over all shards (dfs); impacts need no counts."""
         lines: list[Json] = []
         for body in bodies:
             counted = {"search_type": "dfs_query_then_fetch"} if counts_words(body["query"]) else {}
             lines += [{"allow_partial_search_results": False, **counted}, body]
         sent = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
-        path = f"/{self.index}/_msearch"
+        path = f"/{now.index}/_msearch"
         answer = self.server.request("POST", path, sent, lines=True, max_concurrent_searches=max(1, threads))
         return list(answer["responses"])
 
-    def _refused(self, answer: Json) -> ServerError | IndexStateError:
+    def _refused(self, answer: Json, now: View) -> ServerError | IndexStateError:
         if answer.get("status") == 404:
             return IndexStateError(
-                "the index was replaced since it was opened", where=self._where, remedy="open it again"
+                "the index was replaced since it was opened", where=self._where(now), remedy="open it again"
             )
-        return ServerError(f"the search failed: {reason_of(answer)}", where=self._where)
+        return ServerError(f"the search failed: {reason_of(answer)}", where=self._where(now))
 
-    @property
-    def _where(self) -> str:
-        return f"{self.server.where}/{self.index}"
+    def _where(self, now: View) -> str:
+        return f"{self.server.where}/{now.index}"
 
     def again[T](self, work: Callable[[], T]) -> T:
         """Do work; once more on the present index, where the one that was open is gone."""
@@ -181,10 +198,20 @@ class RemoteIndex:
             return work()
 
 
-def _columns(hits: Sequence[Mapping[str, Any]], channel: str, scale: int) -> Ranked:
+def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
+    """The query of a text in a channel, and by what its scores are to be multiplied."""
+    return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
+
+
+def _docid(now: View, hit: Mapping[str, Any]) -> int:
+    """A hit's number: the stamp of its index, and its corpus position."""
+    return now.stamp << _POSITION_BITS | int(hit["sort"][1])
+
+
+def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranked:
     """A query's hits in columns: scores by impacts are integers, those of BM25 the server's float32."""
     if channel == BM25:
         scores: list[Any] = np.array([hit["_score"] for hit in hits], np.float32).tolist()
     else:
         scores = [round(hit["_score"] * scale) for hit in hits]
-    return Ranked([hit["_id"] for hit in hits], [int(hit["sort"][1]) for hit in hits], scores)
+    return Ranked([hit["_id"] for hit in hits], [_docid(now, hit) for hit in hits], scores)

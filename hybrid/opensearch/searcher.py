@@ -65,12 +65,12 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
     @property
     def num_docs(self) -> int:
         """Number of passages."""
-        return count(self.opened.server, self.opened.index)
+        return count(self.opened.server, self.opened.now.index)
 
     @property
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
-        return self.opened.tokenizer
+        return self.opened.now.tokenizer
 
     def rank(
         self,
@@ -86,11 +86,11 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         return iter(self.opened.rank(asked, k, threads, filter=filter, collapse=collapse))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
-        """The stored records of passages, by corpus position."""
+        """The stored records of passages."""
         return self.opened.records(docids)
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
-        """The values of a metadata field, by corpus position; None where there is none."""
+        """The values of a metadata field; None where there is none."""
         return self.opened.keys(docids, field)
 
     def explain(self, query: str, passage_id: str) -> Explanation:

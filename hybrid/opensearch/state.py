@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from hybrid.opensearch.server import Server
 from sparta.base.errors import IndexStateError, InputError
 from sparta.export.opensearch import FORMAT_VERSION, HASH, KIND, POSITION
 from sparta.export.opensearch_model import side_document, side_id, side_of_document
+from sparta.lucene.packing import Integers
 from sparta.models.query_encoder import QuerySide
 
 MODELS = "sparta-models"
@@ -114,7 +115,7 @@ def count(server: Server, index: str, query: Mapping[str, Any] | None = None, **
     return int(found["hits"]["total"]["value"])
 
 
-def whole_prefix(server: Server, index: str, positions: Sequence[int]) -> int:
+def whole_prefix(server: Server, index: str, positions: Integers) -> int:
     """Return how many of the first passages are all there: a push that was interrupted goes on behind them.
 
     :param positions: `(n_passages,)` ascending corpus positions
@@ -146,7 +147,8 @@ def scan(server: Server, index: str, query: Mapping[str, Any] | None = None) -> 
         found = server.request("POST", f"/{index}/_search", body, allow_partial_search_results=False)
         hits = found["hits"]["hits"]
         for hit in hits:
-            yield Stored(int(hit["sort"][0]), hit["_id"], hit["fields"][HASH][0])
+            found_hash = hit.get("fields", {}).get(HASH, [""])[0]  # one that others wrote has none
+            yield Stored(int(hit["sort"][0]), hit["_id"], found_hash)
         if len(hits) < _PAGE:
             return
         body["search_after"] = hits[-1]["sort"]

@@ -19,6 +19,7 @@ from sparta.export.opensearch import PASSAGE, Source, delete_action, hash_of, in
 from sparta.search.searcher import Searcher
 
 _IDS_AT_ONCE = 1000
+_EDITED = "-edited"
 Pair = tuple[StoredPassage, bytes]
 
 
@@ -120,7 +121,9 @@ def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteRepor
     parts = _parts(server, index, named) if is_cut(meta["unit"]) else {}
     chosen = [part for one in named for part in parts.get(one, [one])]
     missing: list[str] = []
-    set_meta(server, index, {"sparta": {**meta, "identity": f"{meta['identity']}-edited"}})
+    set_meta(
+        server, index, {"sparta": {**meta, "identity": meta["identity"].removesuffix(_EDITED) + _EDITED}}
+    )
     for batch in batches(Action(one, delete_action(one)) for one in chosen):
         missing += send(server, index, batch)
     refresh(server, index)

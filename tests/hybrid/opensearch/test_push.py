@@ -79,8 +79,11 @@ def test_an_open_searcher_follows_the_alias(opened, builder, docs, server, name,
     there = open_opensearch(server, name)
     builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
     opened.refresh()
+    (old,) = there.rank([questions[0]], 5)
     push(opened, server, name)
     assert there.search(questions[0], 20) == opened.search(questions[0], 20)
+    with pytest.raises(IndexStateError, match="replaced or deleted"):
+        there.records(old.docids)  # never the records of others at the same positions
 
 
 def test_an_update_sends_what_changed(opened, builder, docs, server, name, questions) -> None:
@@ -133,6 +136,8 @@ def test_passages_are_deleted_by_id(opened, server, name) -> None:
     report = delete(server, name, ["a3", "a5", "nope", "a3"])
     assert (report.named, report.deleted, report.missing) == (3, 2, ("nope",))
     assert held(server, name) == [f"a{i}" for i in range(60) if i not in (3, 5)]
+    with pytest.raises(IndexStateError, match="changed since"):
+        push(opened, server, name)
     assert not update(opened, server, name).deleted  # the index here still has them
     assert len(held(server, name)) == 60
 

@@ -37,7 +37,7 @@ def test_the_plugin_is_looked_for(opened, fake, questions) -> None:
     with Server(Access(fake.url, environment={})) as server:
         push(opened, server, "wiki")
         there = open_opensearch(server, "wiki")
-        assert there.opened.kind == "rank_feature"
+        assert there.opened.now.kind == "rank_feature"
         assert there.search(questions[0]) == opened.search(questions[0])
 
 
