@@ -77,9 +77,12 @@ class BatchMaker:
             chosen = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
             for passage in chosen:
                 column(passage)
-        known = [{(p.title, p.text) for p in e.positives} for e in examples]
-        masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
         queries = [self.query(e, skill) for e in examples]
+        known: dict[tuple[int, ...], set[tuple[str, str]]] = {}  # a query may stand in several examples
+        asked = [(*q.ids, q.start, q.end) for q in queries]
+        for key, example in zip(asked, examples, strict=True):
+            known.setdefault(key, set()).update((p.title, p.text) for p in example.positives)
+        masked = [frozenset(columns[k] for k in known[key] if k in columns) for key in asked]
         return SkillBatch(skill, queries, [self.skills.passage(p) for p in candidates], gold, masked)
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:

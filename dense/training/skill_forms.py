@@ -148,12 +148,6 @@ def _question(record: Record) -> Iterator[Draft]:
         yield Draft(string_field(record, "input", of="input"), positives, _negatives(record))
 
 
-def _each_positive(record: Record) -> Iterator[Draft]:
-    """Reranking: every passage of the provenance above the row's negatives."""
-    for draft in _question(record):
-        yield from (replace(draft, positives=(p,)) for p in draft.positives)
-
-
 def _hops(record: Record) -> Iterator[Draft]:
     """A question of several pages: with a passage of one of them, those of the others are found."""
     places = [place for output in record["output"] for place in output.get("provenance") or ()]
@@ -210,7 +204,7 @@ _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
     (TABLE_ROWS, SPAN): _entities,
     (KILT, SINGLE): _question,
     (KILT, EXPANDED): _hops,
-    (KILT, RERANK): _each_positive,
+    (KILT, RERANK): _question,
     (KILT, LINK): _marked,
     (KILT, SPAN): _marked,
     (PAIRS, SINGLE): _pair,

@@ -108,7 +108,7 @@ def test_kilt_rows(read: Any) -> None:
         (["k3"], "k2"),
         (["k1", "k2"], "k3"),
     ]
-    assert [ids(e) for e in read("rerank", MULTIHOP)] == [(["k1"], ["k4"], ""), (["k3"], ["k4"], "")]
+    assert read("rerank", MULTIHOP) == (single,)
 
 
 def test_linking_rows(read: Any) -> None:

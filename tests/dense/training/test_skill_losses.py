@@ -188,6 +188,16 @@ def test_batches_are_of_one_set(encoder: str, words: list[str], tmp_path: Path) 
     assert any(other.batch(step) != batches[step] for step in range(3))
 
 
+def test_a_question_in_two_examples(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """The positive of one is no negative of the other."""
+    one = training(encoder, sets_of(words), tmp_path / "out")
+    first, second, third = (e.positives[0] for e in examples(one, "single")[:3])
+    twice = [SkillExample("who", (first,)), SkillExample("who", (second,)), SkillExample("when", (third,))]
+    batch = one.batches.of(twice, "single", random.Random(1))
+    assert batch.gold == [0, 1, 2]
+    assert batch.masked == [frozenset({0, 1}), frozenset({0, 1}), frozenset({2})]
+
+
 def test_reranking_needs_no_negatives_of_its_own(encoder: str, words: list[str], tmp_path: Path) -> None:
     """What lacks is taken from other questions, and is never a positive."""
     one = training(encoder, sets_of(words), tmp_path / "out")
