@@ -72,6 +72,11 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         """The query side of the index."""
         return self.opened.now.tokenizer
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return str(self.opened.now.meta["language"])
+
     def rank(
         self,
         queries: Sequence[str],
