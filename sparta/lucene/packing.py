@@ -5,6 +5,8 @@ A *string table* is `int32 n, int32 offsets[n+1], bytes`.
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +19,7 @@ from sparta.base.errors import InputError
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 MOST_BYTES = 2**31 - 9
+_FEW = 64  # strings, for which NumPy would take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +100,15 @@ def pack_bytes(encoded: Sequence[bytes]) -> bytes:
 
     :raises InputError: more than 2 GB of them.
     """
-    offsets = np.zeros(len(encoded) + 1, np.int64)
+    n = len(encoded)
+    if n <= _FEW:
+        ends = list(itertools.accumulate(map(len, encoded), initial=0))
+        check_size(ends[-1] + 4 * n + 8)
+        return b"".join([struct.pack(f"<{n + 2}i", n, *ends), *encoded])
+    offsets = np.zeros(n + 1, np.int64)
     np.cumsum([len(string) for string in encoded], out=offsets[1:])
     check_size(int(offsets[-1]) + 4 * len(offsets) + 4)
-    return b"".join([np.array([len(encoded)], "<i4").tobytes(), offsets.astype("<i4").tobytes(), *encoded])
+    return b"".join([np.array([n], "<i4").tobytes(), offsets.astype("<i4").tobytes(), *encoded])
 
 
 def unpack_strings(data: bytes, start: int = 0) -> list[str]:

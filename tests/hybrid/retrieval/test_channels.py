@@ -221,3 +221,26 @@ except IndexStateError:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
+    opened = channels(**{n: (lambda f=f, n=n: Fake(f, name=n)) for n, f in FOUND.items()})  # type: ignore[misc]
+    fusion = Fusion({"impact": 1.0, "bm25": 1.2, "dense": 0.5}, candidates=4)
+    kept = {"lang": "en"}
+    with HybridSearcher("nowhere", fusion) as searcher:
+        whole = searcher.search("q", 4, filter=kept)
+        assert searcher.search("q", 2, offset=1) == whole[1:3]
+        assert searcher.run(["q"], ["1"], 2, offset=2, filter=kept)["1"] == [
+            (h.passage_id, h.score) for h in whole[2:4]
+        ]
+        for fake in opened.values():
+            assert fake.filters == [kept, None, kept]
+        opened["impact"].groups = {0: "x", 1: "y", 2: "x"}  # of a, b, c; d has none
+        ids = [h.passage_id for h in whole]
+        later = max("ac", key=ids.index)
+        found = [h.passage_id for h in searcher.search("q", 4, collapse="title")]
+        assert found == [i for i in ids if i != later]
+        assert searcher.search("q", 1, offset=1, collapse="title")[0].passage_id == found[1]
+        for call in (searcher.search, lambda *a, **o: searcher.batch_search(["q"], ["1"], *a[1:], **o)):
+            with pytest.raises(InputError, match=r"within the 4 candidates.*ranks 4 to 5(.|\n)*candidates=5"):
+                call("q", 2, offset=3)

@@ -39,7 +39,7 @@ def test_more_than_java_can_count(collection):
     with ImpactSearcher(path) as searcher:
         hits = searcher.search_impacts([query, query], 2**40, 2**31)
         assert searcher.ids(hits.query(1)[0]) == ids
-        both = searcher.search_both([query], ["no such word"], 2**31, 2**40)
+        both = searcher.search([query], ["no such word"], 2**31, 2**40)
         assert searcher.ids(both.query(0)[0]) == ids
         assert not len(searcher.search_text(["no such word"], 2**31).docids)
 
