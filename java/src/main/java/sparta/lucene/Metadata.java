@@ -35,6 +35,9 @@ final class Metadata {
   /** Filters whose documents are remembered: a bit a document each. */
   private static final int REMEMBERED = 16;
 
+  /** So many terms are read sooner one by one than by Lucene's query for sets. */
+  private static final int FEW = 64;
+
   private final IndexSearcher searcher;
   private final Map<ByteBuffer, KeptDocs> kept =
       new LinkedHashMap<>(REMEMBERED, 0.75f, true) {
@@ -90,10 +93,7 @@ final class Metadata {
             terms.add(parts.bytes(at++));
           }
           fields.add(MetadataFields.name(terms.getFirst()));
-          condition =
-              terms.size() > 1
-                  ? new TermInSetQuery(IndexFields.METADATA, terms)
-                  : new TermQuery(new Term(IndexFields.METADATA, terms.getFirst()));
+          condition = terms.size() > FEW ? new TermInSetQuery(IndexFields.METADATA, terms) : oneOf(terms);
         }
         case "numbers" -> {
           BytesRef field = parts.bytes(at++);
@@ -113,6 +113,14 @@ final class Metadata {
       all.add(condition, BooleanClause.Occur.FILTER);
     }
     return all.build();
+  }
+
+  private static Query oneOf(List<BytesRef> terms) {
+    BooleanQuery.Builder some = new BooleanQuery.Builder();
+    for (BytesRef term : terms) {
+      some.add(new TermQuery(new Term(IndexFields.METADATA, term)), BooleanClause.Occur.SHOULD);
+    }
+    return some.build();
   }
 
   private static double number(String text) {
