@@ -189,7 +189,7 @@ def test_an_index_of_a_newer_format(make_index):
     write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION + 1})
     state, what, remedy = state_of("index", path)
     assert state == "bad"
-    assert "manifest.json: format version 3 is newer" in what
+    assert f"manifest.json: format version {FORMAT_VERSION + 1} is newer" in what
     assert "upgrade sparta" in remedy
 
 
