@@ -7,8 +7,9 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ Asked = tuple[str, str]
 """A channel, and a query to it."""
 
 
-class View(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class View:
     """One index that had the alias. `stamp` tells its passages from those of others at the same positions."""
 
     index: str
