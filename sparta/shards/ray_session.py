@@ -75,8 +75,8 @@ def connected(address: str) -> Iterator[None]:
     try:
         yield
     finally:
-        ray._private.worker._worker_logs_enabled = True
         ray.shutdown()
+        ray._private.worker._worker_logs_enabled = True
 
 
 def _check_reachable(address: str) -> None:
