@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparta.base.errors import SpartaError
 from sparta.base.records import Advance
 from sparta.shards.executors import Facts, ShardJob
-from sparta.shards.folder import Block
+from sparta.shards.folder import Block, remove_left_overs
 from sparta.shards.ray_session import connected, describe_room, ray_module, worker_count
 from sparta.shards.ray_worker import BlockWorker, Token, placed_token
 
@@ -65,6 +65,8 @@ class RayCluster:
                     if advance:
                         advance(facts["count"])
                     yield facts
+            if crew.lost:
+                remove_left_overs(job.folder)
 
 
 @dataclass(eq=False)
@@ -94,6 +96,11 @@ class _Crew:
         self._of: dict[ObjectRef[Any], _Worker] = {}
         self._again: deque[Block] = deque()
         self._ended: Counter[int] = Counter()
+
+    @property
+    def lost(self) -> bool:
+        """Whether workers ended while they had work."""
+        return bool(self._ended)
 
     def __enter__(self) -> _Crew:
         for _ in range(self._size):

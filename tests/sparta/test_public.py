@@ -159,7 +159,8 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
         "sparta/resources/calibration.txt",
     } <= names
     chains = {str(p.relative_to(ROOT)) for p in (ROOT / "hybrid" / "multihop").glob("*.toml")}
-    expected = code | resources | chains | {"sparta/py.typed"}
+    page = {str(p.relative_to(ROOT)) for p in (ROOT / "hybrid" / "service" / "static").iterdir()}
+    expected = code | resources | chains | page | {"sparta/py.typed"}
     assert {name for name in names if ".dist-info/" not in name} == expected
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(PACKAGES)
