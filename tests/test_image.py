@@ -60,8 +60,8 @@ def test_the_image_searches(container: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, *indexing], cwd=ROOT, check=True)
     tmp_path.chmod(0o755)
     run = ["run", "--isolation=chroot", f"--volume={index}:/index:ro", container, "--"]
-    hits = json.loads(buildah(*run, "sparta", "search", "who founded google", "-k", 1, "--json"))
-    assert hits["hits"][0]["title"] == "Google"
+    hit = json.loads(buildah(*run, "sparta", "search", "who founded google", "-k", 1, "--json"))
+    assert hit["title"] == "Google"
     assert buildah(*run, "id", "-u").strip() == "10001"
     asked = (
         "import importlib.util as u; from sparta.lucene.jvm import archive_path, find_runtime;"
