@@ -24,11 +24,9 @@ from dense.training.skill_losses import SpanScores, ranking_loss, span_loss
 from dense.training.skill_validation import validate_set
 from dense.training.train import SCALE_RATE
 from sparta.base.errors import InputError
-from sparta.neural.encoding import pick_dtype
 from sparta.neural.inputs import InputLayout
 from sparta.neural.trainer import (
     Trainer,
-    TrainerConfig,
     leave_gloo,
     process_group,
     set_dropout,
@@ -37,7 +35,7 @@ from sparta.neural.trainer import (
     wait_for_all,
 )
 from sparta.training.options import TrainResult
-from sparta.training.ranking import check_length, check_output
+from sparta.training.ranking import check_length, check_output, trainer_config
 
 logger = logging.getLogger("sparta.dense")
 HEAD_RATE = 10.0
@@ -118,16 +116,7 @@ class SkillTraining:
     def run(self, *, resume: bool = False) -> TrainResult:
         """Train; the best by the mean over the sets' measures ends in `best`."""
         recipe = self.recipe
-        config = TrainerConfig(
-            steps=recipe.steps,
-            learning_rate=recipe.learning_rate,
-            clip=2.0,
-            accumulate=recipe.accumulate,
-            bf16=pick_dtype("auto", self.model.device) == torch.bfloat16,
-            seed=recipe.seed,
-            validate_every=recipe.validate_every,
-            checkpoint_every=recipe.checkpoint_every,
-        )
+        config = trainer_config(recipe, self.model.device, checkpoint_every=recipe.checkpoint_every)
         facts = {
             **{name: value for name, value in asdict(recipe).items() if name != "device"},
             "model": self.model.config.as_dict(),

@@ -19,7 +19,6 @@ from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
     Trainer,
-    TrainerConfig,
     leave_gloo,
     process_group,
     set_dropout,
@@ -34,7 +33,7 @@ from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, padded, windows
 from sparta.training.options import TrainResult
-from sparta.training.ranking import check_output
+from sparta.training.ranking import check_output, trainer_config
 
 logger = logging.getLogger(__name__)
 _SORTED_TOGETHER = 24
@@ -99,15 +98,7 @@ class ReaderTraining:
     def run(self, *, resume: bool = False) -> TrainResult:
         """Train; the best by F1 on held-out questions ends in `best`."""
         recipe = self.recipe
-        config = TrainerConfig(
-            steps=recipe.steps,
-            learning_rate=recipe.learning_rate,
-            accumulate=recipe.accumulate,
-            bf16=pick_dtype("auto", self.model.device) == torch.bfloat16,
-            seed=recipe.seed,
-            validate_every=recipe.validate_every,
-            checkpoint_every=recipe.validate_every,
-        )
+        config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
         settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
         facts = {**settings, "examples": fingerprint(self.examples)}
         trainer = Trainer(

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from sparta.neural.trainer import (
 from sparta.training.batches import Batch, make_batch
 from sparta.training.metrics import RECIPROCAL, Measure, measure_named
 from sparta.training.negatives import Bm25, Scorer, bag_matrix, mine, read_negatives, write_negatives
-from sparta.training.options import TrainOptions
 from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
 from sparta.training.teachers import Teacher, weight_hashes
 
@@ -310,12 +309,38 @@ class RankingTraining[M: nn.Module, Q]:
         return torch.cat([c[:, :-1] for c in columns], 1), torch.cat([c[:, -1:] for c in columns], 1)
 
 
-def trainer_config(recipe: TrainOptions, device: torch.device, **others: int) -> TrainerConfig:
+class Schedule(Protocol):
+    """What every recipe says of how long, how fast and how often it trains."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Its peak."""
+
+    @property
+    def accumulate(self) -> int:
+        """Batches per step."""
+
+    @property
+    def seed(self) -> int:
+        """Of all draws."""
+
+    @property
+    def validate_every(self) -> int:
+        """Steps between validations."""
+
+
+def trainer_config(
+    recipe: Schedule, device: torch.device, *, clip: float = 2.0, **others: int
+) -> TrainerConfig:
     """Return how long, how fast and how often a recipe trains; `others` are fields that it does not have."""
     return TrainerConfig(
         steps=recipe.steps,
         learning_rate=recipe.learning_rate,
-        clip=2.0,
+        clip=clip,
         accumulate=recipe.accumulate,
         bf16=pick_dtype("auto", device) == torch.bfloat16,
         seed=recipe.seed,
