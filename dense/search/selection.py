@@ -18,7 +18,7 @@ def select(find: Candidates, vectors: VectorFolder, rows: Rows, kept: Kept) -> C
 
 
 class _Completed:
-    """An approximate search; where it finds fewer rows than asked for, the exact one is asked."""
+    """An approximate search that falls back to the exact one where it finds fewer than k rows."""
 
     exact = False
 

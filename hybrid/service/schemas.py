@@ -60,7 +60,7 @@ class SearchRequest(_Model):
 
 
 class ExplainRequest(_Model):
-    """A question, and a passage whose score is asked for."""
+    """A query, and the passage whose score is to be explained."""
 
     query: str
     id: str
