@@ -67,10 +67,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say which, below everything else."""
     if warned:
-        terminalreporter.write_line("\n".join(["warnings of our own code fail the tests:", *warned]))
+        print("\n".join(["warnings of our own code fail the tests:", *warned]))
 
 
 @pytest.fixture(scope="session")
