@@ -8,7 +8,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
-import org.apache.lucene.document.LongPoint;
 import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.SortedSetDocValues;
@@ -27,6 +26,7 @@ import org.apache.lucene.util.BytesRefBuilder;
 import org.apache.lucene.util.StringHelper;
 import sparta.lucene.indexing.MetadataFields;
 import sparta.lucene.scoring.KeptDocs;
+import sparta.lucene.scoring.NumberRange;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.StringTable;
 
@@ -101,7 +101,7 @@ final class Metadata {
           long name = MetadataFields.hash(field);
           long low = MetadataFields.sortable(number(parts.string(at++)));
           long high = MetadataFields.sortable(number(parts.string(at++)));
-          condition = LongPoint.newRangeQuery(IndexFields.NUMBERS, new long[] {name, low}, new long[] {name, high});
+          condition = new NumberRange(IndexFields.NUMBERS, name, low, high);
         }
         case "texts" -> {
           BytesRef low = parts.bytes(at++);
@@ -126,7 +126,6 @@ final class Metadata {
   private static double number(String text) {
     return Double.parseDouble(text.replace("inf", "Infinity"));
   }
-
 
   /** The names of all fields, in byte order. */
   TreeSet<BytesRef> fields() throws IOException {
