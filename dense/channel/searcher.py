@@ -174,11 +174,12 @@ class DenseSearcher(ChannelSearcher):
         *,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        deepest: int | None = None,
     ) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
         if not queries:
             return iter(())
-        return self._rank(self.model.encode_questions(queries), k, threads, filter, collapse)
+        return self._rank(self.model.encode_questions(queries), k, threads, filter, collapse, deepest)
 
     def search_vectors(
         self,
@@ -199,7 +200,13 @@ class DenseSearcher(ChannelSearcher):
         return (self.hits(own.part(offset, depth)) for own in ranked)
 
     def _rank(
-        self, questions: Floats, k: int, threads: int, filter: FilterLike | None, collapse: str | None
+        self,
+        questions: Floats,
+        k: int,
+        threads: int,
+        filter: FilterLike | None,
+        collapse: str | None,
+        deepest: int | None = None,
     ) -> Iterator[Ranked]:
         depth_of(k)
         kept = Filter.of(filter)
@@ -222,7 +229,7 @@ class DenseSearcher(ChannelSearcher):
         def search(depth: int, which: list[int]) -> list[Ranked]:
             return list(self._ranked(chosen, questions[which], depth, threads))
 
-        return iter(deepened(search, len(questions), k, reduced))
+        return iter(deepened(search, len(questions), k, reduced, deepest))
 
     def _selection(self, kept: Filter | None) -> Selection:
         """The rows that a filter keeps, and what finds them."""

@@ -87,6 +87,7 @@ class RemoteIndex:
         *,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        deepest: int | None = None,
     ) -> list[Ranked]:
         """The `k` best passages for each query in its channel; of an index of chunks, their documents."""
         depth_of(k)
@@ -104,7 +105,7 @@ class RemoteIndex:
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
         reduced = reduction(now.meta["unit"], keys)
-        return deepened(search, len(asked), k, reduced) if reduced else search(k, range(len(asked)))
+        return deepened(search, len(asked), k, reduced, deepest) if reduced else search(k, range(len(asked)))
 
     def _require(self, names: Sequence[str], now: View) -> None:
         """Refuse fields that no passage has."""

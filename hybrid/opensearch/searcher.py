@@ -85,10 +85,11 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         *,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        deepest: int | None = None,
     ) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
         asked = [(self.channel, query) for query in queries]
-        return iter(self.opened.rank(asked, k, threads, filter=filter, collapse=collapse))
+        return iter(self.opened.rank(asked, k, threads, filter=filter, collapse=collapse, deepest=deepest))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The stored records of passages."""

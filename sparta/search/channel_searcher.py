@@ -46,8 +46,12 @@ class ChannelSearcher(Closing):
         *,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        deepest: int | None = None,
     ) -> Iterator[Ranked]:
-        """The `k` best passages for each query, ids and scores alone."""
+        """The `k` best passages for each query, ids and scores alone.
+
+        :param deepest: of so many passages at most the groups are, where a ranking is one of groups
+        """
         raise NotImplementedError
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:

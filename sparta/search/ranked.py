@@ -75,22 +75,28 @@ def _by_key(keys: Keys) -> Reduce:
 
 
 def deepened(
-    search: Callable[[int, list[int]], list[Ranked]], n: int, k: int, reduced: Reduce
+    search: Callable[[int, list[int]], list[Ranked]],
+    n: int,
+    k: int,
+    reduced: Reduce,
+    deepest: int | None = None,
 ) -> list[Ranked]:
     """Rankings of which groups are left, `k` of each query: searched ever deeper until they are there.
 
     :param search: the rankings of some of the n queries, named by their numbers, to a depth
+    :param deepest: the groups are those of so many passages at most, fewer than `k` where these have fewer
     """
     best: list[Ranked] = [Ranked([], [], [])] * n
     going, depth = list(range(n)), _PASSAGES_A_GROUP * k
     while going:
+        depth = min(depth, deepest or depth)
         found = search(depth, going)
         for number, own in zip(going, reduced(found), strict=True):
             best[number] = own.part(0, k)
         going = [
             number
             for number, own in zip(going, found, strict=True)
-            if len(best[number].docids) < k and len(own.docids) >= depth
+            if len(best[number].docids) < k and len(own.docids) >= depth != deepest
         ]
         depth *= _PASSAGES_A_GROUP
     return best

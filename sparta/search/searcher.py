@@ -90,10 +90,11 @@ class Searcher(ChannelSearcher):
         *,
         filter: FilterLike | None = None,
         collapse: str | None = None,
+        deepest: int | None = None,
     ) -> Iterator[Ranked]:
         """The `k` best passages for each query, ids and scores alone."""
         impacts, texts = ([], queries) if self.channel == BM25 else (queries, [])
-        return iter(self._rank(impacts, texts, k, threads, filter, collapse))
+        return iter(self._rank(impacts, texts, k, threads, filter, collapse, deepest))
 
     def rank_both(
         self,
@@ -116,6 +117,7 @@ class Searcher(ChannelSearcher):
         threads: int,
         filter: FilterLike | None,
         collapse: str | None,
+        deepest: int | None = None,
     ) -> list[Ranked]:
         """Rankings of some queries by impacts, then of others by BM25."""
         depth_of(k)
@@ -136,7 +138,7 @@ class Searcher(ChannelSearcher):
             n = len(impacts) + len(texts)
             keys: Keys | None = partial(view.lucene.keys, field=collapse) if collapse else None
             reduced = reduction(view.generation.unit, keys)
-            return deepened(search, n, k, reduced) if reduced else search(k, range(n))
+            return deepened(search, n, k, reduced, deepest) if reduced else search(k, range(n))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The stored records of passages."""

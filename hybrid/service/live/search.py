@@ -25,7 +25,8 @@ from sparta.search.searcher import IMPACT
 class Plan:
     """How questions are searched; those of one plan go into Java in one call.
 
-    `weights` are the channels, one or several with their weights; `name` is how they were named.
+    `weights` are the channels, one or several with their weights; `name` is how they were named. Of `deepest`
+    passages at most are the groups where a ranking is one of groups.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Plan:
     filter: Filter | None = None
     collapse: str | None = None
     explain: bool = False
+    deepest: int | None = None
 
     @property
     def fused(self) -> bool:
@@ -117,7 +119,8 @@ def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int
     channels, searchers = snapshot.channels, snapshot.channels.searchers
     if not plan.fused:
         own, depth = searchers[names[0]], plan.offset + plan.k
-        ranked = own.rank(queries, depth, threads, filter=plan.filter, collapse=plan.collapse)
+        options: dict[str, Any] = {"filter": plan.filter, "collapse": plan.collapse}
+        ranked = own.rank(queries, depth, threads, **options, deepest=plan.deepest)
         return own.batch_hits([one.part(plan.offset, depth) for one in ranked])
     fusion = Fusion(dict(plan.weights), candidates=max(CANDIDATES, plan.k))
     check_page(fusion, plan.k, plan.offset)

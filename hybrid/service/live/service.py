@@ -75,9 +75,10 @@ class Service:
             filter=Filter.of(request.filter),
             collapse=request.collapse,
             explain=request.explain,
+            deepest=limits.hits // len(queries),
         )
         job = Job(queries, plan, isinstance(request.query, str))
-        if request.explain:  # takes longer: no search waits for it
+        if request.explain or request.collapse:  # takes longer: no search waits for it
             return await self.aside(lambda snapshot: self._search.answers(snapshot, plan, [job])[0])
         return await self._batcher.ask(job, len(queries), limits.timeout)
 

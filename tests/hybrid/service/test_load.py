@@ -77,3 +77,31 @@ def test_side_work_is_bounded_too(built, monkeypatch, open_client) -> None:
 
     monkeypatch.setattr(service, "_MOST_ASIDE", 0)
     assert open_client(built).get("/passages/google").status_code == 429
+
+
+def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
+    tmp_path, tiny_model_folder, open_client
+) -> None:
+    from sparta.index.pipeline import IndexOptions, build_index
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder))
+    langs = ["en"] * 59 + ["fr"]
+    records = [{"id": str(i), "text": "moon" + " sun" * i, "lang": lang} for i, lang in enumerate(langs)]
+    build_index(tmp_path / "ix", records, "create", options)
+
+    def found(hits: int, query: str | list[str]) -> Any:
+        client = open_client(tmp_path / "ix", limits=Limits(hits=hits))
+        answer = client.post("/search", json={"query": query, "k": 2, "collapse": "lang"}).json()
+        return [[hit["id"] for hit in one["hits"]] for one in answer.get("results", [answer])]
+
+    assert found(60, "moon") == [["0", "59"]]
+    assert found(59, "moon") == [["0"]]
+    assert found(60, ["moon", "sun moon"]) == [["0"], [found(60, "sun moon")[0][0]]]
+
+
+def test_a_collapse_does_not_hold_up_searches(built, monkeypatch, open_client) -> None:
+    client = open_client(built)
+    body = {"query": QUESTION, "collapse": "lang"}
+    expected = client.post("/search", json=body).json()["hits"]
+    monkeypatch.setattr(BatchSearch, "__call__", None)
+    assert client.post("/search", json=body).json()["hits"] == expected
