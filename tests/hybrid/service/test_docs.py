@@ -22,6 +22,7 @@ def test_the_curl_lines_work(running, index) -> None:
     text = (ROOT / "docs" / "service.md").read_text()
     commands = [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
     assert len(commands) >= 13
+    assert "proxy_set_header Host $host;" in text  # no name of this machine, which would open a service
     one = running(index, "--writable")
     for command in commands:
         if "/answer" in command:  # the reader that ships reads for seconds: test_answers has it
