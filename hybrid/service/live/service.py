@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,7 +29,7 @@ from sparta.search.searcher import BM25, IMPACT
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
-_MOST_ASIDE = 32  # requests besides searches that run or wait
+_MOST_ASIDE = 32  # requests besides searches that run or wait, of each kind
 
 
 class Service:
@@ -37,7 +38,7 @@ class Service:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.ready = False
-        self._aside = 0
+        self._aside: Counter[ThreadPoolExecutor] = Counter()
         self._answers = Answers(settings.reader, settings.device)
 
     @contextlib.asynccontextmanager
@@ -113,16 +114,15 @@ class Service:
             with self.index.reading() as snapshot:
                 return work(snapshot)
 
-        if self._aside >= _MOST_ASIDE:
-            raise BusyError(f"{self._aside} requests wait already", remedy="try again in a moment")
-        self._aside += 1
-        done = asyncio.get_running_loop().run_in_executor(threads or self._side, run)
-        done.add_done_callback(self._one_less)
-        async with within(seconds or self.settings.limits.timeout):
-            return await asyncio.shield(done)
-
-    def _one_less(self, _done: object) -> None:
-        self._aside -= 1
+        chosen = threads or self._side
+        if self._aside[chosen] >= _MOST_ASIDE:
+            raise BusyError(f"{self._aside[chosen]} requests wait already", remedy="try again in a moment")
+        self._aside[chosen] += 1
+        try:
+            async with within(seconds or self.settings.limits.timeout):  # what waits then is not begun
+                return await asyncio.get_running_loop().run_in_executor(chosen, run)
+        finally:
+            self._aside[chosen] -= 1
 
     async def passage(self, passage_id: str) -> dict[str, Any]:
         """A passage as it is stored."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -105,3 +107,21 @@ def test_a_collapse_does_not_hold_up_searches(built, monkeypatch, open_client) -
     expected = client.post("/search", json=body).json()["hits"]
     monkeypatch.setattr(BatchSearch, "__call__", None)
     assert client.post("/search", json=body).json()["hits"] == expected
+
+
+def test_answers_take_no_place_of_other_side_work(built, monkeypatch, open_client) -> None:
+    from hybrid.service.live import service
+    from hybrid.service.live.answers import Answers
+
+    go = threading.Event()
+    monkeypatch.setattr(Answers, "answer", lambda *_: go.wait(60) and [])
+    monkeypatch.setattr(service, "_MOST_ASIDE", 1)
+    client = open_client(built, limits=Limits(answer=0.3))
+    with ThreadPoolExecutor(1) as other:
+        late = other.submit(client.post, "/answer", json={"query": QUESTION})
+        time.sleep(0.1)
+        assert client.get("/passages/google").status_code == 200
+        assert late.result().status_code == 503
+    assert client.post("/answer", json={"query": QUESTION}).status_code == 503  # it waited, and is not begun
+    go.set()
+    assert client.post("/answer", json={"query": QUESTION}).status_code == 200
