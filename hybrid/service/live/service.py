@@ -21,7 +21,6 @@ from hybrid.service.live.writes import Writer
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
-from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import explain, top_terms
@@ -183,10 +182,12 @@ class Service:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._side, self.index.refresh)
                 told = ""
-            except (SpartaError, OSError) as error:
+            except Exception as error:  # whatever it was, the next commit may be good
                 if str(error) != told:
                     told = str(error)
-                    logger.warning("the index cannot be opened anew; searching the last commit: %s", told)
+                    logger.warning(
+                        "the index cannot be opened anew; searching the last commit: %s", told, exc_info=error
+                    )
 
     def _watch_metrics(self) -> None:
         def of(read: Callable[[Snapshot], int]) -> Callable[[], float]:

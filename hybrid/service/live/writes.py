@@ -16,7 +16,6 @@ from hybrid.service.live.ndjson import Line, LineErrors, read_lines
 from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
-from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 from sparta.data.units import passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
@@ -72,8 +71,8 @@ class Writer(Closing):
             report = work()
             try:
                 self._index.refresh()
-            except (SpartaError, OSError) as error:
-                logger.warning("written, but not opened yet: %s", error)
+            except Exception as error:
+                logger.warning("written, but not opened yet: %s", error, exc_info=error)
             return report
 
         try:

@@ -132,6 +132,25 @@ def test_an_append_after_a_kill_between_its_commit_and_the_manifest(
     assert IndexFolder(index).require_live().complete
 
 
+def test_a_failure_to_open_a_commit_is_told_and_tried_again(index, monkeypatch, open_client, caplog) -> None:
+    calls: list[int] = []
+
+    def refresh(_self: LiveIndex) -> bool:
+        calls.append(1)
+        if len(calls) < 3:
+            raise ValueError("odd")
+        return False
+
+    monkeypatch.setattr(LiveIndex, "refresh", refresh)
+    open_client(index, watch=0.01)
+    ends = time.monotonic() + 20
+    while len(calls) < 5 and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert len(calls) >= 5
+    [told] = [record for record in caplog.records if "odd" in record.getMessage()]
+    assert told.exc_info
+
+
 class Load:
     """Threads that search for the same questions again and again, and keep every answer."""
 
