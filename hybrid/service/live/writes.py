@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hybrid.service.errors import BusyError, HttpError, within
+from hybrid.service.errors import BusyError, HttpError
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines
 from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
@@ -66,8 +66,11 @@ class Writer(Closing):
         if self._waiting >= _MOST_WAITING:
             raise BusyError(f"{self._waiting} uploads wait already", remedy="try again in a moment")
         self._waiting += 1
+        begun, seconds = False, self._settings.limits.upload_timeout
 
         def done() -> R:
+            nonlocal begun
+            begun = True
             report = work()
             try:
                 self._index.refresh()
@@ -76,8 +79,10 @@ class Writer(Closing):
             return report
 
         try:
-            async with within(self._settings.limits.upload_timeout):
+            async with asyncio.timeout(seconds):  # what waits then is not begun
                 return await asyncio.get_running_loop().run_in_executor(self._thread, done)
+        except TimeoutError:
+            raise _too_late(seconds, begun=begun) from None
         finally:
             self._waiting -= 1
 
@@ -152,6 +157,14 @@ def _open_encoder(options: IndexOptions) -> SparseEncoder:
     from sparta.models.load import open_encoder
 
     return open_encoder(options.model, options.bits, options.for_encoding().devices)
+
+
+def _too_late(seconds: float, *, begun: bool) -> HttpError:
+    """What is said of an upload that is not written in time."""
+    what, remedy = "nothing of it is written", "send it again later"
+    if begun:
+        what, remedy = "it may still be committed", "see what GET /passages/ID gives before you send it again"
+    return HttpError(503, f"expected an upload to be written within {seconds:g} s; {what}", remedy=remedy)
 
 
 def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from hybrid.service.live import writes
 from hybrid.service.settings import Limits
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
@@ -117,8 +122,6 @@ def test_while_another_process_writes_an_upload_is_a_conflict(index, open_client
 
 
 def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model_folder, open_client) -> None:
-    from sparta.index.pipeline import IndexOptions, build_index
-
     options = IndexOptions(channels="bm25", model=str(tiny_model_folder))
     build_index(tmp_path / "words", [{"id": "1", "text": "alpha"}], "create", options)
     client = open_client(tmp_path / "words", writable=True)
@@ -126,3 +129,31 @@ def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model
     found = client.post("/search", json={"query": "beta"}).json()
     assert (found["channels"], [hit["id"] for hit in found["hits"]]) == ("bm25", ["2"])
     assert client.post("/explain", json={"query": "beta", "id": "2"}).status_code == 409
+
+
+def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeypatch, open_client) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        return build_index(*given, **named)
+
+    monkeypatch.setattr(writes, "build_index", slow)
+    client = open_client(index, writable=True, limits=Limits(upload_timeout=1))
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(
+            client.put, "/passages", content=lines({"id": "n1", "text": "x"}), headers=NDJSON
+        )
+        assert begun.wait(60)
+        second = client.put("/passages", content=lines({"id": "n2", "text": "x"}), headers=NDJSON)
+        told = [answer.json()["error"] for answer in (first.result(), second)]
+    assert [first.result().status_code, second.status_code] == [503, 503]
+    assert "may still be committed" in told[0]["message"]
+    assert "nothing of it is written" in told[1]["message"]
+    go.set()
+    ends = time.monotonic() + 60
+    while client.get("/passages/n1").status_code == 404 and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert client.get("/passages/n1").status_code == 200
+    assert client.get("/passages/n2").status_code == 404
