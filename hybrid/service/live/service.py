@@ -179,6 +179,8 @@ class Service:
         told = ""
         while True:
             await asyncio.sleep(self.settings.watch)
+            if self.writer.writing:  # which opens what it wrote, when all of it is there
+                continue
             try:
                 await asyncio.get_running_loop().run_in_executor(self._side, self.index.refresh)
                 told = ""

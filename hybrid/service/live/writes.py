@@ -36,6 +36,8 @@ class Writer(Closing):
         self._index, self._settings = index, settings
         self._thread = ThreadPoolExecutor(1, "writer")
         self._waiting = 0
+        self.writing = False
+        """Whether something is being written, in several commits where there are vectors."""
         self._opened: tuple[tuple[str | None, int | None], SparseEncoder] | None = None
 
     async def put(self, stream: BinaryIO) -> Report:
@@ -70,13 +72,13 @@ class Writer(Closing):
 
         def done() -> R:
             nonlocal begun
-            begun = True
-            report = work()
+            begun = self.writing = True
             try:
-                self._index.refresh()
-            except Exception as error:
-                logger.warning("written, but not opened yet: %s", error, exc_info=error)
-            return report
+                report = work()
+                self._open()
+                return report
+            finally:
+                self.writing = False
 
         try:
             async with asyncio.timeout(seconds):  # what waits then is not begun
@@ -85,6 +87,12 @@ class Writer(Closing):
             raise _too_late(seconds, begun=begun) from None
         finally:
             self._waiting -= 1
+
+    def _open(self) -> None:
+        try:
+            self._index.refresh()
+        except Exception as error:
+            logger.warning("written, but not opened yet: %s", error, exc_info=error)
 
     def _write(self, stream: BinaryIO, mode: str) -> Report:
         errors = LineErrors()

@@ -51,3 +51,11 @@ def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_clie
         assert snapshot.channels.searchers["dense"].model is model
     assert client.delete(f"/passages/{before[0]}").status_code == 200
     assert before[0] not in check()
+
+
+def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
+    client = open_client(dense_index, writable=True, watch=0.001)
+    body = lines(*({"id": f"n{i}", "text": f"google {i}"} for i in range(3)))
+    assert client.put("/passages", content=body, headers=NDJSON).json()["added"] == 3
+    assert client.delete("/passages/n1").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
