@@ -190,8 +190,10 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 def _add_writing(app: FastAPI, service: Service) -> None:
     async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
         check_content_type(request.headers.get("content-type", ""))
-        async with spooled(request.stream(), service.settings.limits.upload_timeout) as stream:
-            return _json(await write(stream))
+        body = spooled(request.stream(), service.settings.limits.upload_timeout)
+        with service.writer.place():
+            async with body as stream:
+                return _json(await write(stream))
 
     @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))
     async def put(request: Request) -> Response:
@@ -211,7 +213,8 @@ def _add_writing(app: FastAPI, service: Service) -> None:
     @app.delete("/passages/{passage_id:path}", responses={200: {"model": schemas.Written}})
     async def delete_one(passage_id: _ID) -> Response:
         """Delete a passage."""
-        return _json(await service.writer.delete_one(passage_id))
+        with service.writer.place():
+            return _json(await service.writer.delete_one(passage_id))
 
 
 def _upload(text: str, example: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -107,15 +108,16 @@ class Gate:
             raise HttpError(403, "this service does not change its index", remedy="sparta serve --writable")
 
     def _bounded(self, scope: Message, headers: dict[bytes, bytes], receive: Receive) -> Receive:
-        """The body of a request, of a bounded size."""
-        limits = self._settings.limits
-        most = limits.upload if scope["path"].startswith("/passages") else limits.body
+        """The body of a request, of a bounded size, that comes in a bounded time."""
+        limits, ends = self._settings.limits, math.inf
+        if scope["path"].startswith("/passages"):
+            most = limits.upload  # whose time is bounded where it is read
+        else:
+            most, ends = limits.body, time.perf_counter() + limits.timeout
         said = headers.get(b"content-length", b"")
         known = said.isdigit() and b"transfer-encoding" not in headers
         if known and int(said[:20]) > most:
             raise _too_large(most)
-        if known:
-            return receive
         size = 0
 
         async def bounded() -> Message:
@@ -124,6 +126,8 @@ class Gate:
             size += len(message.get("body", b""))
             if size > most:
                 raise _too_large(most)
+            if message.get("more_body") and time.perf_counter() > ends:
+                raise HttpError(408, f"expected the whole body within {limits.timeout:g} s")
             return message
 
         return bounded

@@ -50,6 +50,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         server_header=False,
         date_header=False,
         lifespan="on",
+        limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=settings.drain,
     )
     for one in (signal.SIGTERM, signal.SIGINT):

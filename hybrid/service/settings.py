@@ -20,8 +20,8 @@ class Limits:
     `hits` are those that a request's queries reach, (offset + k) of each; `explained` are those of them that
     may be explained. `body` and `upload` are bytes, of a question and of an upload of passages; `line` those
     of one passage. `queue` queries wait at most; one more is answered with 429. `timeout` is how many seconds
-    a search, or the next part of a body, may take; `answer` those of an answer by the reader,
-    `upload_timeout` those of a whole upload.
+    a search, the body of a request, or the next part of an upload may take; `answer` those of an answer by
+    the reader, `upload_timeout` those of a whole upload.
     """
 
     k: int = 1000

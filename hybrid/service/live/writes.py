@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -40,6 +41,20 @@ class Writer(Closing):
         """Whether something is being written, in several commits where there are vectors."""
         self._opened: tuple[tuple[str | None, int | None], SparseEncoder] | None = None
 
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold one of the places of uploads, from before its body is read until it is answered.
+
+        :raises BusyError: all are taken.
+        """
+        if self._waiting >= _MOST_WAITING:
+            raise BusyError(f"{self._waiting} uploads wait already", remedy="try again in a moment")
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
     async def put(self, stream: BinaryIO) -> Report:
         """Replace passages by id, and add those that are new."""
         return await self._run(partial(self._write, stream, "update"))
@@ -65,9 +80,6 @@ class Writer(Closing):
 
     async def _run[R](self, work: Callable[[], R]) -> R:
         """Do it in the writer's thread, and have searches see it before it is acknowledged."""
-        if self._waiting >= _MOST_WAITING:
-            raise BusyError(f"{self._waiting} uploads wait already", remedy="try again in a moment")
-        self._waiting += 1
         begun, seconds = False, self._settings.limits.upload_timeout
 
         def done() -> R:
@@ -85,8 +97,6 @@ class Writer(Closing):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, done)
         except TimeoutError:
             raise _too_late(seconds, begun=begun) from None
-        finally:
-            self._waiting -= 1
 
     def _open(self) -> None:
         try:

@@ -157,3 +157,12 @@ def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeyp
         time.sleep(0.05)
     assert client.get("/passages/n1").status_code == 200
     assert client.get("/passages/n2").status_code == 404
+
+
+def test_an_upload_that_is_one_too_many_is_refused_before_it_is_read(index, monkeypatch, open_client) -> None:
+    client = open_client(index, writable=True)
+    monkeypatch.setattr(writes, "_MOST_WAITING", 0)
+    monkeypatch.setattr("hybrid.service.app.spooled", None)
+    answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
+    assert answer.status_code == 429
+    assert client.delete("/passages/google").status_code == 429
