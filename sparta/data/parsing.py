@@ -62,7 +62,16 @@ def decoded(line: bytes) -> str:
 
 
 def parse_object(line: str) -> dict[str, Any]:
-    """Return the JSON object that a line holds. NaN, infinities and lone surrogates are not JSON text."""
+    """Return the JSON object that a line holds, as `parse_value` reads it."""
+    record = parse_value(line)
+    if not isinstance(record, dict):
+        remedy = "write one JSON object a line (jq -c '.[]' makes them of an array)"
+        raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
+    return record
+
+
+def parse_value(line: str) -> Any:
+    """Return the JSON value that a line holds. NaN, infinities and lone surrogates are not JSON text."""
     try:
         record = _JSON.decode(line)
         if _SURROGATE_ESCAPE.search(line):
@@ -75,9 +84,6 @@ def parse_object(line: str) -> dict[str, Any]:
         raise BadRecordError("broken JSON", detail) from None
     except (ValueError, RecursionError) as error:
         raise BadRecordError("broken JSON", str(error)) from None
-    if not isinstance(record, dict):
-        remedy = "write one JSON object a line (jq -c '.[]' makes them of an array)"
-        raise BadRecordError("not an object", f"expected a JSON object, found {_kind(record)}", remedy=remedy)
     return record
 
 

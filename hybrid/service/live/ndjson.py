@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.data.parsing import decoded, identifier, parse_object, read_passage
+from sparta.data.parsing import decoded, identifier, parse_object, parse_value, read_passage
 
 CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 _IN_MEMORY = 1 << 20
@@ -95,7 +95,5 @@ def _passage(line: bytes, number: int) -> Line:
 
 
 def _passage_id(line: bytes, number: int) -> Line:
-    text = decoded(line.strip())
-    if text.startswith("{"):
-        return Line(number, identifier(parse_object(text)))
-    return Line(number, identifier(parse_object(f'{{"id": {text}}}')))
+    value = parse_value(decoded(line.strip()))
+    return Line(number, identifier(value if isinstance(value, dict) else {"id": value}))

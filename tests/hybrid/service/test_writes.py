@@ -166,3 +166,12 @@ def test_an_upload_that_is_one_too_many_is_refused_before_it_is_read(index, monk
     answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
     assert answer.status_code == 429
     assert client.delete("/passages/google").status_code == 429
+
+
+def test_a_line_is_an_id_or_an_object_and_nothing_more(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    bad = [b'1, "id": "moon"', b'"a": 1}, {"id": "moon"', b'["moon"]', b"true", b'"moon" "sun"', b'"\\ud800"']
+    told = write(client, "DELETE", b"\n".join([*bad, b'"google"']))
+    assert [error["line"] for error in told["errors"]] == [1, 2, 3, 4, 5, 6]
+    assert told["deleted"] == 1
+    assert client.get("/passages/moon").status_code == 200
