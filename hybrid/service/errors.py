@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -40,11 +40,13 @@ class BusyError(SpartaError):
 
 
 class HttpError(SpartaError):
-    """An error with a status; `errors` are those of single lines."""
+    """An error with a status; `lines` says which of those of an upload are wrong."""
 
-    def __init__(self, status: int, message: str, *, remedy: str = "", errors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, status: int, message: str, *, remedy: str = "", lines: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message, remedy=remedy)
-        self.status, self.errors = status, errors
+        self.status, self.lines = status, lines or {}
 
 
 @asynccontextmanager
@@ -69,8 +71,8 @@ def problem(error: Exception) -> tuple[int, dict[str, Any], list[tuple[bytes, by
     message = error.message if isinstance(error, SpartaError) and known else "something failed in the service"
     remedy = error.remedy if isinstance(error, SpartaError) and known else "its log has the request id"
     told: dict[str, Any] = {"error": {"code": CODES[status], "message": message, "remedy": remedy}}
-    if isinstance(error, HttpError) and error.errors:
-        told["errors"] = list(error.errors)
+    if isinstance(error, HttpError):
+        told |= error.lines
     headers = {
         401: [(b"www-authenticate", b"Bearer")],
         429: [(b"retry-after", b"1")],

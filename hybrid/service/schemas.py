@@ -255,7 +255,8 @@ class Written(BaseModel):
     added: int | None = None
     updated: int | None = None
     deleted: int | None = None
-    errors: list[LineError] = []
+    failed: Annotated[int, Field(description="How many lines are wrong.")] = 0
+    errors: Annotated[list[LineError], Field(description="Of the first 1,000 of them what is wrong.")] = []
 
 
 class Problem(BaseModel):

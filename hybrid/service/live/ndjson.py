@@ -19,10 +19,13 @@ MOST_TOLD = 1000
 
 
 class LineErrors(list[dict[str, Any]]):
-    """What is wrong with lines, counted from 1; of very many the first thousand are told."""
+    """What is wrong with lines, counted from 1; of very many the first thousand are told, and all counted."""
+
+    total = 0
 
     def add(self, line: int, message: str) -> None:
         """Tell of a line."""
+        self.total += 1
         if len(self) < MOST_TOLD:
             self.append({"line": line, "message": message})
 

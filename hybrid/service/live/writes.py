@@ -72,7 +72,7 @@ class Writer(Closing):
         report = await self._run(partial(delete_from_index, self._settings.index, [passage_id]))
         if report.missing:
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
-        return {"deleted": 1, "errors": []}
+        return {"deleted": 1, **_told(LineErrors())}
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -124,7 +124,7 @@ class Writer(Closing):
         report: Report = {"added": len(lines) - replaced}
         if mode == "update":
             report["updated"] = replaced
-        return {**report, "errors": _sorted(errors)}
+        return {**report, **_told(errors)}
 
     def _delete(self, stream: BinaryIO) -> Report:
         errors = LineErrors()
@@ -138,7 +138,7 @@ class Writer(Closing):
         for line in lines:
             if line.passage_id in missing:
                 errors.add(line.number, f"the index holds no passage with the id {line.passage_id!r}")
-        return {"deleted": len(lines) - len(missing), "errors": _sorted(errors)}
+        return {"deleted": len(lines) - len(missing), **_told(errors)}
 
     def _options(self) -> IndexOptions:
         """With the index's own model, where it lies where it lay; one commit for all."""
@@ -188,9 +188,10 @@ def _too_late(seconds: float, *, begun: bool) -> HttpError:
 def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
     if errors and not lines:
         raise HttpError(
-            400, "expected at least one line that can be used, found none", errors=_sorted(errors)
+            400, f"expected a line that can be used, found {errors.total:,} that cannot", lines=_told(errors)
         )
 
 
-def _sorted(errors: LineErrors) -> list[dict[str, Any]]:
-    return sorted(errors, key=lambda error: error["line"])
+def _told(errors: LineErrors) -> dict[str, Any]:
+    """How many lines are wrong, and what is wrong with the first thousand."""
+    return {"failed": errors.total, "errors": sorted(errors, key=lambda error: error["line"])}

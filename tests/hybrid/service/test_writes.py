@@ -30,13 +30,13 @@ def test_passages_are_added_replaced_and_deleted_and_seen_at_once(index, open_cl
     client = open_client(index, writable=True)
     before = client.get("/info").json()
     new = {"id": "new", "title": "New", "text": "jupiter is a planet", "lang": "de"}
-    assert write(client, "POST", lines(new)) == {"added": 1, "errors": []}
+    assert write(client, "POST", lines(new)) == {"added": 1, "failed": 0, "errors": []}
     assert client.get("/passages/new").json()["metadata"] == {"lang": "de"}
     found = client.post("/search", json={"query": "jupiter planet", "k": 1}).json()
     assert found["hits"][0]["id"] == "new"
     assert found["version"]["commit"] > before["version"]["commit"]
     replaced = write(client, "PUT", lines({**new, "text": "saturn"}, {"id": "n2", "text": "two"}))
-    assert replaced == {"added": 1, "updated": 1, "errors": []}
+    assert replaced == {"added": 1, "updated": 1, "failed": 0, "errors": []}
     assert client.get("/passages/new").json()["text"] == "saturn"
     assert client.get("/info").json()["passages"] == before["passages"] + 2
     assert write(client, "DELETE", b'"new"\n{"id": "google"}\n')["deleted"] == 2
@@ -175,3 +175,11 @@ def test_a_line_is_an_id_or_an_object_and_nothing_more(index, open_client) -> No
     assert [error["line"] for error in told["errors"]] == [1, 2, 3, 4, 5, 6]
     assert told["deleted"] == 1
     assert client.get("/passages/moon").status_code == 200
+
+
+def test_all_bad_lines_are_counted_and_the_first_are_told(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    told = write(client, "DELETE", b"{\n" * 1500 + b'"google"\n')
+    assert (told["deleted"], told["failed"], len(told["errors"])) == (1, 1500, 1000)
+    answer = client.request("DELETE", "/passages", content=b"{\n" * 1500, headers=NDJSON)
+    assert "1,500" in answer.json()["error"]["message"]
