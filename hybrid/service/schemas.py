@@ -24,6 +24,9 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+_Name = Annotated[str, Field(max_length=200)]
+
+
 class SearchRequest(_Model):
     """One question, or several that are answered together."""
 
@@ -31,7 +34,7 @@ class SearchRequest(_Model):
     k: Annotated[int, Field(ge=1, description="How many passages.")] = 10
     offset: Annotated[int, Field(ge=0, description="How many passages to pass over.")] = 0
     channels: Annotated[
-        str | None,
+        _Name | None,
         Field(description="impact, bm25 or dense, or several that are fused, as in bm25=1.2,impact."),
     ] = None
     filter: Annotated[
@@ -39,7 +42,7 @@ class SearchRequest(_Model):
         Field(description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'),
     ] = None
     collapse: Annotated[
-        str | None, Field(description="A field: only the best passage of each of its values.")
+        _Name | None, Field(description="A field: only the best passage of each of its values.")
     ] = None
     explain: Annotated[
         bool, Field(description="With each hit a snippet, its words to mark, and each term's share.")
@@ -78,7 +81,7 @@ class AnswerRequest(_Model):
     query: str
     n: Annotated[int, Field(ge=1, le=100, description="How many answers.")] = 1
     depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
-    channels: str | None = None
+    channels: _Name | None = None
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"examples": [{"query": "who founded google"}]}
