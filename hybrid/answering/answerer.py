@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.answering.answers import Answer, combine, probability, ranker_scores, text_of
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import InputError, LackingError
 from sparta.base.records import Hit, Retriever
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
@@ -98,7 +98,7 @@ class Answerer(Closing):
             raise InputError(f"expected at least 1 answer to be wanted, found {n}")
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
         if texts and not any(text.text for text in texts):
-            raise IndexStateError(
+            raise LackingError(
                 "expected passages with texts to read, found an index without them",
                 remedy="index the corpus itself, or vectors whose records have `contents`",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from hybrid.service.schemas import dumps
 from sparta.base.errors import (
     IndexStateError,
     InputError,
+    LackingError,
     MissingPackageError,
     ModelError,
     NoPassageError,
@@ -32,6 +34,13 @@ CODES = {
     429: "busy",
     500: "internal",
     503: "unavailable",
+}
+
+
+_COMMAND = re.compile(r"--\w|\b(?:sparta|dense|hybrid) \w|Fusion\(")
+_REMEDIES = {
+    400: "GET /openapi.json describes requests, GET /info what is searched",
+    404: "POST /search gives ids",
 }
 
 
@@ -64,23 +73,6 @@ def too_slow(seconds: float) -> HttpError:
     return HttpError(503, f"expected an answer within {seconds:g} s", remedy="try again later")
 
 
-def problem(error: Exception) -> tuple[int, dict[str, Any], list[tuple[bytes, bytes]]]:
-    """The status, the JSON and the headers that tell of an error; paths of this machine are not told."""
-    status = status_of(error)
-    known = isinstance(error, SpartaError) and status != 500
-    message = error.message if isinstance(error, SpartaError) and known else "something failed in the service"
-    remedy = error.remedy if isinstance(error, SpartaError) and known else "its log has the request id"
-    told: dict[str, Any] = {"error": {"code": CODES[status], "message": message, "remedy": remedy}}
-    if isinstance(error, HttpError):
-        told |= error.lines
-    headers = {
-        401: [(b"www-authenticate", b"Bearer")],
-        429: [(b"retry-after", b"1")],
-        503: [(b"retry-after", b"1")],
-    }
-    return status, told, headers.get(status, [])
-
-
 def status_of(error: Exception) -> int:
     """The HTTP status of an error."""
     if isinstance(error, HttpError):
@@ -89,6 +81,7 @@ def status_of(error: Exception) -> int:
         (BusyError, 429),
         (NoPassageError, 404),
         (InputError, 400),
+        (LackingError, 400),
         (IndexStateError, 409),
         (ModelError, 503),
         (StorageError, 503),
@@ -98,6 +91,19 @@ def status_of(error: Exception) -> int:
 
 
 def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-    """The same, with the JSON as bytes."""
-    status, told, headers = problem(error)
-    return status, dumps({**told, "request_id": request_id}), headers
+    """The status, the JSON and the headers that tell of an error; paths of this machine are not told."""
+    status = status_of(error)
+    told = {"message": "something failed in the service", "remedy": "its log has the request id"}
+    if isinstance(error, SpartaError) and status != 500:
+        told = {"message": error.message, "remedy": _remedy(error, status)}
+    lines = error.lines if isinstance(error, HttpError) else {}
+    body = {"error": {"code": CODES[status], **told}, **lines, "request_id": request_id}
+    headers = [(b"www-authenticate", b"Bearer")] if status == 401 else []
+    return status, dumps(body), headers + [(b"retry-after", b"1")] * (status in (429, 503))
+
+
+def _remedy(error: SpartaError, status: int) -> str:
+    """What to do; a command line is of no use to who has no shell there."""
+    if isinstance(error, HttpError) or not _COMMAND.search(error.remedy):
+        return error.remedy
+    return _REMEDIES.get(status) or f"whoever runs the service can mend it: {error.remedy}"

@@ -4,6 +4,7 @@ SpartaError                 exit code 1
 ├── InputError         2    a file or an argument the user gave is wrong
 │   └── NoPassageError 2    the index holds no passage with the id that was given
 ├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
+│   └── LackingError   2    the index lacks what was asked for: impacts, metadata, texts
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
 ├── StorageError       1    the disk is full or may not be written
@@ -47,6 +48,10 @@ class IndexStateError(SpartaError):
     """The index is missing, present, incomplete, locked or of another making."""
 
     exit_code = 2
+
+
+class LackingError(IndexStateError):
+    """The index lacks what was asked for: impacts, metadata, texts."""
 
 
 class ModelError(SpartaError):

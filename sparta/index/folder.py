@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sparta.base.errors import REBUILD_INDEX, IndexStateError, ModelError
+from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.models.query_encoder import QuerySide
@@ -140,7 +140,7 @@ def no_passages(path: Path) -> IndexStateError:
 def require_fields(generation: Generation, path: Path) -> None:
     """Refuse a generation that was made before metadata was indexed."""
     if generation.fields is None:
-        raise IndexStateError(
+        raise LackingError(
             "filter, collapse: expected an index whose metadata is indexed, found one of an older sparta",
             where=str(path),
             remedy="build it again: sparta index --corpus FILE --overwrite",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import IndexStateError, LackingError, SpartaError
 from sparta.index.folder import (
     Generation,
     IndexFolder,
@@ -53,7 +53,7 @@ class IndexView:
     def require_impacts(self) -> None:
         """Refuse an index for BM25 alone."""
         if self.generation.channels == "bm25":
-            raise IndexStateError(
+            raise LackingError(
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
                 remedy="add them with: sparta index --corpus FILE --resume, or search --channel bm25",

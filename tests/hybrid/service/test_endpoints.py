@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -193,6 +194,7 @@ def test_a_request_that_is_wrong_is_told_what_is(client, path: str, body: dict[s
     told = answer.json()
     assert told["error"]["code"] == "bad_request"
     assert said in told["error"]["message"]
+    assert not re.search(r"--\w|sparta \w|Fusion", told["error"]["remedy"])
     assert told["request_id"] == answer.headers["x-request-id"] == "mine-1"
 
 
@@ -201,6 +203,7 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
     missing.append(client.post("/explain", json={"query": "x", "id": "nope"}))
     assert [answer.status_code for answer in missing] == [404] * 4
     assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)
+    assert missing[0].json()["error"]["remedy"] == "POST /search gives ids"
     assert client.get("/search").status_code == 405
 
 

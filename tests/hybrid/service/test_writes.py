@@ -128,7 +128,10 @@ def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model
     assert write(client, "POST", lines({"id": "2", "text": "beta"}))["added"] == 1
     found = client.post("/search", json={"query": "beta"}).json()
     assert (found["channels"], [hit["id"] for hit in found["hits"]]) == ("bm25", ["2"])
-    assert client.post("/explain", json={"query": "beta", "id": "2"}).status_code == 409
+    refused = client.post("/explain", json={"query": "beta", "id": "2"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_request")
+    assert "BM25 alone" in refused.json()["error"]["message"]
+    assert "/info" in refused.json()["error"]["remedy"]
 
 
 def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeypatch, open_client) -> None:
