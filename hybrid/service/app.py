@@ -171,7 +171,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         asked = schemas.parsed(schemas.AnswerRequest, await request.body())
         return _json(await service.answer(asked))
 
-    @app.get("/passages/{passage_id:path}/terms", responses={200: {"model": schemas.Terms}})
+    @app.get("/terms/{passage_id:path}", responses={200: {"model": schemas.Terms}})
     async def terms(passage_id: _ID, n: Annotated[int, Query(ge=1, le=10_000)] = 20) -> Response:
         """Give the strongest terms of a passage: what it is found by."""
         return _json(await service.terms(passage_id, n))

@@ -116,14 +116,14 @@ def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> Non
     assert passage["id"] == "google"
     assert passage["title"] == "Google"
     assert passage["metadata"] == {"lang": "en", "year": 1998}
-    found = client.get("/passages/google/terms?n=4").json()
+    found = client.get("/terms/google?n=4").json()
     assert [(t["term"], t["impact"], t["weight"]) for t in found["terms"]] == terms[:4]
     assert found["of"] == len(terms)
 
 
 def test_ids_with_slashes_and_numbers_above_64_bits(client) -> None:
     assert client.get("/passages/a/b").json()["title"] == "Path"
-    assert client.get("/passages/a%2Fb/terms").json()["id"] == "a/b"
+    assert client.get("/terms/a%2Fb").json()["id"] == "a/b"
     assert json.loads(client.get("/passages/lune").text)["metadata"]["big"] == FRENCH["big"]
     assert any(
         h["metadata"].get("big") == FRENCH["big"] for h in ask(client, "/search", query="moon")["hits"]
@@ -199,7 +199,7 @@ def test_a_request_that_is_wrong_is_told_what_is(client, path: str, body: dict[s
 
 
 def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
-    missing = [client.get("/passages/nope"), client.get("/passages/nope/terms"), client.get("/nothing")]
+    missing = [client.get("/passages/nope"), client.get("/terms/nope"), client.get("/nothing")]
     missing.append(client.post("/explain", json={"query": "x", "id": "nope"}))
     assert [answer.status_code for answer in missing] == [404] * 4
     assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)

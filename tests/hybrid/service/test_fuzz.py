@@ -112,7 +112,7 @@ def wrong_path(draw: random.Random) -> bytes:
                 b"/passages/" + b"x" * draw.randrange(513, 3000),
                 b"/passages/%ff%fe",
                 b"/passages/nope%00",
-                b"/passages/google/terms?n=" + draw.choice([b"0", b"-1", b"x", b"1e9", b"%00", b"9" * 400]),
+                b"/terms/google?n=" + draw.choice([b"0", b"-1", b"x", b"1e9", b"%00", b"9" * 400]),
                 b"/static/../../etc/passwd",
                 b"/static/%2e%2e/%2e%2e/app.py",
                 b"/static/" + bytes(draw.choices(range(97, 123), k=9)),

@@ -19,7 +19,7 @@ READING: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/explain", {"json": {"query": QUESTION, "id": "google"}}),
     ("POST", "/answer", {"json": {"query": QUESTION, "channels": "nothing"}}),
     ("GET", "/passages/google", {}),
-    ("GET", "/passages/google/terms", {}),
+    ("GET", "/terms/google", {}),
     ("GET", "/info", {}),
     ("GET", "/metrics", {}),
     ("GET", "/openapi.json", {}),

@@ -216,7 +216,7 @@ def test_a_passage_with_its_terms_and_its_score(visit, ask):
     page = visit(f"?q={QUESTION}")
     page.get_by_role("link", name="Google", exact=True).click()
     expect(page.locator("h2:focus")).to_have_text("Google")
-    passage, terms = ask("passages/google"), ask("passages/google/terms?n=100")["terms"]
+    passage, terms = ask("passages/google"), ask("terms/google?n=100")["terms"]
     why = ask("explain", query=QUESTION, id="google")
     assert page.locator(".text").text_content() == passage["text"]
     assert page.locator(".text mark").all_text_contents() == ["Google", "founded"]

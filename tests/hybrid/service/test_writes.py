@@ -186,3 +186,11 @@ def test_all_bad_lines_are_counted_and_the_first_are_told(index, open_client) ->
     assert (told["deleted"], told["failed"], len(told["errors"])) == (1, 1500, 1000)
     answer = client.request("DELETE", "/passages", content=b"{\n" * 1500, headers=NDJSON)
     assert "1,500" in answer.json()["error"]["message"]
+
+
+def test_an_id_that_ends_like_a_path_is_read_like_any_other(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    write(client, "POST", lines({"id": "moon/terms", "text": "a crater"}))
+    assert client.get("/passages/moon/terms").json()["text"] == "a crater"
+    assert client.get("/terms/moon/terms").json()["id"] == "moon/terms"
+    assert client.delete("/passages/moon/terms").json()["deleted"] == 1
