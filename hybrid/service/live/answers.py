@@ -39,8 +39,7 @@ class Answers:
     def answer(self, snapshot: Snapshot, query: str, plan: Plan, n: int) -> list[dict[str, Any]]:
         """The `n` best answers from the passages that the plan finds."""
         [hits] = hits_of(snapshot, plan, [query], 1)
-        answerer = Answerer(
-            cast(Retriever, None), self._reader, depth=plan.k
-        )  # the passages are found already
+        none = cast(Retriever, None)  # the passages are found already
+        answerer = Answerer(none, self._reader, depth=plan.k, language=snapshot.lucene.language)
         found: Sequence[Any] = answerer.answer_hits(query, hits, n)
         return [one.as_dict() for one in found]

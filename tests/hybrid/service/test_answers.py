@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tests.hybrid.service.services import QUESTION
@@ -22,3 +25,25 @@ def test_an_answer_is_that_of_the_answerer(built, open_client) -> None:
         assert found["answers"] == expected
         assert found["answers"][0]["passage_id"] == "google"
     assert client.post("/answer", json={"query": ""}).json()["answers"] is not None
+
+
+def test_answers_are_told_apart_by_the_rules_of_the_language(
+    tmp_path, tiny_model_folder, open_client, monkeypatch
+) -> None:
+    from hybrid.answering.answerer import Answerer
+    from hybrid.service.live.answers import Answers
+    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.reader.config import ReaderConfig
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), language="de")
+    build_index(tmp_path / "ix", [{"id": "1", "text": "der Mond"}], "create", options)
+    languages: list[str] = []
+
+    def answer_hits(self: Answerer, *_: Any) -> list[Any]:
+        languages.append(self.language)
+        return []
+
+    monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
+    monkeypatch.setattr(Answers, "_reader", SimpleNamespace(config=ReaderConfig()))
+    assert open_client(tmp_path / "ix").post("/answer", json={"query": "Mond"}).json()["answers"] == []
+    assert languages == ["de"]
