@@ -33,6 +33,17 @@ def server_options(*, required: bool) -> Decorator:
     )
 
 
+def is_remote(given: dict[str, Any]) -> bool:
+    """Whether a server is named; its other options need one."""
+    others = typed("name", "ca", "insecure")
+    if others and not given["opensearch"]:
+        raise InputError(
+            f"expected --opensearch with {' and '.join(others)}, found none",
+            remedy=f"name the server, or leave {others[0]} out",
+        )
+    return bool(given["opensearch"])
+
+
 def server_of(given: dict[str, Any]) -> Server:
     """Open the server that the command line names."""
     from hybrid.opensearch.server import Access, Server

@@ -9,7 +9,7 @@ from typing import Any
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.records import Advance, Hit, Retriever
+from sparta.base.records import Advance, Hit, Ranking, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import channel_plugin, other_channels
@@ -103,19 +103,36 @@ class Index(Closing):
         queries: Sequence[str],
         query_ids: Sequence[str] | None = None,
         k: int = 10,
-        *,
         threads: int = 1,
+        *,
         channel: str | None = None,
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
-        ids = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
+        ids = _ids(queries, query_ids)
         retriever = self.retriever(channel)
         return dict(
             retriever.batch_search(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse)
         )
+
+    def run(
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str] | None = None,
+        k: int = 10,
+        threads: int = 1,
+        *,
+        channel: str | None = None,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> dict[str, Ranking]:
+        """Passage ids and scores alone, by query id: the rankings of a TREC run."""
+        ids = _ids(queries, query_ids)
+        retriever = self.retriever(channel)
+        return dict(retriever.run(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
 
     def retriever(self, channel: str | None = None) -> Retriever:
         """A retriever of one channel of this index; closing the index closes it."""
@@ -183,3 +200,7 @@ class Index(Closing):
         report = build_index(self.path, passages, mode, options)
         self.refresh()
         return report
+
+
+def _ids(queries: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
+    return given if given is not None else [str(i) for i in range(len(queries))]

@@ -23,7 +23,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
-from cli._opensearch import REMOTE_CHANNELS, remote_channels, server_options
+from cli._opensearch import REMOTE_CHANNELS, is_remote, remote_channels, server_options
 from cli._options import (
     bm25_of,
     bm25_options,
@@ -120,7 +120,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         return
     measures = [parse_any(name) for name in given["measures"].split(",")] if given["measures"] else []
     check_place(given["per_query"], "file")
-    index, remote = folder_of(given), given["opensearch"]
+    index, remote = folder_of(given), is_remote(given)
     if remote and not given["datasets"]:
         raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
     query_sets = query_sets_of(given, index)

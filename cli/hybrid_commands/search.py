@@ -15,7 +15,7 @@ from cli._fusion_options import (
     weights_of,
     weights_option,
 )
-from cli._opensearch import REMOTE_CHANNELS, remote_searcher, server_options
+from cli._opensearch import REMOTE_CHANNELS, is_remote, remote_searcher, server_options
 from cli._options import bm25_options, typed
 from cli._search import check_search, search_fused, search_options
 
@@ -39,7 +39,7 @@ def search(**given: Any) -> None:
     from hybrid.retrieval.channels import channels_of
     from hybrid.retrieval.fusion import default_weights
 
-    index, remote = folder_of(given), given["opensearch"]
+    index, remote = folder_of(given), is_remote(given)
     if typed("base", "alpha", "weights"):
         weights = weights_of(given)
     else:

@@ -45,7 +45,8 @@ def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
     sparta push --opensearch http://localhost:9200 --name wiki --update
     """  # noqa: D301 (click looks for the backspace)
     changing = typed("update", "ids")
-    if len(changing) > 1 or (changing and typed("shards", "replicas", "keep_old")):
+    fixed = ("shards", "replicas", "keep_old", *(["connections"] if ids else []))
+    if len(changing) > 1 or (changing and typed(*fixed)):
         raise InputError(
             f"expected --update or --delete alone, found {', '.join(typed(*given, 'ids'))}",
             remedy="the index that is live keeps its shards and copies",
@@ -76,7 +77,7 @@ def _push(index: Path | None, server: Any, given: dict[str, Any]) -> None:
         ) as bar,
     ):
         if given["update"]:
-            done = update(searcher, server, name, advance=bar.update)
+            done = update(searcher, server, name, connections=given["connections"], advance=bar.update)
             click.echo(
                 f"{name}: {counted(done.passages, 'passage')}, {done.written:,} written,"
                 f" {done.deleted:,} deleted ({done.index})"

@@ -114,7 +114,7 @@ def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
         texts, ids = [q.text for q in queries], [q.query_id for q in queries]
         for query_id, found in answerer.batch_answer(texts, ids, given["n"], given["threads"]):
             for one in [answer.as_dict() for answer in found] or [{"answer": ""}]:
-                stream.write(dumps({"id": query_id, **one}, unicode=True) + "\n")
+                stream.write(dumps({"query_id": query_id, **one}, unicode=True) + "\n")
             lines += len(found)
     counts = answerer.counts
     said = (

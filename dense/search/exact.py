@@ -41,12 +41,15 @@ class Candidates(Protocol):
 
 
 class ExactSearch:
-    """Multiplies the questions with all rows, in memory where they fit, else from their files."""
+    """Multiplies the questions with all rows, in memory where they fit, else from their files.
+
+    :param keep: whether they may stay in memory
+    """
 
     exact = True
 
-    def __init__(self, vectors: VectorFolder, rows: Rows) -> None:
-        self.vectors, self.rows = vectors, rows
+    def __init__(self, vectors: VectorFolder, rows: Rows, *, keep: bool = True) -> None:
+        self.vectors, self.rows, self._keep = vectors, rows, keep
         self._kept: list[Floats] = []
         self._left_out: Kept | None = None
 
@@ -69,7 +72,7 @@ class ExactSearch:
 
     def _blocks(self) -> Iterable[Floats]:
         """All rows as float32; to make them so takes longer than to multiply them, so it is done once."""
-        if 4 * self.vectors.width * len(self.rows) > _IN_MEMORY:
+        if not self._keep or 4 * self.vectors.width * len(self.rows) > _IN_MEMORY:
             return self.vectors.blocks(self.rows)
         if not self._kept:
             self._kept = list(self.vectors.blocks(self.rows))

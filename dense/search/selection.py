@@ -13,8 +13,9 @@ def select(find: Candidates, vectors: VectorFolder, rows: Rows, kept: Kept) -> C
     """Return what finds the kept ones of the rows that `find` finds: `kept (n,) bool`, in their order."""
     if find.exact:
         return find.within(kept)
-    exact = ExactSearch(vectors, rows[kept])
-    return exact if len(exact.rows) <= _FEW else _Completed(find.within(kept), exact)
+    if kept.sum() <= _FEW:
+        return ExactSearch(vectors, rows[kept])
+    return _Completed(find.within(kept), ExactSearch(vectors, rows[kept], keep=False))
 
 
 class _Completed:
@@ -35,6 +36,5 @@ class _Completed:
 
     def within(self, kept: Kept) -> Candidates:
         """As `Candidates` says."""
-        return _Completed(
-            self.find.within(kept), ExactSearch(self.otherwise.vectors, self.otherwise.rows[kept])
-        )
+        exact = ExactSearch(self.otherwise.vectors, self.otherwise.rows[kept], keep=False)
+        return _Completed(self.find.within(kept), exact)

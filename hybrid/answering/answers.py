@@ -18,9 +18,9 @@ from sparta.reader.records import Span, Text
 class Answer:
     """An answer, and the passage in which it stands: `text[start:end] == answer`.
 
-    `score` is the probability that it is right. It comes from `reader`, the probability that the reader
-    gives the answer in this passage, and `ranker`, the passage's score from 0 (the last of those retrieved)
-    to 1 (the first).
+    `score` is from 0 to 1: on questions, a channel and a depth like those that the reader was tuned with, the
+    probability that it is right. It comes from `reader`, the probability that the reader gives the answer in
+    this passage, and `ranker`, the passage's score from 0 (the last of those retrieved) to 1 (the first).
     """
 
     answer: str

@@ -57,7 +57,7 @@ class SetResults:
             for query_id, answer in self.answers.get(one.name, {}).items():
                 measured = {m: v[query_id] for m, v in one.per_query.items() if m.startswith(OF_ANSWERS)}
                 said = answer.as_dict() if answer else {"answer": ""}
-                yield {"set": self.name, "ranking": one.name, "id": query_id, **said, **measured}
+                yield {"set": self.name, "ranking": one.name, "query_id": query_id, **said, **measured}
 
 
 def results_table(

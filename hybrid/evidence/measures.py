@@ -115,16 +115,6 @@ def r_precision(ranking: Sequence[str], gold: EvidenceSets) -> float:
     return max(map(share, gold), default=0.0)
 
 
-def recall(ranking: Sequence[str], gold: EvidenceSets, k: int) -> float:
-    """Share of the distinct evidence sets that are complete within the first k places."""
-    return _slots(ranking, gold)[:k].count(_COMPLETE) / len(set(gold))
-
-
-def success(ranking: Sequence[str], gold: EvidenceSets, k: int) -> float:
-    """1 if an evidence set is complete within the first k places, else 0."""
-    return float(_COMPLETE in _slots(ranking, gold)[:k])
-
-
 def distinct(ranking: Iterable[str], gold: EvidenceSets) -> list[str]:
     """A ranking without ids that come again, and without what only repeats units found before."""
     units: dict[str, set[Unit]] = {}

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from dense.models.resolve import identify
 from hybrid.integrations.source import Source, open_source
 from sparta.base.errors import InputError
 from sparta.base.manifest import MANIFEST_NAME
+from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.view import newest_version
 from sparta.models.resolve import hash_folder, model_folder
 
 
@@ -53,10 +56,17 @@ class Collection:
     @property
     def revision(self) -> str:
         """What decides the scores, in 12 letters: results are kept by it. Of an open retriever it is new."""
+        dense = "dense" in (self.channels or "")
         if self.index is None:
             known = f"{self.options} {hash_folder(model_folder(self.options.model))}"
+            known += identify(None).sha256 if dense else ""
         elif isinstance(self.index, str | Path):
-            known = (Path(self.index) / MANIFEST_NAME).read_text(encoding="utf-8")
+            folder = IndexFolder(self.index)
+            generation = folder.state().searchable
+            places = [folder.path, *([folder.dense_path(generation)] if dense and generation else [])]
+            manifests = [place / MANIFEST_NAME for place in places]
+            texts = [path.read_text(encoding="utf-8") for path in manifests if path.exists()]
+            known = f"{newest_version(folder.path)} {texts}"
         else:
             known = secrets.token_hex()
         return hashlib.sha256(f"{self.channels} {known}".encode()).hexdigest()[:12]

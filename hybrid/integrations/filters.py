@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.filters import joined
 
 _NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
@@ -13,17 +14,14 @@ _NAMES = {"in": "in", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 def filter_of(conditions: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
     """Return the filter in which all of these hold, each a field, an operator and a value.
 
-    :raises InputError: another operator, or conditions on one field that cannot be one.
+    :raises InputError: another operator, or several conditions on one field that are not two bounds.
     """
     found: dict[str, Any] = {}
     for field, operator, value in conditions:
         if operator != "==" and operator not in _NAMES:
             raise unknown_filter(f"the operator {operator!r}")
         own = value if operator == "==" else {_NAMES[operator]: value}
-        before = found.get(field, {})
-        if field in found and not (isinstance(own, dict) and isinstance(before, dict)):
-            raise unknown_filter(f"several conditions on {field!r}")
-        found[field] = {**before, **own} if isinstance(own, dict) else own
+        found[field] = joined(field, found[field], own) if field in found else own
     return found
 
 

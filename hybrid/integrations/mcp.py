@@ -18,6 +18,7 @@ from hybrid.integrations.source import Source, open_source
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
+from sparta.search.channel_searcher import hit_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -99,6 +100,7 @@ class _Tools:
         self.index = Index(source) if source is None or isinstance(source, str | Path) else None
         self.k, self.folder, self.lock = k, reader, Lock()
         self.reader: Reader | None = None
+        self.stale = False
 
     @property
     def passages(self) -> Index:
@@ -108,9 +110,11 @@ class _Tools:
         return self.index
 
     def refresh(self) -> None:
-        """Open the channels again where another process has committed."""
-        if self.index is not None and self.index.refresh():
+        """Open the channels again where another process has committed, until they could be opened."""
+        self.stale |= self.index is not None and self.index.refresh()
+        if self.stale:
             before, self.retriever = self.retriever, self.open()
+            self.stale = False
             before.close()
 
     @_guarded
@@ -142,23 +146,27 @@ class _Tools:
 
     @_guarded
     def passage(self, id: Ids) -> Objects:
-        """Read passages whole, by their ids: id, title, contents and the other fields of the record."""
-        return [self.passages.passage(one) for one in _several(id)]
+        """Read passages whole, by their ids: id, title, text, metadata."""
+        hits = [hit_of(one, 0.0, self.passages.passage(one)) for one in _several(id)]
+        return [
+            {"id": hit.passage_id, "title": hit.title, "text": hit.text, "metadata": dict(hit.metadata)}
+            for hit in hits
+        ]
 
     @_guarded
-    def answer(self, question: Questions, n: Number = 1) -> Objects:
-        """Answer a question from the passages: answer, score (a probability), and the passage it stands in.
+    def answer(self, query: Questions, n: Number = 1) -> Objects:
+        """Answer a question from the passages: answer, score (0 to 1), and the passage it stands in.
 
-        Of several questions each has an object with its question and answers. No answer: an empty list.
+        Of several questions each has an object with its query and answers. No answer: an empty list.
         """
         from sparta.reader.reader import Reader
 
         self.reader = self.reader or Reader.open(self.folder)
-        answerer = Answerer(self.retriever, self.reader)
+        answerer = Answerer(self.retriever, self.reader, language=self.retriever.language)
 
         def answers(one: str) -> Objects:
             return [found.as_dict() for found in answerer.answer(one, n)]
 
-        if isinstance(question, str):
-            return answers(question)
-        return [{"question": one, "answers": answers(one)} for one in question]
+        if isinstance(query, str):
+            return answers(query)
+        return [{"query": one, "answers": answers(one)} for one in query]

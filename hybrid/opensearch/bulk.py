@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
-from hybrid.opensearch.server import BUSY, Server, reason_of
+from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from sparta.base.errors import ServerError
 from sparta.base.records import Advance
+from sparta.export.opensearch import Action, batches
 
 BATCH_BYTES = 4 << 20
 _ANSWER = "errors,items.*._id,items.*.status,items.*.error"
-_FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
-
-
-class Action(NamedTuple):
-    """What is to be done with one document: the lines of a bulk request."""
-
-    passage_id: str
-    lines: bytes
-
-
-def batches(actions: Iterable[Action], most_bytes: int = BATCH_BYTES) -> Iterator[list[Action]]:
-    """Cut actions into requests of at most so many bytes, but at least one action."""
-    batch: list[Action] = []
-    size = 0
-    for action in actions:
-        if batch and size + len(action.lines) > most_bytes:
-            yield batch
-            batch, size = [], 0
-        batch.append(action)
-        size += len(action.lines)
-    if batch:
-        yield batch
 
 
 def send_all(
@@ -63,7 +41,7 @@ def send_all(
             return n
 
         try:
-            for batch in batches(actions):
+            for batch in batches(actions, BATCH_BYTES):
                 waiting[pool.submit(send, server, index, batch)] = len(batch)
                 if len(waiting) > connections:
                     sent += finish(wait(waiting, return_when=FIRST_COMPLETED).done)
@@ -79,8 +57,7 @@ def send(server: Server, index: str, batch: Sequence[Action]) -> list[str]:
 
     :raises ServerError: an action is refused, or the server stays busy.
     """
-    ends, pause = time.monotonic() + server.access.patience, _FIRST_WAIT
-    left = list(batch)
+    patience, left = Patience(server.access.patience), list(batch)
     missing: list[str] = []
     while True:
         body = b"".join(action.lines for action in left)
@@ -91,10 +68,9 @@ def send(server: Server, index: str, batch: Sequence[Action]) -> list[str]:
         _check(server, [one for one in results if "error" in one and one["status"] not in BUSY])
         if not busy:
             return missing
-        if time.monotonic() + pause > ends:
+        if not patience.wait():
             _check(server, [one for one in results if one["status"] in BUSY])
-        time.sleep(pause)
-        left, pause = busy, min(2 * pause, _LONGEST_WAIT)
+        left = busy
 
 
 def _check(server: Server, refused: Sequence[dict[str, Any]]) -> None:

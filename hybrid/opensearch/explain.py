@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
@@ -10,17 +10,22 @@ from hybrid.opensearch.remote import RemoteIndex, View
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
+from sparta.base.filters import FilterLike
 from sparta.data.units import is_chunk, passage_of
 from sparta.export.opensearch import PASSAGE, POSITION
 from sparta.search.explain import Explanation, TermShare
 
 
-def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanation:
+def explain_remote(
+    opened: RemoteIndex, query: str, passage_id: str, filter: FilterLike | None = None
+) -> Explanation:
     """Explain a passage's score by impacts for a query, whether or not it is among the first hits.
 
+    :param filter: the rank is that among the passages that it keeps, 0 for another
     :raises InputError: the index holds no such passage.
     """
     server, now = opened.server, opened.now
+    chosen = opened.chosen(filter, now)
     bag = now.tokenizer.terms(query)
     own = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
     hit = _best_part(server, now, bag, own)
@@ -33,7 +38,7 @@ def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanat
             )
         hit, rank = {}, 0
     else:
-        rank = _rank(opened, now, bag, hit)
+        rank = _rank(opened, now, bag, hit, chosen)
     scale = impacts_query(bag, now.kind)[1]
     added = {named_term(name): round(s * scale) for name, s in hit.get("matched_queries", {}).items()}
     step = now.side.quantizer.step
@@ -60,9 +65,18 @@ def _best_part(
     return hits[0] if hits else None
 
 
-def _rank(opened: RemoteIndex, now: View, bag: Mapping[str, int], hit: Mapping[str, Any]) -> int:
-    """The hit's place among all: what scores more stands before it, and of equals what comes first."""
+def _rank(
+    opened: RemoteIndex,
+    now: View,
+    bag: Mapping[str, int],
+    hit: Mapping[str, Any],
+    chosen: Sequence[dict[str, Any]],
+) -> int:
+    """The hit's place among the chosen: what scores more stands before it, and of equals what comes first."""
     server, (query, scale) = opened.server, impacts_query(bag, now.kind)
+    if chosen and not count(server, now.index, within({"ids": {"values": [hit["_id"]]}}, *chosen)):
+        return 0
+    query = within(query, *chosen)
     score, position = hit["_score"], int(hit["sort"][1])
     before = {"range": {POSITION: {"lt": position}}}
     more = count(server, now.index, query, min_score=score + 0.5 / scale)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hybrid.opensearch.bulk import Action, send_all
+from hybrid.opensearch.bulk import send_all
 from hybrid.opensearch.check import verify
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import (
@@ -27,7 +26,7 @@ from hybrid.opensearch.state import (
 )
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.records import Advance
-from sparta.export.opensearch import Source, index_action, index_body, opened_source, served_settings
+from sparta.export.opensearch import Source, index_body, opened_source, served_settings
 from sparta.search.searcher import Searcher
 
 SAMPLE = 100
@@ -94,18 +93,13 @@ def push(
         kept = whole_prefix(server, index, source.positions)
         if advance:
             advance(kept)
-        actions = _actions(source, kept)
+        actions = source.actions(kept)
         sent = send_all(server, index, actions, connections=chosen.connections, advance=advance)
         refresh(server, index)
         verify(server, index, source, chosen.sample)
         _serve(server, index, source, chosen)
         replaced = _swap(server, name, index, old, keep=chosen.keep_old)
     return PushReport(index, kept + sent, sent, kept, replaced, time.monotonic() - started)
-
-
-def _actions(source: Source, first: int) -> Iterator[Action]:
-    for passage, document in source.documents(first):
-        yield Action(passage.passage_id, index_action(passage.passage_id, document))
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from hybrid.opensearch.queries import (
     text_query,
     within,
 )
-from hybrid.opensearch.server import BUSY, Server, reason_of
+from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
@@ -34,7 +33,6 @@ from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 from sparta.search.searcher import BM25
 
 _AT_ONCE = 100  # queries in a request
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 _POSITION_BITS = 44
 _POSITIONS = (1 << _POSITION_BITS) - 1
 Asked = tuple[str, str]
@@ -91,10 +89,9 @@ class RemoteIndex:
     ) -> list[Ranked]:
         """The `k` best passages for each query in its channel; of an index of chunks, their documents."""
         depth_of(k)
-        now, kept = self.now, Filter.of(filter)
-        fields = [one.field for one in kept.conditions] if kept else []
-        self._require([*fields, collapse] if collapse else fields, now)
-        chosen = filter_queries(kept)
+        now = self.now
+        chosen = self.chosen(filter, now)
+        self._require([collapse] if collapse else [], now)
         queries = [_query(now, channel, text) for channel, text in asked]
 
         def search(depth: int, which: Sequence[int]) -> list[Ranked]:
@@ -106,6 +103,12 @@ class RemoteIndex:
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
         reduced = reduction(now.meta["unit"], keys)
         return deepened(search, len(asked), k, reduced, deepest) if reduced else search(k, range(len(asked)))
+
+    def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
+        """The queries of a filter, whose fields there must be."""
+        kept = Filter.of(filter)
+        self._require([one.field for one in kept.conditions] if kept else [], now)
+        return filter_queries(kept)
 
     def _require(self, names: Sequence[str], now: View) -> None:
         """Refuse fields that no passage has."""
@@ -152,7 +155,7 @@ class RemoteIndex:
 
     def _patiently(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
         answers: dict[int, Json] = {}
-        ends, pause = time.monotonic() + self.server.access.patience, _FIRST_WAIT
+        patience = Patience(self.server.access.patience)
         while True:
             left = [i for i in range(len(bodies)) if i not in answers]
             found = self._msearch([bodies[i] for i in left], now, threads)
@@ -166,10 +169,8 @@ class RemoteIndex:
                     raise self._refused(own, now)
             if not busy:
                 return [answers[i] for i in range(len(bodies))]
-            if time.monotonic() + pause > ends:
+            if not patience.wait():
                 raise self._refused(busy[0], now)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_WAIT)
 
     def _msearch(self, bodies: Sequence[Json], now: View, threads: int) -> list[Json]:
         """Send them once. BM25 counts words over all shards (dfs); impacts need no counts."""

@@ -11,7 +11,7 @@ from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.filters import FilterLike
 from sparta.base.records import ScoredPassage
@@ -99,9 +99,12 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         """The values of a metadata field; None where there is none."""
         return self.opened.keys(docids, field)
 
-    def explain(self, query: str, passage_id: str) -> Explanation:
-        """Why a passage has its score by impacts: each query term's impact, the sum, the rank."""
-        return self.opened.again(partial(explain_remote, self.opened, query, passage_id))
+    def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
+        """Why a passage has its score by impacts: each query term's impact, the sum, the rank.
+
+        The rank is that among the passages that the filter keeps.
+        """
+        return self.opened.again(partial(explain_remote, self.opened, query, passage_id, filter))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -136,10 +139,13 @@ class OpenSearchChannels(Channels):
 
 
 class OpenSearchHybrid(Reopening, HybridSearcher):
-    """Searches several channels of an index in OpenSearch and fuses them here, as on one machine."""
+    """Searches several channels of an index in OpenSearch and fuses them here, as on one machine.
+
+    :param fusion: which channels, and how; None for `default_weights` of the channels that there are
+    """
 
     def __init__(self, server: Server | str, name: str, fusion: Fusion | None = None) -> None:
-        self.fusion = fusion or Fusion()
+        self.fusion = fusion or Fusion(default_weights(CHANNELS))
         self.opened = RemoteIndex(Server(server) if isinstance(server, str) else server, name)
         self.channels = OpenSearchChannels(self.opened, list(self.fusion.weights))
 

@@ -17,7 +17,6 @@ URL_VARIABLE = "SPARTA_OPENSEARCH_URL"
 USER_VARIABLE, PASSWORD_VARIABLE = "SPARTA_OPENSEARCH_USER", "SPARTA_OPENSEARCH_PASSWORD"
 KEY_VARIABLE = "SPARTA_OPENSEARCH_KEY"
 BUSY = (429, 502, 503, 504)
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 _URL = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 
@@ -77,6 +76,21 @@ def _hidden(url: str) -> str:
     return re.sub(r"//[^@/]*@", "//…@", url)
 
 
+class Patience:
+    """Waits between the tries of one request, each twice as long as the last, for so many seconds in all."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends, self._pause = time.monotonic() + seconds, 0.1
+
+    def wait(self) -> bool:
+        """Wait, and say whether to try again: not, at once, where the time would be up."""
+        if time.monotonic() + self._pause > self._ends:
+            return False
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, 5.0)
+        return True
+
+
 class Server(Closing):
     """An OpenSearch cluster.
 
@@ -130,9 +144,9 @@ class Server(Closing):
                 method, path, params=parameters, body=body, headers=headers, ignore=ignore
             )
 
-        return self._patiently(ask, self.access.patience if patience is None else patience)
+        return self._patiently(ask, Patience(self.access.patience if patience is None else patience))
 
-    def _patiently(self, ask: Callable[[], Any], patience: float) -> Any:
+    def _patiently(self, ask: Callable[[], Any], patience: Patience) -> Any:
         from opensearchpy.exceptions import (
             ImproperlyConfigured,
             SerializationError,
@@ -140,20 +154,17 @@ class Server(Closing):
             TransportError,
         )
 
-        ends, wait = time.monotonic() + patience, _FIRST_WAIT
         while True:
             try:
                 return ask()
             except TransportError as error:
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
-                if isinstance(error, SSLError) or not passing or time.monotonic() + wait > ends:
+                if isinstance(error, SSLError) or not passing or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:
                 raise ServerError("expected an OpenSearch, found something else", where=self.where) from error
             except ImproperlyConfigured as error:
                 raise InputError(str(error), where=self.where) from error
-            time.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
 
     def _refused(self, error: Any) -> ServerError | IndexStateError:
         status, said = error.status_code, reason_of(error.info) or str(error.error)

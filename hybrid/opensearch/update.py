@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from hybrid.opensearch.bulk import Action, batches, send, send_all
+from hybrid.opensearch.bulk import BATCH_BYTES, send, send_all
 from hybrid.opensearch.check import verify
 from hybrid.opensearch.push import SAMPLE
 from hybrid.opensearch.server import Server
@@ -15,7 +16,16 @@ from sparta.base.errors import IndexStateError
 from sparta.base.records import Advance
 from sparta.data.units import is_cut
 from sparta.export.exporters import StoredPassage
-from sparta.export.opensearch import PASSAGE, Source, delete_action, hash_of, index_action, opened_source
+from sparta.export.opensearch import (
+    PASSAGE,
+    Action,
+    Source,
+    batches,
+    delete_action,
+    hash_of,
+    index_action,
+    opened_source,
+)
 from sparta.search.searcher import Searcher
 
 _IDS_AT_ONCE = 1000
@@ -43,13 +53,20 @@ class DeleteReport:
 
 
 def update(
-    searcher: Searcher, server: Server, name: str, *, sample: int = SAMPLE, advance: Advance | None = None
+    searcher: Searcher,
+    server: Server,
+    name: str,
+    *,
+    connections: int = 2,
+    sample: int = SAMPLE,
+    advance: Advance | None = None,
 ) -> UpdateReport:
     """Write the passages that are new or changed since the last push, and delete those that are gone.
 
     Both sides are read once, in corpus order, and compared by hash; memory holds a few of either. An update
     that was interrupted is repeated. Searches meanwhile see some passages as they are, others as they were.
 
+    :param connections: bulk requests at once
     :param advance: told of passages that were compared
     :raises IndexStateError: there is no such alias, or its passages were encoded by another model.
     :raises ServerError: the server refuses, or holds something else afterwards.
@@ -66,7 +83,9 @@ def update(
         report = UpdateReport(index, len(source))
         if meta["identity"] != source.identity:
             refresh(server, index)
-            send_all(server, index, _changes(source, scan(server, index), report, advance))
+            _mark_edited(server, index, meta)
+            changes = _changes(source, scan(server, index), report, advance)
+            send_all(server, index, changes, connections=connections)
             refresh(server, index)
         verify(server, index, source, sample)
         set_meta(server, index, source.meta(complete=True, passages=len(source)))
@@ -84,23 +103,16 @@ def _changes(
         while ahead is not None and (before is None or ahead.position < before):
             if source.contents.lucene.docids([ahead.passage_id])[0] < 0:
                 report.deleted += 1
-                yield Action(ahead.passage_id, delete_action(ahead.passage_id))
+                yield delete_action(ahead.passage_id)
             ahead = next(stored, None)
 
     for passage, document in source.documents():
         yield from gone(passage.position)
         same = ahead is not None and ahead.position == passage.position
-        if (
-            not same
-            or ahead is None
-            or (ahead.passage_id, ahead.hash)
-            != (
-                passage.passage_id,
-                hash_of(document),
-            )
-        ):
+        there = (ahead.passage_id, ahead.hash) if same and ahead is not None else None
+        if there != (passage.passage_id, hash_of(document)):
             report.written += 1
-            yield Action(passage.passage_id, index_action(passage.passage_id, document))
+            yield index_action(passage.passage_id, document)
         if same and ahead is not None and ahead.passage_id == passage.passage_id:
             ahead = next(stored, None)
         if advance:
@@ -121,13 +133,18 @@ def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteRepor
     parts = _parts(server, index, named) if is_cut(meta["unit"]) else {}
     chosen = [part for one in named for part in parts.get(one, [one])]
     missing: list[str] = []
-    set_meta(
-        server, index, {"sparta": {**meta, "identity": meta["identity"].removesuffix(_EDITED) + _EDITED}}
-    )
-    for batch in batches(Action(one, delete_action(one)) for one in chosen):
+    _mark_edited(server, index, meta)
+    for batch in batches(map(delete_action, chosen), BATCH_BYTES):
         missing += send(server, index, batch)
     refresh(server, index)
     return DeleteReport(len(named), len(chosen) - len(missing), tuple(missing))
+
+
+def _mark_edited(server: Server, index: str, meta: dict[str, Any]) -> None:
+    """Say, before an index is changed in place, that it no longer holds the content that it names."""
+    set_meta(
+        server, index, {"sparta": {**meta, "identity": meta["identity"].removesuffix(_EDITED) + _EDITED}}
+    )
 
 
 def _parts(server: Server, index: str, passage_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -106,7 +106,7 @@ class Filter:
         fields: dict[str, Any] = {}
         for text in texts:
             for name, wanted in _parsed(text).items():
-                fields[name] = _joined(name, fields[name], wanted) if name in fields else wanted
+                fields[name] = joined(name, fields[name], wanted) if name in fields else wanted
         return Filter.of(fields)
 
     def packed(self) -> list[bytes]:
@@ -127,6 +127,20 @@ def text_of(value: Scalar) -> str:
     if isinstance(value, int) and not -(2**63) <= value < 2**64 and abs(value) < sys.float_info.max:
         value = float(value)
     return json.dumps(value)
+
+
+def joined(name: str, first: Any, second: Any) -> dict[str, Any]:
+    """Two conditions on one field as one, which an element of a list must hold together.
+
+    :raises InputError: they are not two different bounds.
+    """
+    bounds = [one for one in (first, second) if isinstance(one, dict) and "in" not in one]
+    if len(bounds) < 2 or first.keys() & second.keys():
+        raise InputError(
+            f"expected one condition on {name!r}, or two bounds, found {first!r} and {second!r}",
+            remedy=f"name several values as in --filter '{name} in A,B' or {{\"in\": [...]}}",
+        )
+    return {**first, **second}
 
 
 def term(field: str, value: str) -> bytes:
@@ -160,17 +174,6 @@ def _bound(text: str) -> str | float:
     except ValueError:
         return text
     return number if math.isfinite(number) else text
-
-
-def _joined(name: str, first: Any, second: Any) -> dict[str, Any]:
-    """Two conditions on one field as one, which an element of a list must hold together."""
-    bounds = [one for one in (first, second) if isinstance(one, dict) and "in" not in one]
-    if len(bounds) < 2 or first.keys() & second.keys():
-        raise InputError(
-            f"expected one condition on {name!r}, or two bounds, found {first!r} and {second!r}",
-            remedy=f"name several values as in --filter '{name} in A,B'",
-        )
-    return {**first, **second}
 
 
 def _condition(name: Any, wanted: Any) -> Condition:

@@ -84,6 +84,10 @@ class Retriever(Protocol):
     def channel(self) -> str:
         """Its name, as in the tag of a run."""
 
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+
     def search(
         self,
         query: str,

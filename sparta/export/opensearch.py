@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,13 @@ _ANALYZERS = {
 """Those that OpenSearch has of the analyzers in `Analyzers.java`."""
 
 
+class Action(NamedTuple):
+    """What is to be done with one document: the lines of a bulk request."""
+
+    passage_id: str
+    lines: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An open index, as it is handed to OpenSearch.
@@ -114,6 +121,11 @@ class Source:
         cut = is_cut(self.generation.unit)
         for passage in read_passages(self.contents, first=first):
             yield passage, document(passage, cut=cut)
+
+    def actions(self, first: int = 0) -> Iterator[Action]:
+        """Write the passages from rank `first` on."""
+        for passage, own in self.documents(first):
+            yield index_action(passage.passage_id, own)
 
     def meta(self, **more: Any) -> dict[str, Any]:
         """What the mapping says of the index, under `_meta`."""
@@ -219,15 +231,30 @@ def hash_of(document: bytes) -> str:
     return document[start : start + 16].decode()
 
 
-def index_action(passage_id: str, document: bytes) -> bytes:
-    """Return the two lines of a bulk request that write a document, in place of one with the same id."""
-    return b"%s\n%s\n" % (_action("index", passage_id), document)
+def index_action(passage_id: str, document: bytes) -> Action:
+    """Write a document, in place of one with the same id."""
+    return _action("index", passage_id, document + b"\n")
 
 
-def delete_action(passage_id: str) -> bytes:
-    """Return the line of a bulk request that deletes a document."""
-    return _action("delete", passage_id) + b"\n"
+def delete_action(passage_id: str) -> Action:
+    """Delete a document."""
+    return _action("delete", passage_id)
 
 
-def _action(name: str, passage_id: str) -> bytes:
-    return json.dumps({name: {"_id": passage_id}}, ensure_ascii=False).encode()
+def _action(name: str, passage_id: str, document: bytes = b"") -> Action:
+    line = json.dumps({name: {"_id": passage_id}}, ensure_ascii=False).encode()
+    return Action(passage_id, b"%s\n%s" % (line, document))
+
+
+def batches(actions: Iterable[Action], most_bytes: int) -> Iterator[list[Action]]:
+    """Cut actions into requests of at most so many bytes, but at least one action."""
+    batch: list[Action] = []
+    size = 0
+    for action in actions:
+        if batch and size + len(action.lines) > most_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(action)
+        size += len(action.lines)
+    if batch:
+        yield batch

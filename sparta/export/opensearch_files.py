@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from sparta.base.errors import folder_in_use
@@ -13,7 +12,7 @@ from sparta.base.manifest import write_manifest
 from sparta.export.opensearch import (
     FORMAT_VERSION,
     Source,
-    index_action,
+    batches,
     index_body,
     opened_source,
     served_settings,
@@ -48,8 +47,9 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
         atomic_write(folder / "model.zip", model)
         atomic_write(folder / "model.json", _json(_registration(source, model)))
         files = 0
-        for number, lines in enumerate(_requests(source, most_bytes)):
-            atomic_write(folder / "bulk" / f"{number:06d}.ndjson", b"".join(lines))
+        for number, batch in enumerate(batches(source.actions(), most_bytes)):
+            lines = b"".join(action.lines for action in batch)
+            atomic_write(folder / "bulk" / f"{number:06d}.ndjson", lines)
             files += 1
         atomic_write(folder / "README.md", _readme(source, files).encode())
         passages, postings = len(source), int(source.contents.sizes.sum())
@@ -61,20 +61,6 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
 
 def _json(value: object) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-def _requests(source: Source, most_bytes: int) -> Iterator[list[bytes]]:
-    lines: list[bytes] = []
-    size = 0
-    for passage, document in source.documents():
-        action = index_action(passage.passage_id, document)
-        if lines and size + len(action) > most_bytes:
-            yield lines
-            lines, size = [], 0
-        lines.append(action)
-        size += len(action)
-    if lines:
-        yield lines
 
 
 def _registration(source: Source, model: bytes) -> dict[str, object]:

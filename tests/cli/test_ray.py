@@ -128,8 +128,6 @@ def test_vectors_on_this_machine(command: Any, make_tiny_model: Any, tmp_path: P
         ran(command(name, *more, model=tmp_path / "dense"), cli._dense.main)
         for name, more in (("one", []), ("two", ["--ray", "local"]))
     )
-    if "could not join it" in two.output:
-        pytest.skip("Ray itself gives up on a machine as busy as this")
     assert "cut to what the model reads at once" in one.stdout
     assert two.output == one.output.replace("one:", "two:")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")

@@ -108,3 +108,19 @@ def test_approximate_search_finds_as_many_as_there_are(
                 assert len(set(found.tolist())) == min(k, n)
                 common.append(len({*found} & {*best_rows(vectors, rows[kept], question, k)}) / min(k, n))
             assert np.mean(common) >= 0.95
+
+
+def test_what_a_filter_falls_back_to_keeps_no_vectors_in_memory(
+    folder: VectorFolder, vectors: np.ndarray, questions: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several filters are kept, each with its own rows."""
+    monkeypatch.setattr(dense.search.selection, "_FEW", 0)
+    rows, kept = np.arange(N), np.arange(N) % 3 > 0
+    among: Any = select(opened("ivf", folder, rows), folder, rows, kept)
+    nothing = np.full((len(questions), 10), -1), np.full((len(questions), 10), -np.inf, np.float32)
+    for own in (among, among.within(np.arange(kept.sum()) % 2 > 0)):
+        own.find = lambda *_: (nothing[0].copy(), nothing[1].copy())
+        found, _ = own(questions, 10)
+        assert not own.otherwise._kept
+        for question, best in zip(questions, found, strict=True):
+            assert set(best.tolist()) == set(best_rows(vectors, own.otherwise.rows, question, 10))

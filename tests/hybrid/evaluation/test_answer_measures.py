@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, per_query_lines, results_table
 from hybrid.evaluation.tune_reader import fit, tune_reader
 from sparta.base.errors import InputError
-from sparta.base.records import Query, ScoredPassage
+from sparta.base.records import Hit, Query, ScoredPassage
 from sparta.reader.config import ReaderConfig
 from sparta.reader.records import Span, Text
 
@@ -87,7 +89,7 @@ def test_em_and_f1_by_hand() -> None:
     results = SetResults("set", found, fused=[JUDGED], answers=answers)
     assert results.main_measure == "EM@3"
     lines = list(results.answer_lines())
-    assert lines[0]["answer"] == "Ada Lovelace"
+    assert (lines[0]["query_id"], lines[0]["answer"]) == ("1", "Ada Lovelace")
     assert {**lines[5], "answer": ""} == lines[5]
     table = results_table([results]).write("csv")
     assert table.splitlines()[0].startswith("set,channel,RR,EM@1,±,F1@1,EM@3,±,F1@3,p (EM@3)")
@@ -173,6 +175,20 @@ def test_platt_scaling_finds_what_made_the_data() -> None:
     assert (found.a, found.b) == (pytest.approx(1.5, abs=0.08), pytest.approx(-0.5, abs=0.08))
     with pytest.raises(InputError, match="found 3 and 0"):
         fit([1.0, 2.0, 3.0], [True, True, True])
+
+
+def test_tuning_compares_answers_in_the_language_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In German "die" is an article: half of the answers are right; by English rules all are wrong."""
+    import hybrid.evaluation.tune_reader as home
+
+    asked = tuple(Query(str(i), "?", ("Alpen" if i % 2 else "Elbe",)) for i in range(8))
+    hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Rhein")]
+    retriever = Mock(language="de")
+    retriever.batch_search = lambda texts, ids, depth, threads: dict.fromkeys(ids, hits)
+    monkeypatch.setattr(home.Reader, "open", lambda _: FixedReader({"die Alpen": 1.0, "Rhein": 0.2}))
+    monkeypatch.setattr(home, "SpanReader", Mock())
+    tuned = home.tune_and_save(".", QuestionSet("set", asked), retriever, Path("out"))
+    assert set(tuned.by_weight.values()) == {0.5}
 
 
 def test_tuning_chooses_the_weight_that_answers_best() -> None:

@@ -108,6 +108,29 @@ def test_results_are_kept_by_what_decides_the_scores(options: Any, tmp_path: Pat
     assert Collection(None, "impact", replace(options, model=None)).revision != same
 
 
+def test_results_of_an_index_are_kept_while_nothing_is_written_to_it(options: Any, tmp_path: Path) -> None:
+    from sparta import Index
+    from sparta.index.folder import IndexFolder
+
+    path = tmp_path / "ix"
+    with Index.create(path, [{"id": i, "text": f"moon {i}"} for i in "ab"], options=options) as index:
+        first = Collection(path, "impact").revision
+        assert Collection(path, "impact").revision == first
+        index.delete(["a"])
+    second = Collection(path, "impact").revision
+    assert second != first
+    folder = IndexFolder(path)
+    generation = folder.state().live
+    assert generation
+    (folder.dense_path(generation)).mkdir()
+    seen = {Collection(path, "impact,dense").revision}
+    for model in ("one", "another"):
+        (folder.dense_path(generation) / "manifest.json").write_text(model)
+        seen.add(Collection(path, "impact,dense").revision)
+    assert len(seen) == 3
+    assert Collection(path, "impact").revision == second
+
+
 def test_questions_before_passages() -> None:
     with pytest.raises(InputError, match="expected passages before questions"):
         Collection().scores({"q": "moon"}, 3)

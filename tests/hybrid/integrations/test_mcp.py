@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,7 +70,13 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
             named = [ids] if isinstance(ids, str) else ids
             why = [opened.explain(QUESTIONS[1], one).as_dict() for one in named]
             assert call(server, "explain", query=QUESTIONS[1], id=ids) == why
-            assert call(server, "passage", id=ids) == [opened.passage(one) for one in named]
+            read = call(server, "passage", id=ids)
+            assert [(one["id"], one["title"]) for one in read] == [
+                (i, opened.passage(i)["title"]) for i in named
+            ]
+            for one, record in zip(read, map(opened.passage, named), strict=True):
+                assert one["text"] == record["text"]
+                assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
 
 
 def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
@@ -83,7 +90,7 @@ def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
 def test_no_tool_writes_and_answers_need_a_reader(
     index: Path, server: Any, retriever: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from hybrid.integrations import mcp, mcp_server
+    from hybrid.integrations import mcp_server
 
     async def tools(server: Any) -> dict[str, bool]:
         async with fastmcp.Client(server) as client:
@@ -99,10 +106,11 @@ def test_no_tool_writes_and_answers_need_a_reader(
         mcp_server(index, reader=tmp_path / "nowhere")
     with pytest.raises(IndexStateError):
         mcp_server(tmp_path / "nowhere")
-    assert mcp
 
 
-def test_what_was_committed_since_is_found(tiny_model_folder: Path, tmp_path: Path) -> None:
+def test_what_was_committed_since_is_found(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hybrid.integrations import mcp_server
     from sparta import Index
     from sparta.index.pipeline import IndexOptions
@@ -113,7 +121,32 @@ def test_what_was_committed_since_is_found(tiny_model_folder: Path, tmp_path: Pa
         assert [hit["id"] for hit in call(server, "search", query="moon")] == ["a"]
         opened.append([{"id": "b", "text": "moon moon moon"}], options=options)
         assert {hit["id"] for hit in call(server, "search", query="moon")} == {"a", "b"}
-        assert call(server, "passage", id="b")[0]["contents"] == "moon moon moon"
+        assert call(server, "passage", id="b")[0]["text"] == "moon moon moon"
+        opened.delete(["a"])
+        home = sys.modules["hybrid.integrations.mcp"]
+        with monkeypatch.context() as broken:
+            broken.setattr(home, "open_source", Mock(side_effect=IndexStateError("not now")))
+            with pytest.raises(fastmcp.exceptions.ToolError, match="not now"):
+                call(server, "search", query="moon")
+        assert [hit["id"] for hit in call(server, "search", query="moon")] == ["b"]
+
+
+def test_answers_are_merged_as_in_the_language_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In German "die" is an article, so that both mentions are one answer."""
+    from hybrid.integrations import mcp_server
+    from sparta.base.records import Hit
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.records import Span
+
+    hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Alpen")]
+    reader = Mock(config=ReaderConfig())
+    reader.read = lambda query, texts, n: [[Span(0, 0, len(text.text), 1.0)] for text in texts]
+    retriever = Mock(language="de", channel="fixed")
+    retriever.search = lambda query, k: hits
+    server = mcp_server(retriever, reader=".")
+    monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda folder: reader)
+    found = call(server, "answer", query="?", n=5)
+    assert [one["answer"] for one in found] == ["die Alpen"]
 
 
 def test_over_standard_input_and_output(index: Path) -> None:
@@ -147,5 +180,5 @@ def test_answers_are_the_answerers(index: Path) -> None:
     with open_answerer(index) as answerer:
         own = [found.as_dict() for found in answerer.answer(QUESTIONS[0], 2)]
     assert own
-    assert call(server, "answer", question=QUESTIONS[0], n=2) == own
-    assert call(server, "answer", question=QUESTIONS[:1], n=2) == [{"question": QUESTIONS[0], "answers": own}]
+    assert call(server, "answer", query=QUESTIONS[0], n=2) == own
+    assert call(server, "answer", query=QUESTIONS[:1], n=2) == [{"query": QUESTIONS[0], "answers": own}]

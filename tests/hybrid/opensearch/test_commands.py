@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import shutil
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,32 @@ def test_push_update_delete(opened, builder, fake) -> None:
     assert gone.exit_code == 2
     assert "deleted 1 of 2" in gone.stdout
     assert "no passage with the id 'a8'" in gone.stderr
+
+
+def test_an_update_has_as_many_connections_as_it_is_told(opened, builder, docs, fake, monkeypatch) -> None:
+    monkeypatch.setattr("hybrid.opensearch.bulk.BATCH_BYTES", 1500)
+    push = ["push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki"]
+    sparta(*push)
+    builder.write(builder.source(docs("a", 60, seed=9), name="b.jsonl"), "update")
+    together, requests = threading.Barrier(4), itertools.count()
+
+    def fault(_method: str, path: str, _body: bytes) -> None:
+        if path.endswith("_bulk") and next(requests) < 4:
+            together.wait(20)
+
+    fake.fault = fault
+    assert sparta(*push, "--update", "--connections", 4).exit_code == 0
+    assert not together.broken
+    refused = sparta(*push, "--delete", "a1", "--connections", 4)
+    assert (refused.exit_code, "--connections" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["search", "x"], ["eval"]])
+@pytest.mark.parametrize("option", [["--name", "wiki"], ["--ca", "ca.pem"], ["--insecure"]])
+def test_options_of_a_server_need_one(builder, opened, command, option) -> None:
+    refused = hybrid(*command, "--index", builder.folder.path, *option)
+    assert refused.exit_code == 2
+    assert f"expected --opensearch with {option[0]}, found none" in refused.stderr
 
 
 def test_what_does_not_go_together(fake) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from hybrid.opensearch.push import push
-from hybrid.opensearch.searcher import open_opensearch
+from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
+from sparta.search.explain import explain
 from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
@@ -101,6 +102,21 @@ def test_a_field_that_no_passage_has(described, server, name, questions) -> None
             described.search(questions[0], **options)
         with pytest.raises(InputError, match="no passage has the field 'nope'"):
             there.search(questions[0], **options)
+
+
+@pytest.mark.parametrize("kept", [{"lang": "en"}, {"year": {"gte": 1990}, "lang": {"in": ["de", "en"]}}])
+def test_explanations_rank_among_what_a_filter_keeps(described, server, name, questions, kept) -> None:
+    push(described, server, name)
+    there, ranks = OpenSearchSearcher(server, name), []
+    for question in questions[:4]:
+        for hit in described.search(question, 60)[::5]:
+            expected = explain(described, question, hit.passage_id, kept)
+            assert there.explain(question, hit.passage_id, filter=kept) == expected
+            ranks.append(expected.rank)
+    assert 0 in ranks
+    assert max(ranks) > 1
+    with pytest.raises(InputError, match="no passage has the field 'nope'"):
+        there.explain(questions[0], "a0", filter={"nope": 1})
 
 
 def test_fused_rankings_are_filtered(described, server, name, questions) -> None:

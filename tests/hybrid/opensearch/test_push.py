@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.opensearch.bulk import Action, batches
 from hybrid.opensearch.push import PushOptions, push
 from hybrid.opensearch.searcher import open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_prefix
 from hybrid.opensearch.update import delete, update
 from sparta.base.errors import IndexStateError, ServerError
+from sparta.export.opensearch import Action, batches
 from sparta.index.build import delete_passages
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.fake import failure
@@ -171,7 +171,7 @@ def broken_after(fake, requests: int):
 def small_batches(monkeypatch) -> None:
     import hybrid.opensearch.bulk as bulk
 
-    monkeypatch.setattr(bulk, "batches", lambda actions: batches(actions, 1500))
+    monkeypatch.setattr(bulk, "BATCH_BYTES", 1500)
 
 
 def test_an_interrupted_push_goes_on(opened, fake, small_batches, questions) -> None:
@@ -186,6 +186,24 @@ def test_an_interrupted_push_goes_on(opened, fake, small_batches, questions) -> 
         assert report.kept + report.sent == 60
         assert held(server, "wiki") == [f"a{i}" for i in range(60)]
         same_rankings(opened, server, "wiki", questions)
+
+
+def test_an_interrupted_update_leaves_no_content_that_it_names(
+    opened, builder, docs, fake, small_batches, questions
+) -> None:
+    """`opened` is of the commit that was pushed; what was updated since must be written back."""
+    with Server(Access(fake.url, patience=0.1, environment={})) as server:
+        index = push(opened, server, "wiki").index
+        builder.write(builder.source(docs("a", 30, seed=9), name="b.jsonl"), "update")
+        broken_after(fake, 2)
+        with Searcher(builder.folder.path) as newer, pytest.raises(ServerError, match="could not reach it"):
+            update(newer, server, "wiki")
+        fake.fault = lambda *_: None
+        with pytest.raises(IndexStateError, match="changed since"):
+            push(opened, server, "wiki", PushOptions(sample=0))
+        assert update(opened, server, "wiki").written
+        same_rankings(opened, server, "wiki", questions)
+        assert push(opened, server, "wiki").index == index
 
 
 def test_holes_are_filled(opened, fake, questions) -> None:
@@ -284,9 +302,7 @@ def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batch
 
     fake.fault = slow
     code = (
-        "import hybrid.opensearch.bulk as bulk; cut = bulk.batches;"
-        " bulk.batches = lambda actions: cut(actions, 1500);"
-        " from cli._sparta import main; main()"
+        "import hybrid.opensearch.bulk as bulk; bulk.BATCH_BYTES = 1500; from cli._sparta import main; main()"
     )
     command = [sys.executable, "-c", code, "push", "--index", str(opened.index.folder.path)]
     whole = [*command, "--opensearch", fake.url, "--name", "wiki"]

@@ -32,7 +32,7 @@ import sparta.lucene.util.StringTable;
 
 /** What is asked of the metadata of passages: filters, the values of a field, which fields there are. */
 final class Metadata {
-  /** Filters whose documents are remembered: a bit a document each. */
+  /** Filters whose documents are remembered: one bit per document for each. */
   private static final int REMEMBERED = 16;
 
   /** So many terms are read sooner one by one than by Lucene's query for sets. */
