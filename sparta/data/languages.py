@@ -19,6 +19,7 @@ from sparta.base.records import Passage
 # What CMRC 2018's evaluation leaves out of answers.
 _CMRC = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN_AND_KANA = "\u3005\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_QUOTES = "\"'()[]{}<>«»“”„‘’‚‹›「」『』（）"
 _HANGUL = "\uac00-\ud7af"
 
 
@@ -74,7 +75,7 @@ class Language:
     in_order: bool = False
     analyzer: str = "standard.StandardAnalyzer"
     splitter: str = "en"
-    quotes: str = "\"'()[]{}<>«»“”„‘’‚‹›「」『』（）"
+    quotes: str = _QUOTES
     marks: str = "-*•–—#>|"
     alone: str = _HAN_AND_KANA
     spaced: bool = True
@@ -162,7 +163,7 @@ LANGUAGES: dict[str, Language] = {
         in_order=True,
         analyzer="cjk-bigrams-and-unigrams",
         splitter="zh",
-        quotes=Language.__dataclass_fields__["quotes"].default + "《》〈〉【】〔〕",
+        quotes=_QUOTES + "《》〈〉【】〔〕",
         spaced=False,
         snippet=80,
         fold=simplified,

@@ -41,11 +41,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if isinstance(passages, CorpusReader):
             passages.counts.cut += 1
 
-    spans = (
-        _chunker(*map(int, chunk.groups()), language_of(language))
-        if chunk
-        else sentence_splitter(language, count_cut)
-    )
+    own = language_of(language)
+    spans = _chunker(own, *map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
     for passage in passages:
         if UNIT_ID.search(passage.passage_id):
             bad = BadRecordError(
@@ -136,7 +133,7 @@ def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-def _chunker(words: int, overlap: int, language: Language) -> Splitter:
+def _chunker(language: Language, words: int, overlap: int) -> Splitter:
     """A function from a text to the character spans of its chunks; the last one may be shorter."""
 
     def spans(text: str) -> list[tuple[int, int]]:
