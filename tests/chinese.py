@@ -1,4 +1,4 @@
-"""Twenty passages in Chinese, in simplified and in traditional characters, with questions in the other script."""
+"""Twenty passages in Chinese, in both its scripts, with questions in the other one."""
 
 from __future__ import annotations
 

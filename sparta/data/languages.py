@@ -42,7 +42,10 @@ def simplified(text: str) -> str:
     if text.isascii():
         return text
     convert = _opencc()
-    whole = convert(text)
+    try:
+        whole = convert(text)
+    except UnicodeEncodeError:
+        return text  # half of a character: what writes or searches it says so
     if len(whole) == len(text):
         return whole
     return "".join(one if len(one := convert(c)) == 1 else c for c in text)

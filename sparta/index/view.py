@@ -56,7 +56,8 @@ class IndexView:
             raise IndexStateError(
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
-                remedy="add them with: sparta index --corpus FILE --resume, or search --channel bm25",
+                remedy="add them with: sparta index --corpus FILE --resume"
+                f"{'' if self.generation.model['name'] else ' --model FOLDER'}, or search --channel bm25",
             )
 
 
