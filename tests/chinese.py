@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 RECORDS: list[dict[str, Any]] = [
@@ -107,3 +110,30 @@ QUESTIONS: list[tuple[str, str, str]] = [
     ("誰提出了DNA的雙螺旋結構？", "dna", "沃森和克里克"),
 ]
 """A question, the passage that answers it, and its answer, in the other script than the passage's."""
+
+WORDS = ["中国", "首都", "北京", "世界", "最高", "河流", "发现", "元素", "提出", "结构"]
+
+
+def save_model(make_tiny_model: Callable[..., Any], folder: Path) -> Path:
+    """A model that knows simplified characters and some words, with random weights."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    from sparta.base.records import Passage
+    from sparta.data.languages import simplified
+    from sparta.models.document_encoder import fit_quantizer
+
+    texts = [simplified(record["title"] + record["text"]) for record in RECORDS]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = dict.fromkeys([*special, *WORDS, *"".join(texts), *simplified("哪裡誰麼")])
+    ids = {piece: n for n, piece in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", continuing_subword_prefix=""))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(special)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")]
+    )
+    model = make_tiny_model(tokenizer=tokenizer)
+    passages = [Passage(str(n), text) for n, text in enumerate(texts)]
+    model.config = replace(model.config, quantizer=fit_quantizer(model, passages))
+    model.save_pretrained(folder)
+    return folder

@@ -12,12 +12,11 @@ import pytest
 
 from cli._hybrid import main as hybrid_main
 from sparta.data.languages import LANGUAGES, simplified
-from tests.chinese import QUESTIONS, RECORDS
+from tests.chinese import QUESTIONS, RECORDS, save_model
 from tests.cli.commands import done, hits_of, refused, sparta, top_rows, written
 
 pytest.importorskip("opencc", reason="needs the extra zh")
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
-WORDS = ["中国", "首都", "北京", "世界", "最高", "河流", "发现", "元素", "提出", "结构"]
 
 
 def zh(folder: Path, *options: object) -> Path:
@@ -42,28 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chinese_model(make_tiny_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that knows simplified characters and some words, with random weights."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    from sparta.base.records import Passage
-    from sparta.models.document_encoder import fit_quantizer
-
-    texts = [simplified(r["title"] + r["text"]) for r in RECORDS]
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = dict.fromkeys([*special, *WORDS, *"".join(texts), *map(simplified, "哪裡誰麼")])
-    ids = {piece: n for n, piece in enumerate(vocabulary)}
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", continuing_subword_prefix=""))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(special)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")]
-    )
-    model = make_tiny_model(tokenizer=tokenizer)
-    passages = [Passage(str(n), text) for n, text in enumerate(texts)]
-    model.config = replace(model.config, quantizer=fit_quantizer(model, passages))
-    folder = tmp_path_factory.mktemp("models") / "sparta-small-zh"
-    model.save_pretrained(folder)
-    return folder
+    return save_model(make_tiny_model, tmp_path_factory.mktemp("models") / "sparta-small-zh")
 
 
 @pytest.fixture(scope="module")
