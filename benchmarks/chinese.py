@@ -125,21 +125,8 @@ def pyserini(given: Candidates, work: Path) -> Run:
         "import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_module(sys.argv[0], run_name='__main__')"
     )
     command = [
-        "pyserini.index.lucene",
-        "--collection",
-        "JsonCollection",
-        "--language",
-        "zh",
-        "--threads",
-        "1",
-    ]
-    command += [
-        "--generator",
-        "DefaultLuceneDocumentGenerator",
-        "--input",
-        str(corpus),
-        "--index",
-        str(index),
+        *("pyserini.index.lucene", "--collection", "JsonCollection", "--language", "zh", "--threads", "1"),
+        *("--generator", "DefaultLuceneDocumentGenerator", "--input", str(corpus), "--index", str(index)),
     ]
     done = [sys.executable, "-c", start + indexing, *command]
     subprocess.run(done, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -27,8 +27,8 @@ def tokens(text: str, language: str = "en") -> list[str]:
     folds them.
     """
     own = language_of(language)
-    found = _token(own.alone).findall(unicodedata.normalize("NFD", own.fold(text)))
-    return [token.lower() for token in found]
+    folded = own.fold(text)
+    return [t.lower() for t in _token(own.alone).findall(unicodedata.normalize("NFD", folded))]
 
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:

@@ -178,6 +178,9 @@ LANGUAGES: dict[str, Language] = {
 """By code. The analyzers are those that Pyserini's searchers have for these languages, but of `zh`."""
 
 
+DEFAULT_LANGUAGE = "en"
+
+
 def folded(passage: Passage, language: Language) -> Passage:
     """A passage as encoders read it; a sentence still stands in its context."""
     text, title, context = map(language.fold, (passage.text, passage.title, passage.context))

@@ -13,7 +13,7 @@ from sparta.base.errors import InputError, Interrupted
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
-from sparta.data.languages import language_of
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import (
     IndexReport,
     delete_passages,
@@ -74,7 +74,7 @@ class IndexOptions:
         return WriteOptions(
             mode=mode,
             resume=self.resume,
-            language=self.language or "en",
+            language=self.language or DEFAULT_LANGUAGE,
             threads=self.threads,
             codec=self.codec,
             optimize=self.optimize,
@@ -88,7 +88,7 @@ class IndexOptions:
 
         return EncodeOptions(
             unit=self.unit or "passage",
-            language=self.language or "en",
+            language=self.language or DEFAULT_LANGUAGE,
             top_k=self.top_k,
             min_weight=self.min_weight or 0.0,
             dtype=self.dtype,
@@ -142,7 +142,7 @@ def _source(
     """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
     alone = options.channels == BM25
     if alone and (side := _known_side(options)):
-        return text_source(reader, job, side, options.language or "en", advance)
+        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, advance)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
@@ -207,7 +207,7 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
         raise InputError(f"expected the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
-        new = replace(options, language=options.language or "en", unit=options.unit or "passage")
+        new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
         return with_model(new) if encodes else new
     own = live.form
     if options.language not in (None, own["language"]):
@@ -225,7 +225,7 @@ def with_model(options: IndexOptions) -> IndexOptions:
 
     :raises ModelError: impacts are wanted, and there is no model to write them.
     """
-    language = options.language or "en"
+    language = options.language or DEFAULT_LANGUAGE
     if options.model is not None or language_of(language).model == DEFAULT_MODEL:
         return options
     if name := shipped_for(language):
@@ -243,7 +243,11 @@ def with_model(options: IndexOptions) -> IndexOptions:
 
 def _known_side(options: IndexOptions) -> QuerySide | None:
     """The query side of the model, where that needs no torch."""
-    if options.model is None and options.channels == BM25 and shipped_for(options.language or "en") is None:
+    if (
+        options.model is None
+        and options.channels == BM25
+        and shipped_for(options.language or DEFAULT_LANGUAGE) is None
+    ):
         return QuerySide.none()
     return known_query_side(options.model, options.bits)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import InputError, ModelError
-from sparta.data.languages import LANGUAGES, language_of
+from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 
@@ -89,16 +89,21 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
 
 
 def shipped_for(language: str, kind: Kind = "model") -> str | None:
-    """Return the name of what ships for a language, if this installation has it; English must."""
+    """Return the name of what ships for a language, if this installation has it; the default one must."""
     name: str | None = getattr(language_of(language), kind)
-    return name if name and (language == "en" or shipped_folder(name).is_dir()) else None
+    return name if name and (name == _default(kind) or shipped_folder(name).is_dir()) else None
+
+
+def _default(kind: Kind) -> str | None:
+    name: str | None = getattr(LANGUAGES[DEFAULT_LANGUAGE], kind)
+    return name
 
 
 _WHAT = {"model": "SPARTA model", "dense": "dense model", "reader": "reader"}
 
 
 def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
-    """Return the model that is named, or the one that ships for a language; None for that of English.
+    """Return the model that is named, or the one that ships for a language; None for the default one.
 
     :raises ModelError: none ships.
     """
@@ -108,7 +113,7 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
             f"expected a {_WHAT[kind]} for the language {language!r}, for which none ships",
             remedy=f"name one with {'--reader' if kind == 'reader' else '--model'}",
         )
-    return name if language == "en" else found
+    return name if found == _default(kind) else found
 
 
 def _trained(folder: Path) -> Path:
