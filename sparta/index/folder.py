@@ -55,8 +55,8 @@ class Generation:
     `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
     for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
     soon as another follows; a manifest has it only then. `fields` names the metadata that is indexed; None is
-    an index of format 1, which has none. `analyzer` is named
-    where the language alone would not say how its texts were read.
+    an index of format 1, which has none. `analyzer` is named where the language alone would not say how its
+    texts were read.
     """
 
     number: int

@@ -57,7 +57,7 @@ class IndexView:
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
                 remedy="add them with: sparta index --corpus FILE --resume"
-                f"{'' if self.generation.model['name'] else ' --model FOLDER'}, or search --channel bm25",
+                f"{'' if self.generation.model.get('name') else ' --model FOLDER'}, or search --channel bm25",
             )
 
 
