@@ -16,7 +16,10 @@ from sparta.base.files import reading
 RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
 STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
 """What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
-CHAINS = ("hotpot", "single")
+MODEL, TITLE, TEXT, TITLES, TERMS = "model", "title", "text", "titles", "terms"
+WAYS = {RETRIEVE: (MODEL,), EXPAND: (MODEL, TITLE, TEXT), LINK: (MODEL, TITLES), RERANK: (MODEL, TERMS)}
+"""By what a step may be done: by the model's skill, or without a model."""
+CHAINS = ("hop", "hotpot", "single")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,25 @@ class Step:
 
     `retrieve` finds passages for the question by `channel`; `expand` for the question with each passage of
     the step before it; `link` finds what the entities of the question, or of those passages, mean: `depth`
-    passages each. `rerank` puts together what the steps `after` which it comes found, multiplies what two of
-    them found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
-    `keep` best paths; with a weight of 0 nothing is reranked. Reranking takes most of the time: with
-    `candidates`, only so many of the best paths before it are reranked, and the others left out.
+    passages each. Their scores are multiplied by `weight`.
+
+    `rerank` puts together what the steps `after` which it comes found, multiplies what both retrieval and
+    links found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
+    `keep` best paths; with a weight of 0 nothing is reranked. What a step found for the question may go on
+    from every path, in a later hop too. Reranking takes most of the time: with `candidates`, only so many
+    of the best paths before it are reranked, and the others left out.
+
+    `by` says what does it: `model`, or, without one, of `link` the `titles` of the index, of `expand` a
+    search by `channel` for the question with the passage's `title` or its `text`, of `rerank` the
+    question's `terms`, as `channel` scores them in the passages: the share of the question that a passage
+    adds to those of its path.
     """
 
     name: str
     skill: str
     after: tuple[str, ...] = ()
-    channel: str = "impact"
+    by: str = MODEL
+    channel: str = ""
     depth: int = 100
     promote: float = 1.0
     weight: float = 1.0
@@ -46,6 +58,11 @@ class Step:
             raise InputError(
                 f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
                 remedy=f"correct the skill of step {self.name!r}",
+            )
+        if self.by not in WAYS[self.skill]:
+            raise InputError(
+                f"expected step {self.name!r} by {' or '.join(WAYS[self.skill])}, found {self.by!r}",
+                remedy=f"correct `by` of the step, which is of the kind {self.skill}",
             )
         for name in ("depth", "keep", "candidates"):
             value = getattr(self, name)
@@ -61,9 +78,11 @@ class Step:
                 raise InputError(
                     f"expected {name} of step {self.name!r} as a number from 0 on, found {value!r}"
                 )
-        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 2)}[self.skill]
+        if not isinstance(self.channel, str):
+            raise InputError(f"expected channel of step {self.name!r} as a name, found {self.channel!r}")
+        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9)}[self.skill]
         if not wanted[0] <= len(self.after) <= wanted[1]:
-            counts = " or ".join(map(str, range(wanted[0], wanted[1] + 1)))
+            counts = " to ".join(map(str, dict.fromkeys(wanted)))
             raise InputError(
                 f"expected {counts} steps after which {self.name!r} ({self.skill}) comes, found"
                 f" {len(self.after)}",
@@ -92,14 +111,12 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
             if (named[name].skill == RERANK) == (step.skill == RERANK):
                 kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
                 raise InputError(f"expected {step.name!r} to come after {kind}, found {name!r} before it")
-        branches = [named[name] for name in step.after]
-        if step.skill == RERANK and len(branches) == 2:
-            kinds = sum(one.skill == LINK for one in branches)
-            if kinds != 1 or branches[0].after != branches[1].after:
-                raise InputError(
-                    f"expected {step.name!r} after a link and one retrieve or expand, both after the same"
-                    f" step, found {' and '.join(step.after)}"
-                )
+        sources = {source for name in step.after for source in named[name].after}
+        if step.skill == RERANK and len(sources) > 1:
+            raise InputError(
+                f"expected steps before {step.name!r} that go on from the same rerank, found them after"
+                f" {' and '.join(sorted(sources))}"
+            )
     try:
         order = list(TopologicalSorter({s.name: s.after for s in steps}).static_order())
     except CycleError as error:

@@ -7,16 +7,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from hybrid.multihop.chain import Linked
-from hybrid.multihop.steps import EXPAND, LINK, RETRIEVE, STEP_SKILLS, Step
+from hybrid.multihop.steps import (
+    EXPAND,
+    LINK,
+    MODEL,
+    RETRIEVE,
+    STEP_SKILLS,
+    TERMS,
+    TITLE,
+    TITLES,
+    Step,
+)
+from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage, Retriever
+from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
     from dense.models.skills import Skills
+
+
+_THREADS = 2
 
 
 class IndexTools(Closing):
@@ -41,15 +59,19 @@ class IndexTools(Closing):
     def check(self, steps: Sequence[Step]) -> None:
         """Open what the steps need, and refuse steps that cannot be done."""
         for step in steps:
-            skill = STEP_SKILLS[step.skill]
+            skill = STEP_SKILLS[step.skill] if step.by == MODEL else ""
+            if step.by == TITLES:
+                self._titles  # noqa: B018 (reads them)
+            elif step.by == TERMS:
+                self._words(step.channel)
+            elif step.skill == RETRIEVE or step.by != MODEL:
+                self._retriever(step.channel)
             if skill and (step.skill in (EXPAND, LINK) or step.weight):
                 for one in (skill, "span") if skill == "link" else (skill,):
                     self._skills.check(one)
-            if step.skill == RETRIEVE:
-                self._retriever(step.channel)
-            elif step.skill == EXPAND:
+            if skill and step.skill == EXPAND:
                 self._check_model(self._dense)
-            elif step.skill == LINK:
+            elif skill and step.skill == LINK:
                 self._check_width(self._entity_index)
 
     @cached_property
@@ -85,6 +107,20 @@ class IndexTools(Closing):
             self._retrievers[channel] = open_retriever(self.index, channel)
         return self._retrievers[channel]
 
+    def _words(self, channel: str) -> Searcher:
+        """A channel whose scores are sums over terms."""
+        found = self._retriever(channel)
+        if not isinstance(found, Searcher):
+            raise InputError(
+                f"expected impact or bm25 for a step by terms, found {channel!r}",
+                remedy="name one of them as the channel of the step",
+            )
+        return found
+
+    @cached_property
+    def _titles(self) -> TitleTable:
+        return TitleTable.of(self._words(BM25))
+
     def _check_model(self, searcher: DenseSearcher) -> None:
         from dense.models.resolve import identify
 
@@ -108,17 +144,25 @@ class IndexTools(Closing):
 
     # ------------------------------------------------------------------ what a chain calls
 
-    def retrieve(self, question: str, channel: str, depth: int) -> Sequence[Hit]:
+    def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
         """The best passages for a question."""
-        return self._retriever(channel).search(question, depth)
+        return self._retriever(step.channel).search(question, step.depth)
 
-    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> Sequence[Sequence[Hit]]:
+    def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
         """For each passage the best ones for the question with it."""
+        if step.by != MODEL:
+            own = [p.title if step.by == TITLE else f"{p.title} {p.text}" for p in passages]
+            texts = [f"{question} {text}" for text in own]
+            once = list(dict.fromkeys(texts))
+            found = self._retriever(step.channel).batch_search(once, once, step.depth, _THREADS)
+            return [found[text] for text in texts]
         vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
-        return list(self._dense.search_vectors(vectors, depth))
+        return list(self._dense.search_vectors(vectors, step.depth))
 
-    def link(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
+    def link(self, step: Step, texts: Sequence[str]) -> Sequence[Sequence[Linked]]:
         """For each text the best descriptions of each entity in it."""
+        if step.by == TITLES:
+            return self._link_titles(texts, step.depth)
         spans = self._skills.find_spans(texts)
         places = [(row, span) for row, own in enumerate(spans) for span in own]
         found: list[list[Linked]] = [[] for _ in texts]
@@ -127,14 +171,29 @@ class IndexTools(Closing):
         vectors = self._skills.encode_mentions(
             [texts[row] for row, _ in places], [(span.start, span.end) for _, span in places]
         )
-        for (row, span), hits in zip(places, self._entity_index.search_vectors(vectors, depth), strict=True):
-            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in hits]
+        hits = self._entity_index.search_vectors(vectors, step.depth)
+        for (row, span), own in zip(places, hits, strict=True):
+            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in own]
         return found
 
-    def rerank(self, question: str, passages: Sequence[Hit]) -> Sequence[float]:
+    def _link_titles(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
+        """The passages that titles in the texts name, each with a score of 1."""
+        mentions = self._titles.mentions(texts)
+        docids = list(dict.fromkeys(d for own in mentions for one in own for d in one.docids[:depth]))
+        hits = dict(zip(docids, self._words(BM25).hits_of(docids), strict=True))
+        return [
+            [Linked(hits[d], text[one.start : one.end]) for one in own for d in one.docids[:depth]]
+            for text, own in zip(texts, mentions, strict=True)
+        ]
+
+    def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """How well each passage supports the question."""
         scores = self._skills.rerank([question] * len(passages), [_passage(h) for h in passages])
         return [float(score) for score in scores]
+
+    def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
+        """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
+        return self._words(step.channel).term_scores(question, [hit.passage_id for hit in passages])
 
     def close(self) -> None:
         """Release the indexes."""
