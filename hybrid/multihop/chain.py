@@ -120,31 +120,27 @@ class Chain:
         known: _Known,
     ) -> list[EvidencePath]:
         """Eq. 6 to 8 for what was found from each path, and the best of all paths that this makes."""
-        candidates: list[tuple[EvidencePath, Evidence]] = []
+        candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
             own = {
                 name: _best(found[name][number if self._named[name].after else 0], path.ids)
                 for name in step.after
             }
             scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)
-            for passage_id, score in scores.items():
-                given = {name: best[passage_id] for name, best in own.items() if passage_id in best}
-                hit = next(iter(given.values())).hit
-                steps = {name: one.hit.score for name, one in given.items()}
-                span = next((one.span for one in reversed(given.values()) if one.span), "")
-                candidates.append((path, Evidence(hit, steps, score, span)))
+            candidates += [_Candidate(path, i, score, 0.0, own) for i, score in scores.items()]
         if step.candidates is not None:
-            candidates.sort(key=lambda one: -(one[0].score + one[1].score))
+            candidates.sort(key=lambda one: -one.total(0))
             del candidates[step.candidates :]
         if step.weight:
             candidates = self._with_reranking(question, step, candidates, known)
-        made = [path.then(evidence) for path, evidence in candidates]
-        best: dict[frozenset[str], EvidencePath] = {}
-        for path in sorted(made, key=lambda path: -path.score):
-            best.setdefault(frozenset(path.ids), path)
-        return list(best.values())[: step.keep]
+        best: dict[frozenset[str], _Candidate] = {}
+        for one in sorted(candidates, key=lambda one: -one.total(step.weight)):
+            best.setdefault(frozenset((*one.path.ids, one.passage_id)), one)
+            if len(best) == step.keep:
+                break
+        return [one.path.then(one.evidence(step)) for one in best.values()]
 
-    def _scores(self, own: Mapping[str, Mapping[str, Linked]], *, link: bool) -> dict[str, float]:
+    def _scores(self, own: _Own, *, link: bool) -> dict[str, float]:
         """The scores of what links found, or of what other steps did, times their weights; the highest."""
         scores: dict[str, float] = {}
         for name, best in own.items():
@@ -156,29 +152,52 @@ class Chain:
         return scores
 
     def _with_reranking(
-        self,
-        question: str,
-        step: Step,
-        candidates: Sequence[tuple[EvidencePath, Evidence]],
-        known: _Known,
-    ) -> list[tuple[EvidencePath, Evidence]]:
+        self, question: str, step: Step, candidates: Sequence[_Candidate], known: _Known
+    ) -> list[_Candidate]:
         """Eq. 8; a passage is reranked once, in whatever paths it stands, but by what it adds to its path."""
-        hits = {e.hit.passage_id: e.hit for _, e in candidates}
+        hits = {one.passage_id: one.hit for one in candidates}
         if step.by == TERMS:
             cover = known.cover.setdefault(step.channel, Cover())
             if new := [hit for i, hit in hits.items() if i not in cover.rows]:
                 cover.add([hit.passage_id for hit in new], self.tools.terms(step, question, new))
-            pairs = itertools.groupby(candidates, key=lambda one: one[0])
-            scores = [s for path, own in pairs for s in cover.gains(path.ids, [e.hit.passage_id for _, e in own])]
+            pairs = itertools.groupby(candidates, key=lambda one: one.path.ids)
+            scores = [s for ids, own in pairs for s in cover.gains(ids, [one.passage_id for one in own])]
         else:
             if new := [hit for i, hit in hits.items() if i not in known.reranks]:
-                own = self.tools.rerank(step, question, new)
-                known.reranks.update(zip([hit.passage_id for hit in new], own, strict=True))
-            scores = [known.reranks[e.hit.passage_id] for _, e in candidates]
-        return [
-            (path, Evidence(e.hit, {**e.scores, step.name: s}, e.score + step.weight * s, e.span))
-            for (path, e), s in zip(candidates, scores, strict=True)
-        ]
+                reranked = self.tools.rerank(step, question, new)
+                known.reranks.update(zip([hit.passage_id for hit in new], reranked, strict=True))
+            scores = [known.reranks[one.passage_id] for one in candidates]
+        return [one._replace(rerank=s) for one, s in zip(candidates, scores, strict=True)]
+
+
+_Own = Mapping[str, Mapping[str, Linked]]
+"""What each step found from one path, by passage id."""
+
+
+class _Candidate(NamedTuple):
+    """A passage that may go on from a path: its score by eq. 7, and that of reranking."""
+
+    path: EvidencePath
+    passage_id: str
+    score: float
+    rerank: float
+    found: _Own
+
+    @property
+    def hit(self) -> Hit:
+        return next(best[self.passage_id].hit for best in self.found.values() if self.passage_id in best)
+
+    def total(self, weight: float) -> float:
+        """The score of the path with this passage."""
+        return self.path.score + self.score + weight * self.rerank
+
+    def evidence(self, step: Step) -> Evidence:
+        given = {name: best[self.passage_id] for name, best in self.found.items() if self.passage_id in best}
+        scores = {name: one.hit.score for name, one in given.items()}
+        if step.weight:
+            scores[step.name] = self.rerank
+        span = next((one.span for one in reversed(given.values()) if one.span), "")
+        return Evidence(self.hit, scores, self.score + step.weight * self.rerank, span)
 
 
 class _Known:

@@ -48,15 +48,6 @@ class EvidencePath:
         """For JSON."""
         return {"score": self.score, "passages": [one.as_dict() for one in self.passages]}
 
-    def __str__(self) -> str:
-        """For people: a line a passage, with its steps and the entity that led to it."""
-        lines = [f"{self.score:.2f}"]
-        for one in self.passages:
-            steps = "  ".join(f"{name} {score:.2f}" for name, score in one.scores.items())
-            entity = f'  "{one.span}"' if one.span else ""
-            lines.append(f"  → {one.hit.title or one.hit.passage_id}  [{steps}{entity}]")
-        return "\n".join(lines)
-
 
 def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
     """Return the first `k` different passages of paths, best path first, each with its path's score."""

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,10 @@ from sparta.search.searcher import Searcher
 
 LONGEST = 10
 """Words of a name at most, as the paper's spans."""
+_FORM = "2"  # of the table: tables of another are not read
 _AT_ONCE = 20_000
+_BASE = 0x9E3779B97F4A7C15
+_BEFORE = 4  # characters in which the end of a sentence is looked for
 _WORD = re.compile(r"\w+")
 _ADDED = re.compile(r"\s*\([^()]*\)\s*$")
 _BEGINS = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
@@ -80,48 +84,63 @@ class TitleTable:
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
         """Return the names in each text, the longest where several begin at a word, none within another."""
-        spans = [list(_spans(text)) for text in texts]
-        wanted = np.array([hashed(words) for own in spans for _, _, words in own], np.uint64)
-        first = np.searchsorted(self.hashes, wanted, "left").tolist()
-        last = np.searchsorted(self.hashes, wanted, "right").tolist()
-        places = iter(zip(first, last, strict=True))
-        found: list[list[Mention]] = []
-        for own in spans:
-            mentions, taken = list[Mention](), 0
-            for (start, end, _), (low, high) in zip(own, places, strict=False):
-                if start >= taken and low < high:
-                    mentions.append(Mention(start, end, self.docids[low:high].tolist()))
-                    taken = end
-            found.append(mentions)
-        return found
+        return [list(self._mentions(text)) for text in texts]
+
+    def _mentions(self, text: str) -> Iterator[Mention]:
+        words = list(_WORD.finditer(text))
+        spans, rows = _spans(text, words)
+        first = np.searchsorted(self.hashes, spans, "left")
+        last = np.searchsorted(self.hashes, spans, "right")
+        taken = 0
+        for place in np.flatnonzero(last > first).tolist():
+            begin, n = rows[place]
+            if begin >= taken:
+                taken = begin + n
+                docids = self.docids[first[place] : last[place]].tolist()
+                yield Mention(words[begin].start(), words[taken - 1].end(), docids)
 
 
-def hashed(words: str) -> int:
-    """64 bits of a title's words."""
-    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")
-
-
-def words_of(title: str) -> str:
+def words_of(title: str) -> list[str]:
     """What of a title is compared."""
-    return " ".join(_WORD.findall(title.lower()))
+    return _WORD.findall(title.lower())
 
 
-def _spans(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield what may be names, the longest first at each word: start, end, words.
+@lru_cache(100_000)
+def _hashed_word(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+def hashed(words: Sequence[str]) -> int:
+    """64 bits of some words: a polynomial of their own hashes."""
+    value = 0
+    for word in words:
+        value = (value * _BASE + _hashed_word(word)) % 2**64
+    return value
+
+
+def _spans(text: str, words: Sequence[re.Match[str]]) -> tuple[npt.NDArray[np.uint64], list[tuple[int, int]]]:
+    """What may be names, by the word that they begin with, the longest first: hashes; first word, length.
 
     A name has a word that begins with a capital other than the first of a sentence, whose capital says
     nothing; in a text without any capital, as questions may be typed, a name has two words or more.
     """
-    words = list(_WORD.finditer(text))
-    typed_small = text.islower()
-    proper = [
-        m.group()[0].isupper() and not _BEGINS.search(text, max(0, m.start() - 4), m.start()) for m in words
+    if not words:
+        return np.empty(0, np.uint64), []
+    small = text == text.lower()
+    capitals = [
+        m.group()[0].isupper() and not _BEGINS.search(text, max(0, m.start() - _BEFORE), m.start())
+        for m in words
     ]
-    lower = [m.group().lower() for m in words]
-    for i, first in enumerate(words):
-        for n in range(min(LONGEST, len(words) - i), 0, -1):
-            if (typed_small and n > 1) or any(proper[i : i + n]):
-                yield first.start(), words[i + n - 1].end(), " ".join(lower[i : i + n])
+    until = np.cumsum([0, *capitals])
+    own = np.array([_hashed_word(m.group().lower()) for m in words], np.uint64)
+    hashes = np.zeros((len(words), LONGEST), np.uint64)
+    possible = np.zeros(hashes.shape, bool)
+    for n in range(1, min(LONGEST, len(words)) + 1):
+        begins = len(words) - n + 1
+        before = hashes[:begins, LONGEST - n + 1] if n > 1 else np.uint64(0)
+        hashes[:begins, LONGEST - n] = before * np.uint64(_BASE) + own[n - 1 :]
+        possible[:begins, LONGEST - n] = n > 1 if small else until[n:] > until[:begins]
+    return hashes[possible], [(i, LONGEST - column) for i, column in np.argwhere(possible).tolist()]
 
 
 def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
@@ -137,12 +156,11 @@ def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.in
                 if not isinstance(title, str) or title in seen:
                     continue
                 seen.add(title)
-                bare = words_of(_ADDED.sub("", title))
                 whole = words_of(title)
-                for words in {bare, whole} - {""}:
-                    if words.count(" ") < LONGEST:
+                for words in (words_of(_ADDED.sub("", title)), whole):
+                    if words and len(words) <= LONGEST:
                         rows.append((hashed(words), words != whole, len(seen), docid))
-    rows.sort()
+    rows = sorted(set(rows))
     hashes = np.array([row[0] for row in rows], np.uint64)
     return hashes, np.array([row[3] for row in rows], np.int32)
 
@@ -157,5 +175,6 @@ def _cached(searcher: Searcher) -> Path | None:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except (OSError, RuntimeError):
         return None
+    facts.append(_FORM)
     key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
     return Path(cache) / "sparta" / "titles" / f"{key}.npz"

@@ -27,6 +27,7 @@ from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage, Retriever
+from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class IndexTools(Closing):
                 self._check_model(self._dense)
             elif skill and step.skill == LINK:
                 self._check_width(self._entity_index)
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        return self._words(BM25).tokenizer
 
     @cached_property
     def _skills(self) -> Skills:
