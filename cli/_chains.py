@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +17,7 @@ if TYPE_CHECKING:
     from hybrid.multihop.paths import EvidencePath
     from hybrid.multihop.searcher import ChainSearcher
 
-chain_options = options(
-    click.option(
-        "--chain",
-        metavar="NAME|FILE",
-        help="Find paths of passages step by step: hop, hotpot, single, or a file of steps (docs/chains.md).",
-    ),
+model_options = options(
     click.option(
         "--model",
         metavar="FOLDER|ID",
@@ -31,6 +27,14 @@ chain_options = options(
         "--entities", metavar="FOLDER", help="With --chain: index of descriptions, for links by the model."
     ),
 )
+chain_options = options(
+    click.option(
+        "--chain",
+        metavar="NAME|FILE",
+        help="Find paths of passages step by step: hop, hotpot, single, or a file of steps (docs/chains.md).",
+    ),
+    model_options,
+)
 
 
 def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
@@ -38,6 +42,26 @@ def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSea
     from hybrid.multihop.searcher import ChainSearcher
 
     return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
+
+
+def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
+    """Open the chains to be measured, side by side.
+
+    :raises InputError: one is given twice, or an index elsewhere.
+    """
+    from hybrid.multihop.searcher import ChainSearcher
+
+    names = [Path(name).stem for name in given["chains"]]
+    if len(set(names)) < len(names) or (names and given["opensearch"]):
+        found = "--opensearch" if given["opensearch"] else f"one name twice among {', '.join(names)}"
+        raise InputError(
+            f"expected chains of different names over an index folder, found {found}",
+            remedy="rename a file, or leave one of them out",
+        )
+    if not names:
+        refuse_without_chain()
+    own = given["index"], given["model"], given["entities"]
+    return [ChainSearcher(name, *own) for name in given["chains"]]
 
 
 def refuse_without_chain() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._answering import answering_of, answering_options
+from cli._chains import model_options, open_chains
 from cli._fusion_options import (
     alpha_option,
     base_option,
@@ -53,6 +55,7 @@ _OF_CHANNELS = (
     "b",
     *("answers", "reader", "depths", "weight", "output_answers", "plot", "measures", "per_query"),
     *("opensearch", "name", "ca", "insecure"),
+    *("chains", "model", "entities"),
 )
 
 
@@ -79,6 +82,14 @@ _OF_CHANNELS = (
 @fusion_options
 @bm25_options
 @server_options(required=False)
+@click.option(
+    "--chain",
+    "chains",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Also measure a chain of steps: hop, hotpot, single, or a file of them; several may be given.",
+)
+@model_options
 @threads_option
 @form_option
 @click.option(
@@ -100,7 +111,8 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     published evaluation, of pages and of passages. p is that of a paired t-test against the best single
     channel (Holm), with a star below 0.05. An index without a dense channel is measured without it;
     --build-dense builds it. With --answers a reader reads the best passages of each ranking: EM and F1. ± is
-    half of the 95 % interval of EM or R-precision.
+    half of the 95 % interval of EM or R-precision. passage_EM: the first passages are the evidence and no
+    others, of a --chain those of its best path; path_recall@K: one of its K best paths is the evidence.
 
     \b
     hybrid eval --alpha 1.2
@@ -127,7 +139,11 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     answering = answering_of(given, max(given["candidates"], *RECALL_AT), "plot")
     names, fusions = _planned_there(given) if remote else _planned(index, given)
     results = []
-    with remote_channels(given) if remote else Channels(index, names, bm25_of(given)) as channels:
+    with ExitStack() as opened:
+        chains = [opened.enter_context(one) for one in open_chains(given)]
+        channels = opened.enter_context(
+            remote_channels(given) if remote else Channels(index, names, bm25_of(given))
+        )
         for one in query_sets:
             compared = compare(
                 channels,
@@ -137,6 +153,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
                 output_runs=given["output_runs"],
                 answering=answering,
                 measures=measures,
+                chains=chains,
             )
             results += with_macro(timed(compared, channels, one, fusions), one)
     print_table(results_table(results), given["form"], notes(query_sets, fusions))

@@ -189,7 +189,9 @@ class Searcher(ChannelSearcher):
         """
         with self.index.reading() as view:
             docids = view.lucene.docids(passage_ids).tolist()
-            parts = [[d] if d >= 0 else docids_of(view.lucene, i) for d, i in zip(docids, passage_ids, strict=True)]
+            parts = [
+                [d] if d >= 0 else docids_of(view.lucene, i) for d, i in zip(docids, passage_ids, strict=True)
+            ]
             every = [docid for own in parts for docid in own]
             if not every:
                 return np.empty((0, 0), np.float32)
