@@ -32,9 +32,9 @@ class SetResults:
     """The rankings of one test set, measured.
 
     `fused` names the rankings that are fusions: p-values compare with the best of the others. `ms` is the
-    latency of a query, by ranking, where it was measured; `steps` has that of the steps of chains. `domain` says which mean the set counts in:
-    "in-domain" or "out-of-domain" of what a model was trained on, or nothing. `left_out` queries of the set
-    have no judged passage.
+    latency of a query, by ranking, where it was measured; `steps` has that of the steps of chains. `domain`
+    says which mean the set counts in: "in-domain" or "out-of-domain" of what a model was trained on, or
+    nothing. `left_out` queries of the set have no judged passage.
     """
 
     name: str

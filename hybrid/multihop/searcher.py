@@ -104,8 +104,9 @@ class ChainSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[ScoredPassage]]:
         """The first `k` different passages of the paths, each with the score of its best path."""
-        page = {"offset": offset, "filter": filter, "collapse": collapse}
-        found = self.batch_search(queries, query_ids, ALL, threads, **page)
+        found = self.batch_search(
+            queries, query_ids, ALL, threads, offset=offset, filter=filter, collapse=collapse
+        )
         return {
             i: [ScoredPassage(hit.passage_id, hit.score) for hit in passages_of(paths, k)]
             for i, paths in found.items()
