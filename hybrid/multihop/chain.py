@@ -37,8 +37,8 @@ class ChainTools(Protocol):
     def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
         """For each passage the best ones for the question with it."""
 
-    def link(self, step: Step, texts: Sequence[str]) -> Sequence[Sequence[Linked]]:
-        """For each text the best descriptions of each entity in it."""
+    def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """For each passage, or the question as one, the best descriptions of each entity in its text."""
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """How well each passage supports the question."""
@@ -108,7 +108,7 @@ class Chain:
             expanded = self.tools.expand(step, question, last)
             found = [[Linked(hit, "") for hit in own] for own in expanded]
         elif paths:
-            found = self.tools.link(step, [hit.text for hit in last] if step.after else [question])
+            found = self.tools.link(step, last if step.after else [Hit("", 0.0, text=question)])
         return found
 
     def _rerank(
@@ -138,7 +138,16 @@ class Chain:
             best.setdefault(frozenset((*one.path.ids, one.passage_id)), one)
             if len(best) == step.keep:
                 break
-        return [one.path.then(one.evidence(step)) for one in best.values()]
+        return [one.path.then(self._evidence(step, one)) for one in best.values()]
+
+    def _evidence(self, step: Step, one: _Candidate) -> Evidence:
+        given = {name: best[one.passage_id] for name, best in one.found.items() if one.passage_id in best}
+        scores = {name: linked.hit.score for name, linked in given.items()}
+        if step.weight:
+            scores[step.name] = one.rerank
+        span = next((linked.span for linked in reversed(given.values()) if linked.span), "")
+        counts = any(self._named[name].evidence for name in given)
+        return Evidence(one.hit, scores, one.score + step.weight * one.rerank, span, counts)
 
     def _scores(self, own: _Own, *, link: bool) -> dict[str, float]:
         """The scores of what links found, or of what other steps did, times their weights; the highest."""
@@ -190,14 +199,6 @@ class _Candidate(NamedTuple):
     def total(self, weight: float) -> float:
         """The score of the path with this passage."""
         return self.path.score + self.score + weight * self.rerank
-
-    def evidence(self, step: Step) -> Evidence:
-        given = {name: best[self.passage_id] for name, best in self.found.items() if self.passage_id in best}
-        scores = {name: one.hit.score for name, one in given.items()}
-        if step.weight:
-            scores[step.name] = self.rerank
-        span = next((one.span for one in reversed(given.values()) if one.span), "")
-        return Evidence(self.hit, scores, self.score + step.weight * self.rerank, span)
 
 
 class _Known:

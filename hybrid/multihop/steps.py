@@ -16,10 +16,15 @@ from sparta.base.files import reading
 RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
 STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
 """What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
-MODEL, TITLE, TEXT, TITLES, TERMS = "model", "title", "text", "titles", "terms"
-WAYS = {RETRIEVE: (MODEL,), EXPAND: (MODEL, TITLE, TEXT), LINK: (MODEL, TITLES), RERANK: (MODEL, TERMS)}
+MODEL, TITLE, TEXT, TITLES, LINKS, TERMS = "model", "title", "text", "titles", "links", "terms"
+WAYS = {
+    RETRIEVE: (MODEL,),
+    EXPAND: (MODEL, TITLE, TEXT),
+    LINK: (MODEL, TITLES, LINKS),
+    RERANK: (MODEL, TERMS),
+}
 """By what a step may be done: by the model's skill, or without a model."""
-CHAINS = ("hop", "hotpot", "single")
+CHAINS = ("hop", "hotpot", "single", "tabletext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,13 @@ class Step:
     from every path, in a later hop too. Reranking takes most of the time: with `candidates`, only so many
     of the best paths before it are reranked, and the others left out.
 
-    `by` says what does it: `model`, or, without one, of `link` the `titles` of the index, of `expand` a
-    search by `channel` for the question with the passage's `title` or its `text`, of `rerank` the
-    question's `terms`, as `channel` scores them in the passages: the share of the question that a passage
-    adds to those of its path.
+    `by` says what does it: `model`, or, without one, of `link` the `titles` of the index in a text, or the
+    titles in the passage's metadata `links`; of `expand` a search by `channel` for the question with the
+    passage's `title` or its `text`; of `rerank` the question's `terms`, as `channel` scores them in the
+    passages: the share of the question that a passage adds to those of its path.
+
+    With a `filter`, a `retrieve` or an `expand` by search finds only passages whose metadata is so. Without
+    `evidence`, what a step finds leads on, as a table row does, and is not itself what is looked for.
     """
 
     name: str
@@ -47,6 +55,8 @@ class Step:
     after: tuple[str, ...] = ()
     by: str = MODEL
     channel: str = ""
+    filter: str = ""
+    evidence: bool = True
     depth: int = 100
     promote: float = 1.0
     weight: float = 1.0
@@ -64,22 +74,7 @@ class Step:
                 f"expected step {self.name!r} by {' or '.join(WAYS[self.skill])}, found {self.by!r}",
                 remedy=f"correct `by` of the step, which is of the kind {self.skill}",
             )
-        for name in ("depth", "keep", "candidates"):
-            value = getattr(self, name)
-            if name == "candidates" and value is None:
-                continue
-            if type(value) is not int or value < 1:
-                raise InputError(
-                    f"expected {name} of step {self.name!r} as a number from 1 on, found {value!r}"
-                )
-        for name in ("promote", "weight"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-                raise InputError(
-                    f"expected {name} of step {self.name!r} as a number from 0 on, found {value!r}"
-                )
-        if not isinstance(self.channel, str):
-            raise InputError(f"expected channel of step {self.name!r} as a name, found {self.channel!r}")
+        self._check_values()
         wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9)}[self.skill]
         if not wanted[0] <= len(self.after) <= wanted[1]:
             counts = " to ".join(map(str, dict.fromkeys(wanted)))
@@ -88,6 +83,25 @@ class Step:
                 f" {len(self.after)}",
                 remedy='name them: after = ["first"]',
             )
+
+    def _check_values(self) -> None:
+        def refuse(name: str, expected: str) -> None:
+            found = getattr(self, name)
+            raise InputError(f"expected {name} of step {self.name!r} as {expected}, found {found!r}")
+
+        for name in ("depth", "keep", "candidates"):
+            value = getattr(self, name)
+            if not (name == "candidates" and value is None) and (type(value) is not int or value < 1):
+                refuse(name, "a number from 1 on")
+        for name in ("promote", "weight"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+                refuse(name, "a number from 0 on")
+        for name in ("channel", "filter"):
+            if not isinstance(getattr(self, name), str):
+                refuse(name, "a text")
+        if not isinstance(self.evidence, bool):
+            refuse("evidence", "true or false")
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:

@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from sparta.base.errors import IndexStateError, StorageError
 from sparta.base.files import atomic_path
+from sparta.data.tables import KIND, ROW
 from sparta.search.searcher import Searcher
 
 LONGEST = 10
 """Words of a name at most, as the paper's spans."""
-_FORM = "2"  # of the table: tables of another are not read
+_FORM = "3"  # of the table: tables of another are not read
 _AT_ONCE = 20_000
 _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
@@ -81,6 +82,16 @@ class TitleTable:
                 np.savez(stream, hashes=self.hashes, docids=self.docids)
         except (OSError, StorageError):  # a cache that cannot be written is none
             return
+
+    def named(self, titles: object) -> list[tuple[str, list[int]]]:
+        """Return each of some titles with its docids; nothing for what is no list of titles."""
+        found = []
+        for title in titles if isinstance(titles, list) else ():
+            wanted = np.uint64(hashed(words_of(str(title))))
+            first, last = (np.searchsorted(self.hashes, wanted, side) for side in ("left", "right"))
+            if first < last:
+                found.append((str(title), self.docids[first:last].tolist()))
+        return found
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
         """Return the names in each text, the longest where several begin at a word, none within another."""
@@ -152,8 +163,9 @@ def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.in
         order = np.argsort(view.lucene.positions(live), kind="stable")
         for some in itertools.batched(live[order].tolist(), _AT_ONCE):
             for docid, raw in zip(some, view.lucene.raws(some), strict=True):
-                title = json.loads(raw).get("title")
-                if not isinstance(title, str) or title in seen:
+                record = json.loads(raw)
+                title = record.get("title")
+                if not isinstance(title, str) or title in seen or record.get(KIND) == ROW:
                     continue
                 seen.add(title)
                 whole = words_of(title)

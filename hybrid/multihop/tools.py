@@ -14,6 +14,7 @@ from hybrid.multihop.chain import Linked
 from hybrid.multihop.steps import (
     EXPAND,
     LINK,
+    LINKS,
     MODEL,
     RETRIEVE,
     STEP_SKILLS,
@@ -26,6 +27,7 @@ from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import BM25, Searcher
@@ -61,7 +63,7 @@ class IndexTools(Closing):
         """Open what the steps need, and refuse steps that cannot be done."""
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by == MODEL else ""
-            if step.by == TITLES:
+            if step.by in (TITLES, LINKS):
                 self._titles  # noqa: B018 (reads them)
             elif step.by == TERMS:
                 self._words(step.channel)
@@ -152,7 +154,7 @@ class IndexTools(Closing):
 
     def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
         """The best passages for a question."""
-        return self._retriever(step.channel).search(question, step.depth)
+        return self._retriever(step.channel).search(question, step.depth, filter=_filter(step))
 
     def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
         """For each passage the best ones for the question with it."""
@@ -160,15 +162,18 @@ class IndexTools(Closing):
             own = [p.title if step.by == TITLE else f"{p.title} {p.text}" for p in passages]
             texts = [f"{question} {text}" for text in own]
             once = list(dict.fromkeys(texts))
-            found = self._retriever(step.channel).batch_search(once, once, step.depth, _THREADS)
+            found = self._retriever(step.channel).batch_search(
+                once, once, step.depth, _THREADS, filter=_filter(step)
+            )
             return [found[text] for text in texts]
         vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
         return list(self._dense.search_vectors(vectors, step.depth))
 
-    def link(self, step: Step, texts: Sequence[str]) -> Sequence[Sequence[Linked]]:
-        """For each text the best descriptions of each entity in it."""
-        if step.by == TITLES:
-            return self._link_titles(texts, step.depth)
+    def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """For each passage, or the question as one, the best descriptions of each entity in its text."""
+        if step.by != MODEL:
+            return self._link_titles(step, passages)
+        texts = [hit.text for hit in passages]
         spans = self._skills.find_spans(texts)
         places = [(row, span) for row, own in enumerate(spans) for span in own]
         found: list[list[Linked]] = [[] for _ in texts]
@@ -182,15 +187,19 @@ class IndexTools(Closing):
             found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in own]
         return found
 
-    def _link_titles(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
-        """The passages that titles in the texts name, each with a score of 1."""
-        mentions = self._titles.mentions(texts)
-        docids = list(dict.fromkeys(d for own in mentions for one in own for d in one.docids[:depth]))
+    def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """The passages that titles in the texts or in the metadata name, each with a score of 1."""
+        if step.by == TITLES:
+            mentions = self._titles.mentions([hit.text for hit in passages])
+            named = [
+                [(hit.text[one.start : one.end], one.docids) for one in own]
+                for hit, own in zip(passages, mentions, strict=True)
+            ]
+        else:
+            named = [self._titles.named(hit.metadata.get("links")) for hit in passages]
+        docids = list(dict.fromkeys(d for own in named for _, found in own for d in found[: step.depth]))
         hits = dict(zip(docids, self._words(BM25).hits_of(docids), strict=True))
-        return [
-            [Linked(hits[d], text[one.start : one.end]) for one in own for d in one.docids[:depth]]
-            for text, own in zip(texts, mentions, strict=True)
-        ]
+        return [[Linked(hits[d], name) for name, found in own for d in found[: step.depth]] for own in named]
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """How well each passage supports the question."""
@@ -206,6 +215,10 @@ class IndexTools(Closing):
         opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
         for one in (*self._retrievers.values(), *filter(None, opened)):
             one.close()
+
+
+def _filter(step: Step) -> Filter | None:
+    return Filter.parse([step.filter]) if step.filter else None
 
 
 def _passage(hit: Hit) -> Passage:
