@@ -53,7 +53,7 @@ _OF_CHANNELS = (
     "build_dense",
     "k1",
     "b",
-    *("answers", "reader", "depths", "weight", "output_answers", "plot", "measures", "per_query"),
+    *("answers", "reader", "depths", "weight", "output_answers", "plot", "per_query"),
     *("opensearch", "name", "ca", "insecure"),
     *("chains", "model", "entities"),
 )
@@ -165,6 +165,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
+    from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.rankings import MEASURES
     from hybrid.evaluation.results import results_table
 
@@ -184,7 +185,8 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     if given["weights"] is not None:
         weights = given_weights(given["weights"], names)
     fusion = fusion_of(weights, given)
-    results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
+    measures = parse_measures(given["measures"].split(",")) if given["measures"] else MEASURES
+    results = evaluate_runs(runs, qrels, measures, fusion=fusion, output_runs=given["output_runs"])
     print_table(results_table([results]), given["form"], notes([], [fusion]))
 
 
