@@ -57,6 +57,11 @@ class ChainSearcher(Closing):
         """The query side of the index."""
         return self.tools.tokenizer
 
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return self.tools.num_docs
+
     def search(self, question: str, k: int = 10) -> ChainResult:
         """The `k` best paths for a question."""
         return self.chain.search(question, k)

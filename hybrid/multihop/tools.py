@@ -78,6 +78,11 @@ class IndexTools(Closing):
                 self._check_width(self._entity_index)
 
     @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return self._words(BM25).num_docs
+
+    @property
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
         return self._words(BM25).tokenizer
