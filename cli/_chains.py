@@ -37,13 +37,6 @@ chain_options = options(
 )
 
 
-def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
-    """Open the chain that the options name."""
-    from hybrid.multihop.searcher import ChainSearcher
-
-    return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
-
-
 def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
     """Open the chains to be measured, side by side.
 
@@ -64,6 +57,21 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
     return [ChainSearcher(name, *own) for name in given["chains"]]
 
 
+def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher | None:
+    """Open the chain that the options name, None where they name none.
+
+    :raises InputError: options of a chain without one, or of what chains do not know.
+    """
+    if not given["chain"]:
+        refuse_without_chain()
+        return None
+    if others := typed("k1", "b"):
+        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+    from hybrid.multihop.searcher import ChainSearcher
+
+    return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
+
+
 def refuse_without_chain() -> None:
     """Refuse the options of chains where there is none."""
     if others := typed("model", "entities"):
@@ -72,11 +80,9 @@ def refuse_without_chain() -> None:
         )
 
 
-def search_chain(channel: str | None, given: dict[str, Any]) -> None:
+def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
     """Find paths for a question and print them, or for many and write them."""
-    if others := typed("k1", "b"):
-        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
-    with open_chain(given, channel) as searcher:
+    with chain as searcher:
         if given["queries"] is not None:
             run_queries(searcher, given)
             return
@@ -104,9 +110,9 @@ def echo_path(head: str, path: EvidencePath) -> None:
         click.echo(f"     → {bold(name)}  [{visible(one.hit.passage_id)}]  {one.score:.4g} ({steps}{entity})")
 
 
-def explain_chain(query: str, passage_id: str, given: Mapping[str, Any], *, as_json: bool) -> None:
+def explain_chain(chain: ChainSearcher, query: str, passage_id: str, *, as_json: bool) -> None:
     """Print the best path that holds a passage."""
-    with open_chain(given) as searcher:
+    with chain as searcher:
         rank, path, total = searcher.find(query, passage_id)
     if as_json:
         click.echo(dumps({"rank": rank, **(path.as_dict() if path else {"score": None, "passages": []})}))

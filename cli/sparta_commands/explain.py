@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cli._chains import chain_options, explain_chain, refuse_without_chain
+from cli._chains import chain_options, explain_chain, optional_chain
 from cli._options import Text, counted, dumps, index_option, number, table
 from cli._page import filter_of, filter_option
 from sparta.base.errors import InputError
@@ -28,12 +28,11 @@ def explain(
     Each term's impact and the weight it stands for, their sum, the passage's rank (with --filter, among the
     passages that it keeps). With --chain, the best path that holds it, with what each step scored.
     """
-    if given["chain"]:
-        if filters:
-            raise InputError("expected --chain without --filter, found both", remedy="leave one of them out")
-        explain_chain(query, passage_id, {**given, "index": index}, as_json=as_json)
+    if given["chain"] and filters:
+        raise InputError("expected --chain without --filter, found both", remedy="leave one of them out")
+    if chain := optional_chain({**given, "index": index}):
+        explain_chain(chain, query, passage_id, as_json=as_json)
         return
-    refuse_without_chain()
     from sparta.api import Index
 
     with Index(index) as opened:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._chains import chain_options, refuse_without_chain, search_chain
+from cli._chains import chain_options, optional_chain, search_chain
 from cli._options import bm25_of, bm25_options, number, visible
 from cli._search import check_search, print_hits, run_queries, search_fused, search_options
 
@@ -47,10 +47,9 @@ def search(channel: str | None, **given: Any) -> None:
     the name that led to it; --channel is then what retrieves first.
     """
     check_search("sparta search", given)
-    if given["chain"]:
-        search_chain(channel, given)
+    if chain := optional_chain(given, channel):
+        search_chain(chain, given)
         return
-    refuse_without_chain()
     if channel and ("," in channel or "=" in channel):
         _search_several(channel, given)
         return

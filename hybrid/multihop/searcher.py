@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hybrid.multihop.chain import Chain, ChainResult
 from hybrid.multihop.paths import EvidencePath, passages_of
@@ -13,7 +14,7 @@ from hybrid.multihop.tools import IndexTools
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import check_query_ids
 
@@ -120,3 +121,33 @@ class ChainSearcher(Closing):
     def close(self) -> None:
         """Release the indexes."""
         self.tools.close()
+
+
+class ChainPassages(Closing):
+    """The passages of a chain's best paths as a ranking, for whoever reads passages; a `Retriever`.
+
+    A passage has the score of the best path that it stands in.
+    """
+
+    def __init__(self, chain: ChainSearcher) -> None:
+        self.chain, self.channel, self.run = chain, chain.channel, chain.run
+
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return self.chain.tools.language
+
+    def search(self, query: str, k: int = 10, **page: Any) -> list[Hit]:
+        """The first `k` different passages of the paths for a question."""
+        return self.batch_search([query], ["0"], k, **page)["0"]
+
+    def batch_search(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1, **page: Any
+    ) -> dict[str, list[Hit]]:
+        """The same for many questions, by their ids."""
+        found = self.chain.batch_search(queries, query_ids, ALL, threads, **page)
+        return {i: passages_of(paths, k) for i, paths in found.items()}
+
+    def close(self) -> None:
+        """Release the indexes."""
+        self.chain.close()

@@ -83,6 +83,11 @@ class IndexTools(Closing):
         return self._words(BM25).num_docs
 
     @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return self._words(BM25).language
+
+    @property
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
         return self._words(BM25).tokenizer

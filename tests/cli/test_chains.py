@@ -86,6 +86,29 @@ def test_many_questions_give_a_run(index: Path, tmp_path: Path) -> None:
     assert printed(index, "search", "zzz", "--chain", "hop") == "no path: no step found a passage\n"
 
 
+def test_a_reader_reads_the_passages_of_the_paths(index: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.span_reader import SpanReader
+
+    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(tmp_path / "reader")
+    given = [
+        "answer",
+        QUESTION,
+        "--chain",
+        "hop",
+        "--reader",
+        tmp_path / "reader",
+        "--depth",
+        2,
+        "-n",
+        9,
+        "--json",
+    ]
+    found = [json.loads(line) for line in printed(index, *given).splitlines()]
+    assert found
+    assert {one["passage_id"] for one in found} <= {"frankenstein", "mary-shelley"}
+
+
 def test_another_channel_retrieves(index: Path) -> None:
     own, given = (printed(index, *search(*more)) for more in ((), ("--channel", "bm25")))
     assert own == given
@@ -98,6 +121,7 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--offset", "1"), "without offset, filter and collapse"),
         (search("--filter", "lang=en"), "without offset, filter and collapse"),
         (search("--k1", "2"), "--chain without --k1"),
+        (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (["search", QUESTION, "--chain", "{circle}"], "circle: "),
         (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
