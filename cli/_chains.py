@@ -31,7 +31,8 @@ chain_options = options(
     click.option(
         "--chain",
         metavar="NAME|FILE",
-        help="Find paths of passages step by step: hop, hotpot, single, or a file of steps (docs/chains.md).",
+        help="Find paths of passages step by step: hop, named, tabletext, hotpot, single, or a file of steps"
+        " (docs/chains.md).",
     ),
     model_options,
 )

@@ -87,7 +87,7 @@ _OF_CHANNELS = (
     "chains",
     multiple=True,
     metavar="NAME|FILE",
-    help="Also measure a chain of steps: hop, hotpot, single, or a file of them; several may be given.",
+    help="Also measure a chain: hop, named, tabletext, hotpot, single, or a file; several may be given.",
 )
 @model_options
 @threads_option

@@ -24,7 +24,7 @@ WAYS = {
     RERANK: (MODEL, TERMS),
 }
 """By what a step may be done: by the model's skill, or without a model."""
-CHAINS = ("hop", "hotpot", "single", "tabletext")
+CHAINS = ("hop", "hotpot", "named", "single", "tabletext")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
 _WORD = re.compile(r"\w+")
 _ADDED = re.compile(r"\s*\([^()]*\)\s*$")
+_MARKED = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL)
 _BEGINS = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
 
 
@@ -94,12 +95,16 @@ class TitleTable:
         return found
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
-        """Return the names in each text, the longest where several begin at a word, none within another."""
+        """Return the names in each text, the longest where several begin at a word, none within another.
+
+        Of a text with a name between [START_ENT] and [END_ENT], as KILT marks it, that name.
+        """
         return [list(self._mentions(text)) for text in texts]
 
     def _mentions(self, text: str) -> Iterator[Mention]:
-        words = list(_WORD.finditer(text))
-        spans, rows = _spans(text, words)
+        marked = _MARKED.search(text)
+        words = list(_WORD.finditer(text, *(marked.span(1) if marked else ())))
+        spans, rows = _spans(text, words, marked=bool(marked))
         first = np.searchsorted(self.hashes, spans, "left")
         last = np.searchsorted(self.hashes, spans, "right")
         taken = 0
@@ -129,11 +134,14 @@ def hashed(words: Sequence[str]) -> int:
     return value
 
 
-def _spans(text: str, words: Sequence[re.Match[str]]) -> tuple[npt.NDArray[np.uint64], list[tuple[int, int]]]:
+def _spans(
+    text: str, words: Sequence[re.Match[str]], *, marked: bool
+) -> tuple[npt.NDArray[np.uint64], list[tuple[int, int]]]:
     """What may be names, by the word that they begin with, the longest first: hashes; first word, length.
 
     A name has a word that begins with a capital other than the first of a sentence, whose capital says
-    nothing; in a text without any capital, as questions may be typed, a name has two words or more.
+    nothing; in a text without any capital, as questions may be typed, a name has two words or more. Words
+    that are marked as a name need none of it.
     """
     if not words:
         return np.empty(0, np.uint64), []
@@ -150,7 +158,8 @@ def _spans(text: str, words: Sequence[re.Match[str]]) -> tuple[npt.NDArray[np.ui
         begins = len(words) - n + 1
         before = hashes[:begins, LONGEST - n + 1] if n > 1 else np.uint64(0)
         hashes[:begins, LONGEST - n] = before * np.uint64(_BASE) + own[n - 1 :]
-        possible[:begins, LONGEST - n] = n > 1 if small else until[n:] > until[:begins]
+        named = (marked or n > 1) if small or marked else until[n:] > until[:begins]
+        possible[:begins, LONGEST - n] = named
     return hashes[possible], [(i, LONGEST - column) for i, column in np.argwhere(possible).tolist()]
 
 

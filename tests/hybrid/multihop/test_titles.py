@@ -61,6 +61,7 @@ def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
         ("who made e.t. the extra-terrestrial", [("e.t. the extra-terrestrial", ["e"])]),
         ("who made prometheus", []),  # without capitals, one word is no name
         ("Prometheus fell. The rest. Alba Longa too", [("Alba Longa", ["a-1"])]),  # begins a sentence
+        ("Prometheus and [START_ENT] longa [END_ENT] of Alba Longa", [("longa", ["l"])]),  # KILT's marks
         ("a Row is no page", []),
         ("Very " * (LONGEST + 1), []),
         ("", []),

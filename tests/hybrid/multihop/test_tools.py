@@ -14,6 +14,7 @@ import cli._dense
 import cli._sparta
 from dense.models.skills import Skills
 from hybrid.multihop.chain import Chain
+from hybrid.multihop.searcher import ChainSearcher
 from hybrid.multihop.steps import Step, read_chain
 from hybrid.multihop.tools import IndexTools
 from sparta.base.errors import IndexStateError, InputError, ModelError
@@ -138,3 +139,43 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
     with pytest.raises(IndexStateError, match="of the chain's model"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
+
+
+@pytest.mark.parametrize("channel", ["impact", "bm25", "dense", "bm25=1,impact=1", "dense=1,bm25=0.5"])
+def test_any_channel_may_come_first_in_a_chain_without_a_model(made: dict[str, Any], channel: str) -> None:
+    """Paths of two passages that the channel found, or that a title in the question or the first names."""
+    asked = "who founded google near the old City"
+    with ChainSearcher("hop", made["folder"] / "index", channel=channel) as searcher:
+        first = {hit.passage_id for hit in searcher.tools.retrieve(searcher.chain.steps[0], asked)}
+        paths = searcher.search(asked, 100).paths
+    assert paths
+    for path in paths:
+        assert len(set(path.ids)) == 2
+        assert path.score == pytest.approx(sum(one.score for one in path.passages))
+        for one in path.passages:
+            assert one.hit.passage_id in first or one.scores.keys() & {"named", "linked"}
+            assert one.hit.text
+
+
+def test_only_terms_of_words_can_be_covered(made: dict[str, Any]) -> None:
+    steps = [Step("search", "retrieve"), Step("best", "rerank", ("search",), by="terms", channel="dense")]
+    with (
+        IndexTools(made["folder"] / "index") as tools,
+        pytest.raises(InputError, match="expected impact or bm25 for a step by terms, found 'dense'"),
+    ):
+        Chain(steps, tools)
+
+
+def test_expand_by_a_search(made: dict[str, Any]) -> None:
+    """The question with the title, or with title and text, in one search each."""
+    asked = "moon earth old city"
+    with IndexTools(made["folder"] / "index") as tools:
+        hits = tools.retrieve(Step("s", "retrieve", channel="bm25", depth=3), asked)
+        for by, added in (("title", "{0.title}"), ("text", "{0.title} {0.text}")):
+            step = Step("e", "expand", ("f",), by=by, channel="bm25", depth=4)
+            found = tools.expand(step, asked, [*hits, hits[0]])
+            texts = [f"{asked} {added.format(hit)}" for hit in hits]
+            expected = [
+                tools.retrieve(Step("s", "retrieve", channel="bm25", depth=4), text) for text in texts
+            ]
+            assert found == [*expected, expected[0]]
