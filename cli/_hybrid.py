@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from cli._options import SpartaGroup
-from cli.hybrid_commands.chain import chain
 from cli.hybrid_commands.eval import evaluate_channels
 from cli.hybrid_commands.search import search
 from cli.hybrid_commands.sweep import sweep
@@ -18,7 +17,7 @@ def main() -> None:
     """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""
 
 
-for command in (search, chain, evaluate_channels, tune, sweep):
+for command in (search, evaluate_channels, tune, sweep):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.results import SetResults, results_table
     from hybrid.evaluation.tune import tune
     from hybrid.multihop.chain import Chain
+    from hybrid.multihop.searcher import ChainSearcher
     from hybrid.multihop.steps import read_chain
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
@@ -34,6 +35,7 @@ _HOMES = {
     "Answerer": "hybrid.answering.answerer",
     "Answering": "hybrid.evaluation.answering",
     "Chain": "hybrid.multihop.chain",
+    "ChainSearcher": "hybrid.multihop.searcher",
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
@@ -60,6 +62,7 @@ __all__ = [
     "Answerer",
     "Answering",
     "Chain",
+    "ChainSearcher",
     "Channels",
     "Evaluation",
     "Fusion",

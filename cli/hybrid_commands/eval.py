@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._answering import answering_of, answering_options
+from cli._chains import model_options, open_chains
 from cli._fusion_options import (
     alpha_option,
     base_option,
@@ -51,8 +53,9 @@ _OF_CHANNELS = (
     "build_dense",
     "k1",
     "b",
-    *("answers", "reader", "depths", "weight", "output_answers", "plot", "measures", "per_query"),
+    *("answers", "reader", "depths", "weight", "output_answers", "plot", "per_query"),
     *("opensearch", "name", "ca", "insecure"),
+    *("chains", "model", "entities"),
 )
 
 
@@ -79,6 +82,14 @@ _OF_CHANNELS = (
 @fusion_options
 @bm25_options
 @server_options(required=False)
+@click.option(
+    "--chain",
+    "chains",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Also measure a chain: hop, named, tabletext, hotpot, single, or a file; several may be given.",
+)
+@model_options
 @threads_option
 @form_option
 @click.option(
@@ -100,7 +111,8 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     published evaluation, of pages and of passages. p is that of a paired t-test against the best single
     channel (Holm), with a star below 0.05. An index without a dense channel is measured without it;
     --build-dense builds it. With --answers a reader reads the best passages of each ranking: EM and F1. ± is
-    half of the 95 % interval of EM or R-precision.
+    half of the 95 % interval of EM or R-precision. passage_EM: the first passages are the evidence and no
+    others, of a --chain those of its best path; path_recall@K: one of its K best paths is the evidence.
 
     \b
     hybrid eval --alpha 1.2
@@ -129,7 +141,11 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     )
     names, fusions = _planned_there(given) if remote else _planned(index, given)
     results = []
-    with remote_channels(given) if remote else Channels(index, names, bm25_of(given)) as channels:
+    with ExitStack() as opened:
+        chains = [opened.enter_context(one) for one in open_chains(given)]
+        channels = opened.enter_context(
+            remote_channels(given) if remote else Channels(index, names, bm25_of(given))
+        )
         for one in query_sets:
             compared = compare(
                 channels,
@@ -139,6 +155,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
                 output_runs=given["output_runs"],
                 answering=answering,
                 measures=measures,
+                chains=chains,
             )
             results += with_macro(timed(compared, channels, one, fusions), one)
     print_table(results_table(results), given["form"], notes(query_sets, fusions))
@@ -158,6 +175,7 @@ def _language_of(index: Path, remote: str | None) -> str:
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
+    from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.rankings import MEASURES
     from hybrid.evaluation.results import results_table
 
@@ -177,7 +195,8 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     if given["weights"] is not None:
         weights = given_weights(given["weights"], names)
     fusion = fusion_of(weights, given)
-    results = evaluate_runs(runs, qrels, MEASURES, fusion=fusion, output_runs=given["output_runs"])
+    measures = parse_measures(given["measures"].split(",")) if given["measures"] else MEASURES
+    results = evaluate_runs(runs, qrels, measures, fusion=fusion, output_runs=given["output_runs"])
     print_table(results_table([results]), given["form"], notes([], [fusion]))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli._chains import chain_options, optional_chain
 from cli._numbers import HIGHEST_COUNT
 from cli._options import (
     Text,
@@ -60,6 +61,7 @@ reading_options = options(
     help="Give no answer whose score is below this.",
 )
 @bm25_options
+@chain_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each answer.")
 @click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL.")
 @click.option(
@@ -70,6 +72,7 @@ def answer(**given: Any) -> None:
     """Answer a question from the passages of an index.
 
     Passages are retrieved, a reader finds the answer in them, and its probability is shown with the passage.
+    With --chain, those of its best paths are read.
 
     \b
     sparta answer "who founded google"
@@ -82,6 +85,7 @@ def answer(**given: Any) -> None:
     with open_answerer(
         given["index"],
         given["channel"],
+        chain=optional_chain(given, given["channel"]),
         reader=given["reader"],
         bm25=bm25_of(given),
         device=given["device"],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from cli._chains import chain_options, explain_chain, optional_chain
 from cli._options import Text, counted, dumps, index_option, number, table
 from cli._page import filter_of, filter_option
+from sparta.base.errors import InputError
 
 
 @click.command()
@@ -15,13 +18,21 @@ from cli._page import filter_of, filter_option
 @click.argument("passage_id", metavar="ID", type=Text())
 @index_option
 @filter_option
+@chain_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def explain(query: str, passage_id: str, index: Path | None, filters: tuple[str, ...], as_json: bool) -> None:
+def explain(
+    query: str, passage_id: str, index: Path | None, filters: tuple[str, ...], as_json: bool, **given: Any
+) -> None:
     """Explain a passage's score for a query.
 
     Each term's impact and the weight it stands for, their sum, the passage's rank (with --filter, among the
-    passages that it keeps).
+    passages that it keeps). With --chain, the best path that holds it, with what each step scored.
     """
+    if given["chain"] and filters:
+        raise InputError("expected --chain without --filter, found both", remedy="leave one of them out")
+    if chain := optional_chain({**given, "index": index}):
+        explain_chain(chain, query, passage_id, as_json=as_json)
+        return
     from sparta.api import Index
 
     with Index(index) as opened:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli._chains import chain_options, optional_chain, search_chain
 from cli._options import bm25_of, bm25_options, number, visible
 from cli._search import check_search, print_hits, run_queries, search_fused, search_options
 
@@ -34,14 +35,21 @@ def _known(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @number("--candidates", default=100, text="Of several channels: passages from each, -k if that is more.")
 @bm25_options
+@chain_options
 def search(channel: str | None, **given: Any) -> None:
     """Find passages for a query, or for many.
 
     A hit shows rank, title, [id], score, the words that matched, and each term's share of the score; of
     several channels, its rank in each. --queries takes many queries; their rankings go to --output as a TREC
     run.
+
+    With --chain, a result is a path of passages: each with its score, what each step gave it and, in quotes,
+    the name that led to it; --channel is then what retrieves first.
     """
     check_search("sparta search", given)
+    if chain := optional_chain(given, channel):
+        search_chain(chain, given)
+        return
     if channel and ("," in channel or "=" in channel):
         _search_several(channel, given)
         return

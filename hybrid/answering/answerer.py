@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answers import Answer, combine, folded_texts, probability, ranker_scores, text_of
+from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError, LackingError
@@ -136,17 +137,19 @@ def open_answerer(
     reader: str | Path | None = None,
     bm25: Bm25 | None = None,
     device: str | None = None,
+    chain: ChainSearcher | None = None,
     **settings: Any,
 ) -> Answerer:
     """Open an index, a reader, and what answers with both; closing it closes the index.
 
     :param channels: as in `open_retriever`; `device` as in `Reader.open`
     :param reader: a folder, or None for the reader that ships for the language of the index
+    :param chain: what retrieves in place of `channels`
     :param settings: depth, weight and threshold of `Answerer`
     """
     if reader is not None:
         reader_folder(reader)  # a wrong path is told before an index is opened
-    retriever = open_retriever(index, channels, bm25=bm25)
+    retriever = ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25)
     try:
         folder = reader_folder(reader, retriever.language)
         from sparta.reader.reader import Reader

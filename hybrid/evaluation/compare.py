@@ -12,6 +12,7 @@ from statistics import fmean, median
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, measure_answers
+from hybrid.evaluation.chains import MEASURES, run_chain
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
@@ -22,11 +23,13 @@ from hybrid.evaluation.rankings import (
     warn_if_none_judged,
 )
 from hybrid.evaluation.results import SetResults, save_run
+from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion
 from hybrid.retrieval.hits import fused_hits
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
+from sparta.base.records import Advance
 
 TIMED_QUERIES = 50
 _WARMING = 150
@@ -42,14 +45,19 @@ def compare(
     output_runs: Path | None = None,
     answering: Answering | None = None,
     measures: Sequence[str] = (),
+    chains: Sequence[ChainSearcher] = (),
+    advance: Advance | None = None,
 ) -> SetResults:
     """Search every channel once, fuse in every way, and measure all rankings to the same depth.
 
+    :param chains: asked every question one at a time, and measured beside the channels
+    :param advance: told of each question that a chain was asked
     :param measures: what to measure, as far as the set allows it; nothing is what `measures_of` says
     :param output_runs: a folder in which to leave all rankings as TREC runs
     :param answering: also read the best passages of each ranking, and measure the answers
     """
-    own = [m for m in measures if can_measure(query_set, m)] if measures else measures_of(query_set)
+    usual = [*measures_of(query_set), *(MEASURES if chains else ())]
+    own = [m for m in measures or usual if can_measure(query_set, m)]
     if not own:
         raise InputError(
             f"expected what {', '.join(measures)} can be measured by (answers, judged passages, KILT's"
@@ -67,15 +75,26 @@ def compare(
         for fusion in fusions
         if fusion.label not in retrieved.runs  # one channel as it is
     }
-    runs = {**retrieved.runs, **fused}
+    chained = [run_chain(chain, query_set, depth, own, advance) for chain in chains]
+    retrieved = retrieved.with_pages(one.run for one in chained)
+    runs = {**retrieved.runs, **fused, **{one.name: one.run for one in chained}}
     if output_runs:
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
     found = [retrieved.measured(name, run, own) for name, run in runs.items()]
+    of_paths = {one.name: one.per_query for one in chained}
+    found = [Evaluation(e.name, {**e.per_query, **of_paths.get(e.name, {})}) for e in found]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
         found, answers = measure_answers(retrieved, runs, found, answering)
-    return SetResults(query_set.name, found, fused=list(fused), answers=answers)
+    return SetResults(
+        query_set.name,
+        found,
+        fused=[*fused, *of_paths],
+        answers=answers,
+        ms={one.name: one.median() for one in chained},
+        steps={one.name: one for one in chained},
+    )
 
 
 def timed(
@@ -83,9 +102,8 @@ def timed(
 ) -> SetResults:
     """Return the results with the median latency of each ranking (ms/query, one query at a time)."""
     queries = [q.text for q in query_set.queries[:TIMED_QUERIES]]
-    return replace(
-        results, ms={name: median(own) for name, own in latencies(channels, queries, fusions).items()}
-    )
+    measured = {name: median(own) for name, own in latencies(channels, queries, fusions).items()}
+    return replace(results, ms={**measured, **results.ms})
 
 
 def latencies(

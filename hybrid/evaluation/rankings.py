@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from hybrid.evaluation.chains import of_paths
 from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.gold import page_of
+from hybrid.evidence.measures import Gold, evidence_by_passage, of_evidence
 from hybrid.evidence.measures import measured as by_evidence
-from hybrid.evidence.measures import of_evidence
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
+from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 from sparta.data.answers import has_answer
+from sparta.search.searcher import Searcher
 
 ANSWER_RECALL = "answer_recall@"
 MEASURES = ("RR", "nDCG@10")
@@ -82,6 +85,13 @@ class Retrieved:
     record: Callable[[str], dict[str, Any]]
     pages: Mapping[str, str] = field(default_factory=dict)
 
+    def with_pages(self, runs: Iterable[Run]) -> Retrieved:
+        """The same with the pages of what other rankings hold, where pages count."""
+        if not self.pages:
+            return self
+        ids = {hit.passage_id for run in runs for own in run.values() for hit in own} - self.pages.keys()
+        return replace(self, pages={**self.pages, **{i: page_of(i, self.record(i)) for i in ids}})
+
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
         """Fuse what was found, to this depth."""
         return fusion.fuse_runs(self.runs, depth)
@@ -91,12 +101,15 @@ class Retrieved:
         wanted = list(measures)
         depths = [int(m.removeprefix(ANSWER_RECALL)) for m in wanted if m.startswith(ANSWER_RECALL)]
         of_sets = [m for m in wanted if of_evidence(m)]
-        by_passage = [m for m in wanted if not m.startswith(ANSWER_RECALL) and m not in of_sets]
+        others = [m for m in wanted if not m.startswith(ANSWER_RECALL) and m not in of_sets]
+        by_passage = [m for m in others if not of_paths(m)]
         per_query: dict[str, Mapping[str, float]] = {}
         if depths:
             per_query |= answer_recall(name, run, self.holds, depths).per_query
-        if of_sets and self.query_set.gold:
-            per_query |= by_evidence(run, self.query_set.gold, of_sets, self.pages.__getitem__)
+        if of_sets:
+            asked = self.query_set
+            gold = asked.gold or Gold({}, evidence_by_passage(None, asked.qrels))
+            per_query |= by_evidence(run, gold, of_sets, self.pages.__getitem__)
         if by_passage:
             per_query |= evaluate(name, run, self.query_set.qrels, by_passage).per_query
         return Evaluation(name, per_query)
@@ -118,15 +131,18 @@ def parse_any(name: str) -> str:
     head, _, depth = name.strip().partition("@")
     if f"{head}@" == ANSWER_RECALL and depth.isdecimal() and int(depth) > 0:
         return f"{head}@{int(depth)}"
-    return name.strip() if of_evidence(name.strip()) else parse_measures([name])[0]
+    known = of_evidence(name.strip()) or of_paths(name.strip())
+    return name.strip() if known else parse_measures([name])[0]
 
 
 def can_measure(query_set: QuestionSet, measure: str) -> bool:
     """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
     if measure.startswith(ANSWER_RECALL):
         return bool(query_set.answers)
+    if of_evidence(measure) and query_set.gold:
+        return query_set.gold.knows(measure)
     if of_evidence(measure):
-        return query_set.gold is not None and query_set.gold.knows(measure)
+        return bool(query_set.qrels) and measure.startswith("passage_")
     return bool(query_set.qrels)
 
 
@@ -168,7 +184,9 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
             pages |= _pages(channels, [one for one in shown.values() if one.passage_id not in pages])
 
     def record(passage_id: str) -> dict[str, Any]:
-        one = shown[passage_id]
+        one = shown.get(passage_id)
+        if one is None:  # that a chain found
+            return words(channels).passage(passage_id)
         return channels.searchers[one.channel].records([one.docid])[0]
 
     def text(passage_id: str) -> str:
@@ -178,6 +196,17 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
     return Retrieved(query_set, runs, holds, record, pages)
+
+
+def words(channels: Channels) -> Searcher:
+    """A channel that lies in Lucene's index, where passages are found by their ids.
+
+    :raises InputError: there is none.
+    """
+    found = next((one for one in channels.searchers.values() if isinstance(one, Searcher)), None)
+    if found is None:
+        raise InputError("expected impact or bm25 among the channels beside a chain, found neither")
+    return found
 
 
 def _pages(channels: Channels, passages: Sequence[Shown]) -> dict[str, str]:

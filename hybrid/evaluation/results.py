@@ -12,6 +12,8 @@ from typing import Any
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, half_width
+from hybrid.evaluation.chains import EM as PASSAGE_EM
+from hybrid.evaluation.chains import ChainRun
 from hybrid.evaluation.measures import Evaluation, against_best
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
@@ -30,9 +32,9 @@ class SetResults:
     """The rankings of one test set, measured.
 
     `fused` names the rankings that are fusions: p-values compare with the best of the others. `ms` is the
-    latency of a query, by ranking, where it was measured. `domain` says which mean the set counts in:
-    "in-domain" or "out-of-domain" of what a model was trained on, or nothing. `left_out` queries of the set
-    have no judged passage.
+    latency of a query, by ranking, where it was measured; `steps` has that of the steps of chains. `domain`
+    says which mean the set counts in: "in-domain" or "out-of-domain" of what a model was trained on, or
+    nothing. `left_out` queries of the set have no judged passage.
     """
 
     name: str
@@ -42,6 +44,7 @@ class SetResults:
     domain: str = ""
     left_out: int = 0
     answers: Mapping[str, Mapping[str, Answer | None]] = field(default_factory=dict)
+    steps: Mapping[str, ChainRun] = field(default_factory=dict)
 
     @property
     def main_measure(self) -> str:
@@ -74,7 +77,7 @@ def results_table(
         of `SetResults.main_measure`.
     :param label: the header of the rankings' names
     """
-    measured = list(dict.fromkeys(m for one in sets for m in one.evaluations[0].per_query))
+    measured = list(dict.fromkeys(m for one in sets for e in one.evaluations for m in e.per_query))
     of_answers = [m for m in measured if m.startswith(OF_ANSWERS)]
     columns = [*measures, *of_answers] if measures else measured
     chosen = measures[0] if measures and not of_answers else None
@@ -91,8 +94,10 @@ def results_table(
         if (measures or of_tasks) and len(own) > 1:
             rows += _means(own, columns)
     if not timed:
-        return Table(header, [row[:-1] for row in rows], digits=digits)
-    return Table([*header, "ms/query"], rows, digits=digits)
+        return Table(header, [row[:-2] for row in rows], digits=digits)
+    if not any(one.steps for one in sets):
+        return Table([*header, "ms/query"], [row[:-1] for row in rows], digits=digits)
+    return Table([*header, "ms/query", "ms/step"], rows, digits=digits)
 
 
 def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]]:
@@ -110,7 +115,8 @@ def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]
         if ranking is not best:
             way = "↑" if ranking.mean(main) > best.mean(main) else "↓"
             differs = f"{p[ranking.name]:.3f}" + (f"*{way}" if p[ranking.name] < SIGNIFICANT else "")
-        rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name)])
+        steps = one.steps[ranking.name].by_step() if ranking.name in one.steps else ""
+        rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name), steps])
     return rows
 
 
@@ -119,7 +125,7 @@ def _means(sets: Sequence[SetResults], columns: Sequence[str]) -> list[list[Cell
     named = [{e.name: e for e in one.evaluations} for one in sets]
     label = f"mean, {sets[0].domain}" if sets[0].domain else "mean"
     return [
-        [label, name, *_mean_cells([one[name] for one in named], columns), "", None]
+        [label, name, *_mean_cells([one[name] for one in named], columns), "", None, ""]
         for name in named[0]
         if all(name in one for one in named)
     ]
@@ -135,7 +141,7 @@ def _mean_cells(rankings: Sequence[Evaluation], columns: Sequence[str]) -> Itera
 
 
 def _has_interval(measure: str) -> bool:
-    return measure.startswith(EXACT) or measure.endswith(R_PRECISION)
+    return measure.startswith(EXACT) or measure.endswith((R_PRECISION, PASSAGE_EM))
 
 
 def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
@@ -162,7 +168,10 @@ def per_query_lines(sets: Sequence[SetResults]) -> Iterator[dict[str, Any]]:
             for query_id in ids:
                 known = evaluation.per_query.items()
                 values = {m: figures[query_id] for m, figures in known if query_id in figures}
-                yield {"set": one.name, "ranking": evaluation.name, "query_id": query_id, **values}
+                chain = one.steps.get(evaluation.name)
+                spent = {"ms": chain.ms[query_id]} if chain and query_id in chain.ms else {}
+                line = {"set": one.name, "ranking": evaluation.name, "query_id": query_id}
+                yield {**line, **values, **spent}
 
 
 def write_per_query(sets: Sequence[SetResults], output: Path | None) -> None:

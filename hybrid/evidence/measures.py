@@ -19,7 +19,7 @@ R_PRECISION = "Rprec"
 PAGE_PRECISION = f"page_{R_PRECISION}"
 OF_PAGES = (PAGE_PRECISION, "page_recall@20", "page_success@20")
 OF_PASSAGES = ("passage_Rprec", "passage_recall@20", "passage_success@20")
-_MEASURE = re.compile(r"(page|passage)_(?:Rprec|(recall|success)@([1-9]\d{0,5}))")
+_MEASURE = re.compile(r"(page|passage)_(?:Rprec|(EM)|(recall|success)@([1-9]\d{0,5}))")
 _MISS, _COMPLETE = -1, -2
 
 type Unit = frozenset[str]
@@ -63,6 +63,16 @@ class Gold:
         return bool(self.pages if measure.startswith("page_") else self.passages)
 
 
+def evidence_by_passage(
+    gold: Gold | None, qrels: Mapping[str, Mapping[str, int]]
+) -> Mapping[str, EvidenceSets]:
+    """The evidence sets of questions as passages; without KILT's provenance, all judged passages of each."""
+    if gold:
+        return gold.passages
+    judged = {q: [p for p, relevance in own.items() if relevance > 0] for q, own in qrels.items()}
+    return {q: (frozenset(frozenset((p,)) for p in own),) for q, own in judged.items() if own}
+
+
 def of_evidence(measure: str) -> bool:
     """Whether this is the name of one of these measures, as in page_Rprec or passage_recall@20."""
     return bool(_MEASURE.fullmatch(measure))
@@ -90,8 +100,9 @@ def measured(
 
     def value(query_id: str, level: str, kind: str | None, k: int) -> float:
         sets = of_level(level)[query_id]
-        if kind is None:
-            return r_precision(ranking(query_id, level), sets)
+        if kind is None or kind == "EM":
+            precision = r_precision(ranking(query_id, level), sets)
+            return precision if kind is None else float(precision == 1)
         complete = slots(query_id, level)[:k].count(_COMPLETE)
         return complete / len(set(sets)) if kind == "recall" else float(complete > 0)
 
@@ -100,7 +111,7 @@ def measured(
         match = _MEASURE.fullmatch(measure)
         if match is None:
             raise ValueError(f"expected a measure of evidence, found {measure!r}")
-        level, kind, k = match[1], match[2], int(match[3] or 0)
+        level, kind, k = match[1], match[2] or match[3], int(match[4] or 0)
         found[measure] = {query_id: value(query_id, level, kind, k) for query_id in of_level(level)}
     return found
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from hybrid.multihop.paths import Evidence, EvidencePath
-from hybrid.multihop.scores import merged
-from hybrid.multihop.steps import EXPAND, LINK, RERANK, RETRIEVE, Step, ordered, read_chain
+from hybrid.multihop.scores import Cover, merged
+from hybrid.multihop.steps import EXPAND, LINK, RERANK, RETRIEVE, TERMS, Step, ordered, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 
@@ -27,17 +31,20 @@ class ChainTools(Protocol):
     def check(self, steps: Sequence[Step]) -> None:
         """Refuse steps that cannot be done, before any is."""
 
-    def retrieve(self, question: str, channel: str, depth: int) -> Sequence[Hit]:
+    def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
         """The best passages for a question."""
 
-    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> Sequence[Sequence[Hit]]:
+    def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
         """For each passage the best ones for the question with it."""
 
-    def link(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
-        """For each text the best descriptions of each entity in it."""
+    def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """For each passage, or the question as one, the best descriptions of each entity in its text."""
 
-    def rerank(self, question: str, passages: Sequence[Hit]) -> Sequence[float]:
+    def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """How well each passage supports the question."""
+
+    def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
+        """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
 
 
 class ChainResult(NamedTuple):
@@ -73,37 +80,36 @@ class Chain:
         return Chain(read_chain(name), tools)
 
     def search(self, question: str, k: int = 10) -> ChainResult:
-        """The `k` best paths for a question."""
+        """The `k` best paths for a question; of several of the same passages, the best."""
         if k < 1:
             raise InputError(f"k must be at least 1, found {k}")
         paths: dict[str, list[EvidencePath]] = {"": [EvidencePath()]}
         found: dict[str, Found] = {}
         seconds: dict[str, float] = {}
-        reranks: dict[str, float] = {}
+        known = _Known()
         for step in self.steps:
             began = time.perf_counter()
             if step.skill == RERANK:
-                source = self._named[step.after[0]].after
-                before = paths[source[0] if source else ""]
-                paths[step.name] = self._rerank(question, step, before, found, reranks)
+                sources = [source for name in step.after for source in self._named[name].after]
+                before = paths[sources[0] if sources else ""]
+                paths[step.name] = self._rerank(question, step, before, found, known)
             else:
                 found[step.name] = self._find(question, step, paths[step.after[0] if step.after else ""])
             seconds[step.name] = time.perf_counter() - began
         return ChainResult(paths[self.steps[-1].name][:k], seconds)
 
     def _find(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> Found:
-        """What a step finds from each path; never a passage that stands in it already."""
+        """What a step finds from each path."""
         last = [path.passages[-1].hit for path in paths if path.passages]
         found: Found = []
         if step.skill == RETRIEVE:
-            found = [[Linked(h, "") for h in self.tools.retrieve(question, step.channel, step.depth)]]
+            found = [[Linked(h, "") for h in self.tools.retrieve(step, question)]]
         elif step.skill == EXPAND and last:
-            expanded = self.tools.expand(question, last, step.depth)
+            expanded = self.tools.expand(step, question, last)
             found = [[Linked(hit, "") for hit in own] for own in expanded]
         elif paths:
-            found = self.tools.link([hit.text for hit in last] if step.after else [question], step.depth)
-        pairs = zip(paths, found, strict=True)
-        return [[one for one in own if one.hit.passage_id not in path.ids] for path, own in pairs]
+            found = self.tools.link(step, last if step.after else [Hit("", 0.0, text=question)])
+        return found
 
     def _rerank(
         self,
@@ -111,54 +117,103 @@ class Chain:
         step: Step,
         paths: Sequence[EvidencePath],
         found: Mapping[str, Found],
-        known: dict[str, float],
+        known: _Known,
     ) -> list[EvidencePath]:
         """Eq. 6 to 8 for what was found from each path, and the best of all paths that this makes."""
-        links = next((name for name in step.after if self._named[name].skill == LINK), "")
-        retrieved = next((name for name in step.after if name != links), "")
-        candidates: list[tuple[EvidencePath, Evidence]] = []
+        candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
-            own = {name: _best(found[name][number]) for name in (retrieved, links) if name}
-            ranked = {name: {i: one.hit.score for i, one in best.items()} for name, best in own.items()}
-            scores = merged(ranked.get(retrieved, {}), ranked.get(links, {}), step.promote)
-            for passage_id, score in scores.items():
-                given = {name: best[passage_id] for name, best in own.items() if passage_id in best}
-                hit = next(iter(given.values())).hit
-                steps = {name: one.hit.score for name, one in given.items()}
-                span = given[links].span if links in given else ""
-                candidates.append((path, Evidence(hit, steps, score, span)))
+            own = {
+                name: _best(found[name][number if self._named[name].after else 0], path.ids)
+                for name in step.after
+            }
+            scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)
+            candidates += [_Candidate(path, i, score, 0.0, own) for i, score in scores.items()]
         if step.candidates is not None:
-            candidates.sort(key=lambda one: -(one[0].score + one[1].score))
+            candidates.sort(key=lambda one: -one.total(0))
             del candidates[step.candidates :]
         if step.weight:
             candidates = self._with_reranking(question, step, candidates, known)
-        made = [path.then(evidence) for path, evidence in candidates]
-        return sorted(made, key=lambda path: -path.score)[: step.keep]
+        best: dict[frozenset[str], _Candidate] = {}
+        for one in sorted(candidates, key=lambda one: -one.total(step.weight)):
+            best.setdefault(frozenset((*one.path.ids, one.passage_id)), one)
+            if len(best) == step.keep:
+                break
+        return [one.path.then(self._evidence(step, one)) for one in best.values()]
+
+    def _evidence(self, step: Step, one: _Candidate) -> Evidence:
+        given = {name: best[one.passage_id] for name, best in one.found.items() if one.passage_id in best}
+        scores = {name: linked.hit.score for name, linked in given.items()}
+        if step.weight:
+            scores[step.name] = one.rerank
+        span = next((linked.span for linked in reversed(given.values()) if linked.span), "")
+        counts = any(self._named[name].evidence for name in given)
+        return Evidence(one.hit, scores, one.score + step.weight * one.rerank, span, counts)
+
+    def _scores(self, own: _Own, *, link: bool) -> dict[str, float]:
+        """The scores of what links found, or of what other steps did, times their weights; the highest."""
+        scores: dict[str, float] = {}
+        for name, best in own.items():
+            step = self._named[name]
+            if (step.skill == LINK) == link:
+                for passage_id, one in best.items():
+                    score = step.weight * one.hit.score
+                    scores[passage_id] = max(score, scores.get(passage_id, score))
+        return scores
 
     def _with_reranking(
-        self,
-        question: str,
-        step: Step,
-        candidates: Sequence[tuple[EvidencePath, Evidence]],
-        known: dict[str, float],
-    ) -> list[tuple[EvidencePath, Evidence]]:
-        """Eq. 8; a passage is reranked once, in whatever paths it stands."""
-        new = {e.hit.passage_id: e.hit for _, e in candidates if e.hit.passage_id not in known}
-        if new:
-            known.update(zip(new, self.tools.rerank(question, list(new.values())), strict=True))
-        made = []
-        for path, e in candidates:
-            own = known[e.hit.passage_id]
-            score = e.score + step.weight * own
-            made.append((path, Evidence(e.hit, {**e.scores, step.name: own}, score, e.span)))
-        return made
+        self, question: str, step: Step, candidates: Sequence[_Candidate], known: _Known
+    ) -> list[_Candidate]:
+        """Eq. 8; a passage is reranked once, in whatever paths it stands, but by what it adds to its path."""
+        hits = {one.passage_id: one.hit for one in candidates}
+        if step.by == TERMS:
+            cover = known.cover.setdefault(step.channel, Cover())
+            if new := [hit for i, hit in hits.items() if i not in cover.rows]:
+                cover.add([hit.passage_id for hit in new], self.tools.terms(step, question, new))
+            pairs = itertools.groupby(candidates, key=lambda one: one.path.ids)
+            scores = [s for ids, own in pairs for s in cover.gains(ids, [one.passage_id for one in own])]
+        else:
+            if new := [hit for i, hit in hits.items() if i not in known.reranks]:
+                reranked = self.tools.rerank(step, question, new)
+                known.reranks.update(zip([hit.passage_id for hit in new], reranked, strict=True))
+            scores = [known.reranks[one.passage_id] for one in candidates]
+        return [one._replace(rerank=s) for one, s in zip(candidates, scores, strict=True)]
 
 
-def _best(found: Sequence[Linked]) -> dict[str, Linked]:
-    """Of each passage its highest score: several entities may mean the same."""
+_Own = Mapping[str, Mapping[str, Linked]]
+"""What each step found from one path, by passage id."""
+
+
+class _Candidate(NamedTuple):
+    """A passage that may go on from a path: its score by eq. 7, and that of reranking."""
+
+    path: EvidencePath
+    passage_id: str
+    score: float
+    rerank: float
+    found: _Own
+
+    @property
+    def hit(self) -> Hit:
+        return next(best[self.passage_id].hit for best in self.found.values() if self.passage_id in best)
+
+    def total(self, weight: float) -> float:
+        """The score of the path with this passage."""
+        return self.path.score + self.score + weight * self.rerank
+
+
+class _Known:
+    """What reranking said of passages of one question: by the model, and of terms by the channel."""
+
+    def __init__(self) -> None:
+        self.reranks: dict[str, float] = {}
+        self.cover: dict[str, Cover] = {}
+
+
+def _best(found: Sequence[Linked], without: Collection[str]) -> dict[str, Linked]:
+    """Of each passage its highest score, as several entities may mean the same; none that a path has."""
     best: dict[str, Linked] = {}
     for one in found:
         known = best.get(one.hit.passage_id)
-        if known is None or one.hit.score > known.hit.score:
+        if one.hit.passage_id not in without and (known is None or one.hit.score > known.hit.score):
             best[one.hit.passage_id] = one
     return best

@@ -12,14 +12,14 @@ Pages = Sequence[Collection[str]]
 
 def passage_em(paths: Sequence[EvidencePath], pages: Pages) -> bool:
     """Whether the passages of the best path are one of each page, in any order, and no others."""
-    if not paths or len(paths[0].passages) != len(pages):
+    if not paths or len(paths[0].evidence_ids) != len(pages):
         return False
-    return covers(paths[0].ids, pages)
+    return covers(paths[0].evidence_ids, pages)
 
 
 def path_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> bool:
     """Whether one of the `k` best paths has a passage of each page."""
-    return any(covers(path.ids, pages) for path in paths[:k])
+    return any(covers(path.evidence_ids, pages) for path in paths[:k])
 
 
 def page_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> float:

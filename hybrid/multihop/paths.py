@@ -14,13 +14,15 @@ class Evidence:
     """One passage of a path.
 
     `scores` has what each step gave it, by the step's name: of linking before eq. 6, of reranking before its
-    weight. `span` is the text of the entity that was linked to it, if any; `score` is that of eq. 8.
+    weight. `span` is the text of the entity that was linked to it, if any; `score` is that of eq. 8. What
+    does not `count` only leads to evidence, as a table row does.
     """
 
     hit: Hit
     scores: dict[str, float]
     score: float
     span: str = ""
+    counts: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -40,6 +42,11 @@ class EvidencePath:
         """The passages' ids, in their order."""
         return tuple(one.hit.passage_id for one in self.passages)
 
+    @property
+    def evidence_ids(self) -> tuple[str, ...]:
+        """The same without those that only lead to evidence."""
+        return tuple(one.hit.passage_id for one in self.passages if one.counts)
+
     def then(self, evidence: Evidence) -> EvidencePath:
         """Return the path with one more passage."""
         return EvidencePath((*self.passages, evidence), self.score + evidence.score)
@@ -48,22 +55,15 @@ class EvidencePath:
         """For JSON."""
         return {"score": self.score, "passages": [one.as_dict() for one in self.passages]}
 
-    def __str__(self) -> str:
-        """For people: a line a passage, with its steps and the entity that led to it."""
-        lines = [f"{self.score:.2f}"]
-        for one in self.passages:
-            steps = "  ".join(f"{name} {score:.2f}" for name, score in one.scores.items())
-            entity = f'  "{one.span}"' if one.span else ""
-            lines.append(f"  → {one.hit.title or one.hit.passage_id}  [{steps}{entity}]")
-        return "\n".join(lines)
-
 
 def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
-    """Return the first `k` different passages of paths, best path first, each with its path's score."""
+    """The first `k` different passages that are evidence, best path first, each with its path's score."""
     found: dict[str, Hit] = {}
     for path in paths:
         for one in path.passages:
             hit = one.hit
+            if not one.counts:
+                continue
             found.setdefault(
                 hit.passage_id, Hit(hit.passage_id, path.score, hit.title, hit.text, hit.metadata)
             )

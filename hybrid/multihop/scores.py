@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 Scores = Mapping[str, float]
 """By passage id."""
@@ -31,3 +34,30 @@ def merged(retrieved: Scores, links: Scores, promote: float = 1.0) -> dict[str, 
 def reranked(scores: Scores, rerank: Scores, weight: float) -> dict[str, float]:
     """Eq. 8: each score plus `weight` (β) times that of reranking."""
     return {name: score + weight * rerank[name] for name, score in scores.items()}
+
+
+class Cover:
+    """How passages cover the terms of one question: a path covers each term as its best passage does.
+
+    A passage counts what it adds to its path: the sum over terms of what it scores more than the path so far,
+    as a share of the highest that any passage of the first hop scores, over all terms. So a path scores what
+    SPARTA would give its passages as one (the maximum over the words of a text), and the shares of different
+    questions and channels compare.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, npt.NDArray[np.float32]] = {}
+        self._most = 0.0
+
+    def add(self, ids: Sequence[str], rows: npt.NDArray[np.float32]) -> None:
+        """Add passages, with what each term scores in them: `(n_passages, n_terms)`."""
+        if not self.rows:
+            self._most = float(rows.max(0).sum()) or 1.0
+        self.rows.update(zip(ids, rows / self._most, strict=True))
+
+    def gains(self, path: Sequence[str], ids: Sequence[str]) -> list[float]:
+        """What each of some passages adds to those of a path."""
+        rows = np.stack([self.rows[i] for i in ids])
+        before = np.max([self.rows[i] for i in path], axis=0) if path else 0.0
+        gains: list[float] = np.maximum(rows - before, 0).sum(1).tolist()
+        return gains

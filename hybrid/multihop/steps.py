@@ -16,7 +16,15 @@ from sparta.base.files import reading
 RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
 STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
 """What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
-CHAINS = ("hotpot", "single")
+MODEL, TITLE, TEXT, TITLES, LINKS, TERMS = "model", "title", "text", "titles", "links", "terms"
+WAYS = {
+    RETRIEVE: (MODEL,),
+    EXPAND: (MODEL, TITLE, TEXT),
+    LINK: (MODEL, TITLES, LINKS),
+    RERANK: (MODEL, TERMS),
+}
+"""By what a step may be done: by the model's skill, or without a model."""
+CHAINS = ("hop", "hotpot", "named", "single", "tabletext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +33,30 @@ class Step:
 
     `retrieve` finds passages for the question by `channel`; `expand` for the question with each passage of
     the step before it; `link` finds what the entities of the question, or of those passages, mean: `depth`
-    passages each. `rerank` puts together what the steps `after` which it comes found, multiplies what two of
-    them found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
-    `keep` best paths; with a weight of 0 nothing is reranked. Reranking takes most of the time: with
-    `candidates`, only so many of the best paths before it are reranked, and the others left out.
+    passages each. Their scores are multiplied by `weight`.
+
+    `rerank` puts together what the steps `after` which it comes found, multiplies what both retrieval and
+    links found by `promote` (α, eq. 7), adds `weight` (β, eq. 8) times the reranking score, and keeps the
+    `keep` best paths; with a weight of 0 nothing is reranked. What a step found for the question may go on
+    from every path, in a later hop too. Reranking takes most of the time: with `candidates`, only so many
+    of the best paths before it are reranked, and the others left out.
+
+    `by` says what does it: `model`, or, without one, of `link` the `titles` of the index in a text, or the
+    titles in the passage's metadata `links`; of `expand` a search by `channel` for the question with the
+    passage's `title` or its `text`; of `rerank` the question's `terms`, as `channel` scores them in the
+    passages: the share of the question that a passage adds to those of its path.
+
+    With a `filter`, a `retrieve` or an `expand` by search finds only passages whose metadata is so. Without
+    `evidence`, what a step finds leads on, as a table row does, and is not itself what is looked for.
     """
 
     name: str
     skill: str
     after: tuple[str, ...] = ()
-    channel: str = "impact"
+    by: str = MODEL
+    channel: str = ""
+    filter: str = ""
+    evidence: bool = True
     depth: int = 100
     promote: float = 1.0
     weight: float = 1.0
@@ -47,28 +69,39 @@ class Step:
                 f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
                 remedy=f"correct the skill of step {self.name!r}",
             )
-        for name in ("depth", "keep", "candidates"):
-            value = getattr(self, name)
-            if name == "candidates" and value is None:
-                continue
-            if type(value) is not int or value < 1:
-                raise InputError(
-                    f"expected {name} of step {self.name!r} as a number from 1 on, found {value!r}"
-                )
-        for name in ("promote", "weight"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-                raise InputError(
-                    f"expected {name} of step {self.name!r} as a number from 0 on, found {value!r}"
-                )
-        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 2)}[self.skill]
+        if self.by not in WAYS[self.skill]:
+            raise InputError(
+                f"expected step {self.name!r} by {' or '.join(WAYS[self.skill])}, found {self.by!r}",
+                remedy=f"correct `by` of the step, which is of the kind {self.skill}",
+            )
+        self._check_values()
+        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9)}[self.skill]
         if not wanted[0] <= len(self.after) <= wanted[1]:
-            counts = " or ".join(map(str, range(wanted[0], wanted[1] + 1)))
+            counts = " to ".join(map(str, dict.fromkeys(wanted)))
             raise InputError(
                 f"expected {counts} steps after which {self.name!r} ({self.skill}) comes, found"
                 f" {len(self.after)}",
                 remedy='name them: after = ["first"]',
             )
+
+    def _check_values(self) -> None:
+        def refuse(name: str, expected: str) -> None:
+            found = getattr(self, name)
+            raise InputError(f"expected {name} of step {self.name!r} as {expected}, found {found!r}")
+
+        for name in ("depth", "keep", "candidates"):
+            value = getattr(self, name)
+            if not (name == "candidates" and value is None) and (type(value) is not int or value < 1):
+                refuse(name, "a number from 1 on")
+        for name in ("promote", "weight"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+                refuse(name, "a number from 0 on")
+        for name in ("channel", "filter"):
+            if not isinstance(getattr(self, name), str):
+                refuse(name, "a text")
+        if not isinstance(self.evidence, bool):
+            refuse("evidence", "true or false")
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:
@@ -92,14 +125,12 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
             if (named[name].skill == RERANK) == (step.skill == RERANK):
                 kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
                 raise InputError(f"expected {step.name!r} to come after {kind}, found {name!r} before it")
-        branches = [named[name] for name in step.after]
-        if step.skill == RERANK and len(branches) == 2:
-            kinds = sum(one.skill == LINK for one in branches)
-            if kinds != 1 or branches[0].after != branches[1].after:
-                raise InputError(
-                    f"expected {step.name!r} after a link and one retrieve or expand, both after the same"
-                    f" step, found {' and '.join(step.after)}"
-                )
+        sources = {source for name in step.after for source in named[name].after}
+        if step.skill == RERANK and len(sources) > 1:
+            raise InputError(
+                f"expected steps before {step.name!r} that go on from the same rerank, found them after"
+                f" {' and '.join(sorted(sources))}"
+            )
     try:
         order = list(TopologicalSorter({s.name: s.after for s in steps}).static_order())
     except CycleError as error:

@@ -7,16 +7,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from hybrid.multihop.chain import Linked
-from hybrid.multihop.steps import EXPAND, LINK, RETRIEVE, STEP_SKILLS, Step
+from hybrid.multihop.steps import (
+    EXPAND,
+    LINK,
+    LINKS,
+    MODEL,
+    RETRIEVE,
+    STEP_SKILLS,
+    TERMS,
+    TITLE,
+    TITLES,
+    Step,
+)
+from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
     from dense.models.skills import Skills
+
+
+_THREADS = 2
 
 
 class IndexTools(Closing):
@@ -41,16 +62,35 @@ class IndexTools(Closing):
     def check(self, steps: Sequence[Step]) -> None:
         """Open what the steps need, and refuse steps that cannot be done."""
         for step in steps:
-            skill = STEP_SKILLS[step.skill]
+            skill = STEP_SKILLS[step.skill] if step.by == MODEL else ""
+            if step.by in (TITLES, LINKS):
+                self._titles  # noqa: B018 (reads them)
+            elif step.by == TERMS:
+                self._words(step.channel)
+            elif step.skill == RETRIEVE or step.by != MODEL:
+                self._retriever(step.channel)
             if skill and (step.skill in (EXPAND, LINK) or step.weight):
                 for one in (skill, "span") if skill == "link" else (skill,):
                     self._skills.check(one)
-            if step.skill == RETRIEVE:
-                self._retriever(step.channel)
-            elif step.skill == EXPAND:
+            if skill and step.skill == EXPAND:
                 self._check_model(self._dense)
-            elif step.skill == LINK:
+            elif skill and step.skill == LINK:
                 self._check_width(self._entity_index)
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return self._words(BM25).num_docs
+
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return self._words(BM25).language
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        return self._words(BM25).tokenizer
 
     @cached_property
     def _skills(self) -> Skills:
@@ -85,6 +125,20 @@ class IndexTools(Closing):
             self._retrievers[channel] = open_retriever(self.index, channel)
         return self._retrievers[channel]
 
+    def _words(self, channel: str) -> Searcher:
+        """A channel whose scores are sums over terms."""
+        found = self._retriever(channel)
+        if not isinstance(found, Searcher):
+            raise InputError(
+                f"expected impact or bm25 for a step by terms, found {channel!r}",
+                remedy="name one of them as the channel of the step",
+            )
+        return found
+
+    @cached_property
+    def _titles(self) -> TitleTable:
+        return TitleTable.of(self._words(BM25))
+
     def _check_model(self, searcher: DenseSearcher) -> None:
         from dense.models.resolve import identify
 
@@ -108,17 +162,28 @@ class IndexTools(Closing):
 
     # ------------------------------------------------------------------ what a chain calls
 
-    def retrieve(self, question: str, channel: str, depth: int) -> Sequence[Hit]:
+    def retrieve(self, step: Step, question: str) -> Sequence[Hit]:
         """The best passages for a question."""
-        return self._retriever(channel).search(question, depth)
+        return self._retriever(step.channel).search(question, step.depth, filter=_filter(step))
 
-    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> Sequence[Sequence[Hit]]:
+    def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[Sequence[Hit]]:
         """For each passage the best ones for the question with it."""
+        if step.by != MODEL:
+            own = [p.title if step.by == TITLE else f"{p.title} {p.text}" for p in passages]
+            texts = [f"{question} {text}" for text in own]
+            once = list(dict.fromkeys(texts))
+            found = self._retriever(step.channel).batch_search(
+                once, once, step.depth, _THREADS, filter=_filter(step)
+            )
+            return [found[text] for text in texts]
         vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
-        return list(self._dense.search_vectors(vectors, depth))
+        return list(self._dense.search_vectors(vectors, step.depth))
 
-    def link(self, texts: Sequence[str], depth: int) -> Sequence[Sequence[Linked]]:
-        """For each text the best descriptions of each entity in it."""
+    def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """For each passage, or the question as one, the best descriptions of each entity in its text."""
+        if step.by != MODEL:
+            return self._link_titles(step, passages)
+        texts = [hit.text for hit in passages]
         spans = self._skills.find_spans(texts)
         places = [(row, span) for row, own in enumerate(spans) for span in own]
         found: list[list[Linked]] = [[] for _ in texts]
@@ -127,20 +192,43 @@ class IndexTools(Closing):
         vectors = self._skills.encode_mentions(
             [texts[row] for row, _ in places], [(span.start, span.end) for _, span in places]
         )
-        for (row, span), hits in zip(places, self._entity_index.search_vectors(vectors, depth), strict=True):
-            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in hits]
+        hits = self._entity_index.search_vectors(vectors, step.depth)
+        for (row, span), own in zip(places, hits, strict=True):
+            found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in own]
         return found
 
-    def rerank(self, question: str, passages: Sequence[Hit]) -> Sequence[float]:
+    def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
+        """The passages that titles in the texts or in the metadata name, each with a score of 1."""
+        if step.by == TITLES:
+            mentions = self._titles.mentions([hit.text for hit in passages])
+            named = [
+                [(hit.text[one.start : one.end], one.docids) for one in own]
+                for hit, own in zip(passages, mentions, strict=True)
+            ]
+        else:
+            named = [self._titles.named(hit.metadata.get("links")) for hit in passages]
+        docids = list(dict.fromkeys(d for own in named for _, found in own for d in found[: step.depth]))
+        hits = dict(zip(docids, self._words(BM25).hits_of(docids), strict=True))
+        return [[Linked(hits[d], name) for name, found in own for d in found[: step.depth]] for own in named]
+
+    def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:
         """How well each passage supports the question."""
         scores = self._skills.rerank([question] * len(passages), [_passage(h) for h in passages])
         return [float(score) for score in scores]
+
+    def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
+        """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
+        return self._words(step.channel).term_scores(question, [hit.passage_id for hit in passages])
 
     def close(self) -> None:
         """Release the indexes."""
         opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
         for one in (*self._retrievers.values(), *filter(None, opened)):
             one.close()
+
+
+def _filter(step: Step) -> Filter | None:
+    return Filter.parse([step.filter]) if step.filter else None
 
 
 def _passage(hit: Hit) -> Passage:

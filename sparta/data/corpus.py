@@ -2,9 +2,10 @@
 
 Formats: JSONL, one object a line; TSV with a header (`id`, `text`, `title`), quoted as DPR and Python's csv
 module write it, or with the two columns id and text and no header, one record a line. A line of KILT's
-knowledge source is a page, which is cut into passages of 100 words. A name with .jsonl,
-.ndjson or .tsv says which it is; otherwise the first line does. Blank lines are neither read nor counted. In
-a folder without such files, each .txt or .md file is a passage. All may be compressed by gzip, bzip2 or zstd.
+knowledge source is a page, which is cut into passages of 100 words; a row of a table is a passage. A name
+with .jsonl, .ndjson or .tsv says which it is; otherwise the first line does. Blank lines are neither read nor
+counted. In a folder without such files, each .txt or .md file is a passage. All may be compressed by gzip,
+bzip2 or zstd.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from sparta.data.parsing import (
     read_row,
     shortened,
 )
+from sparta.data.tables import is_row, row_passage
 
 KEPT_SKIPS = 20
 RECORDS = "records"
@@ -383,9 +385,11 @@ def _conversion(path: str | Path) -> str:
 
 
 def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> list[_Outcome]:
-    """Return the passage of a line, those of a page of KILT, or what is wrong with it."""
+    """Return the passage of a line or of a table row, those of a page of KILT, or what is wrong with it."""
     try:
         record = parse(decoded(line))
+        if is_row(record):
+            return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
         return [read_passage(one, where) for one in (page_passages(record) if is_page(record) else [record])]
     except BadRecordError as bad:
         bad.where = where

@@ -342,6 +342,13 @@ class ImpactSearcher(Closing):
         with self._reading(packed):
             return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
 
+    def word_scores(self, text: str, docids: Integers) -> npt.NDArray[np.float32]:
+        """Return what each different word of a text adds to passages' BM25 scores, `(n_docids, n_words)`."""
+        packed = pack_integers(docids, np.int32, "docids")
+        with self._reading(packed):
+            scores = np.frombuffer(_bytes(self._java.wordScores(text, packed)), "<f4")
+        return scores.reshape(len(docids), -1)
+
     def vector(self, docid: int) -> dict[str, int]:
         """Return all terms of one passage with their impacts, in byte order. Reads the whole dictionary."""
         with self._reading():

@@ -9,8 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter, FilterLike
+from sparta.base.records import Hit
+from sparta.data.units import is_chunk, passage_of
 from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
@@ -170,6 +175,38 @@ class Searcher(ChannelSearcher):
             docid = docid_of(view.lucene, passage_id)
             record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
             return record
+
+    def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
+        """Passages by their docids, all with one score; of parts, what they are parts of."""
+        with self.index.reading() as view:
+            ids = view.lucene.ids(docids)
+            named = [passage_of(i) for i in ids] if is_chunk(view.generation.unit) else ids
+        return self.hits(Ranked(named, list(docids), [score] * len(docids)))
+
+    def term_scores(self, query: str, passage_ids: Sequence[str]) -> npt.NDArray[np.float32]:
+        """What each different term of a query adds to the score of each passage, `(n_passages, n_terms)`.
+
+        Of a passage that was cut, for each term the highest of its parts.
+
+        :raises NoPassageError: an unknown id.
+        """
+        with self.index.reading() as view:
+            docids = view.lucene.docids(passage_ids).tolist()
+            parts = [
+                [d] if d >= 0 else docids_of(view.lucene, i) for d, i in zip(docids, passage_ids, strict=True)
+            ]
+            every = [docid for own in parts for docid in own]
+            if not every:
+                return np.empty((0, 0), np.float32)
+            if self.channel == BM25:
+                rows = view.lucene.word_scores(query, every)
+            else:
+                view.require_impacts()
+                bag = view.tokenizer.terms(query)
+                counts = np.array(list(bag.values()), np.float32)
+                rows = counts * np.stack([view.lucene.impacts(docid, list(bag)) for docid in every])
+            begins = np.cumsum([0, *map(len, parts)])[:-1]
+            return np.maximum.reduceat(rows, begins, axis=0)
 
     def close(self) -> None:
         """Release the index."""

@@ -18,12 +18,27 @@ from sparta.index.pipeline import IndexOptions, build_index
 pytestmark = pytest.mark.jvm
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "output.schema.json").read_text(encoding="utf-8"))
+ONE_STEP = """
+[[step]]
+name = "search"
+skill = "retrieve"
+depth = 1
+[[step]]
+name = "best"
+skill = "rerank"
+after = ["search"]
+weight = 0
+"""
 COMMANDS: list[tuple[Any, str, list[str]]] = [
     (sparta, "hit", ["search", "moon"]),
     (sparta, "hit", ["search", "moon", "--channel", "bm25"]),
     (sparta, "hit", ["search", "moon", "--channel", "bm25,impact"]),
-    (sparta, "hit", ["search", "--queries", "{queries}", "--output", "-"]),
+    (sparta, "hit", ["search", "--queries", "{queries.tsv}", "--output", "-"]),
     (hybrid, "hit", ["search", "moon", "--alpha", "1"]),
+    (sparta, "path", ["search", "moon", "--chain", "hop"]),
+    (sparta, "path", ["search", "--queries", "{queries.tsv}", "--output", "-", "--chain", "hop"]),
+    (sparta, "path", ["explain", "moon", "b", "--chain", "hop"]),
+    (sparta, "path", ["explain", "moon", "a", "--chain", "{alone.toml}"]),
     (sparta, "answer", ["answer", "moon", "-n", "2", "--reader", "{reader}"]),
     (sparta, "explanation", ["explain", "moon", "a"]),
     (sparta, "terms", ["terms", "a"]),
@@ -46,13 +61,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path, en
     build_index(folder / "ix", texts, options=IndexOptions(model=str(tiny_model_folder)))
     SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(folder / "reader")
     (folder / "queries.tsv").write_text("q1\tmoon\nq2\tsun\n")
+    (folder / "alone.toml").write_text(ONE_STEP)
     return folder
 
 
 @pytest.mark.parametrize(("main", "kind", "command"), COMMANDS, ids=[" ".join(c) for _, _, c in COMMANDS])
 def test_output_is_of_the_schema(folder: Path, main: Any, kind: str, command: list[str]) -> None:
-    places = {"queries": folder / "queries.tsv", "reader": folder / "reader"}
-    given = [part.format(**places) for part in command]
+    places = {name: folder / name for name in ("queries.tsv", "reader", "alone.toml")}
+    given = [str(places.get(part.strip("{}"), part)) for part in command]
     result = CliRunner().invoke(main, [*given, "--index", str(folder / "ix"), "--json"])
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -237,11 +237,11 @@ def test_the_first_five_minutes(tmp_path):
     if not default_model_folder().is_dir():
         pytest.skip("no model ships with this checkout")
     shutil.copy(ROOT / "examples" / "wiki.jsonl", tmp_path)
-    assert "221 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
+    assert "223 passages" in done(sparta("index", "--corpus", "wiki.jsonl")).stdout
     first, text, terms = done(sparta("search", "who founded google")).stdout.splitlines()[:3]
     assert first.startswith("  1  Google  [google]  ")
     assert "Larry Page and Sergey Brin" in text
     assert {word.split()[0] for word in terms.split(" + ")} >= {"google", "founded"}
-    assert "rank 1 of 221" in done(sparta("explain", "who founded google", "google")).stdout
+    assert "rank 1 of 223" in done(sparta("explain", "who founded google", "google")).stdout
     assert "google" in dict(top_rows(done(sparta("terms", "google", "-n", 10)).stdout))
     assert hits_of("who founded google", "--channel", "bm25", "-k", 1)[0]["id"] == "google"

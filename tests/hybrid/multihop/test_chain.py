@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from hybrid.multihop.chain import Chain, Linked
@@ -29,27 +31,33 @@ class Made:
         self.retrieved = hits(a=10, b=8, c=2)
         self.links = {"which": [("Bee", hits(b=20, d=5))], "text of b": [("Eve", hits(e=6, b=3))]}
         self.expanded = {"a": hits(e=7, a=6), "b": hits(f=9, e=4), "d": hits(f=1)}
+        self.rows = {"a": (4, 0, 0), "b": (2, 2, 0), "c": (0, 0, 0), "d": (0, 0, 1), "e": (1, 3, 3)}
         self.reranks = {"a": 1.0, "b": 3.0, "c": 0.0, "d": 4.0, "e": 2.0, "f": 0.5}
 
     def check(self, steps: Sequence[Step]) -> None:
         self.asked.append([step.name for step in steps])
 
-    def retrieve(self, question: str, channel: str, depth: int) -> list[Hit]:
-        self.asked.append((question, channel, depth))
-        return self.retrieved[:depth]
+    def retrieve(self, step: Step, question: str) -> list[Hit]:
+        self.asked.append((question, step.channel, step.depth))
+        return self.retrieved[: step.depth]
 
-    def expand(self, question: str, passages: Sequence[Hit], depth: int) -> list[list[Hit]]:
-        self.asked.append(("expand", [p.passage_id for p in passages], depth))
-        return [self.expanded.get(p.passage_id, [])[:depth] for p in passages]
+    def expand(self, step: Step, question: str, passages: Sequence[Hit]) -> list[list[Hit]]:
+        self.asked.append(("expand", [p.passage_id for p in passages], step.depth))
+        return [self.expanded.get(p.passage_id, [])[: step.depth] for p in passages]
 
-    def link(self, texts: Sequence[str], depth: int) -> list[list[Linked]]:
-        found = [[Linked(h, span) for span, own in self.links.get(t, []) for h in own[:depth]] for t in texts]
-        self.asked.append(("link", list(texts), depth))
-        return found
+    def link(self, step: Step, passages: Sequence[Hit]) -> list[list[Linked]]:
+        texts = [hit.text for hit in passages]
+        self.asked.append(("link", texts, step.depth))
+        own = [self.links.get(text, []) for text in texts]
+        return [[Linked(h, span) for span, found in one for h in found[: step.depth]] for one in own]
 
-    def rerank(self, question: str, passages: Sequence[Hit]) -> list[float]:
+    def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> list[float]:
         self.asked.append(("rerank", [p.passage_id for p in passages]))
         return [self.reranks[p.passage_id] for p in passages]
+
+    def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
+        self.asked.append(("terms", [p.passage_id for p in passages]))
+        return np.array([self.rows[p.passage_id] for p in passages], np.float32)
 
 
 def test_two_hops_by_hand() -> None:
@@ -79,8 +87,6 @@ def test_two_hops_by_hand() -> None:
     assert (e.scores, e.span) == ({"expand": 4, "links-of-first": 6, "second": 2.0}, "Eve")
     assert e.score == pytest.approx(8.6)
     assert list(found.seconds) == [step.name for step in read_chain("hotpot")]
-    shown = str(found.paths[1])
-    assert '→ E  [expand 4.00  links-of-first 6.00  second 2.00  "Eve"]' in shown
     assert found.paths[1].as_dict()["passages"][1]["span"] == "Eve"
     assert [h.passage_id for h in passages_of(found.paths, 3)] == ["b", "f", "e"]
     assert len(Chain(steps, tools).search("which", 2).paths) == 2
@@ -92,6 +98,54 @@ def test_only_the_best_candidates_are_reranked() -> None:
     tools = Made()
     Chain(steps, tools).search("which")
     assert next(asked for asked in tools.asked if asked[0] == "rerank") == ("rerank", ["a", "b"])
+
+
+TERMS = [
+    Step("search", "retrieve", weight=0),
+    Step("named", "link", by="titles", weight=0.5),
+    Step("first", "rerank", ("search", "named"), by="terms", keep=2),
+    Step("linked", "link", ("first",), by="titles", weight=1, evidence=False),
+    Step("second", "rerank", ("search", "linked"), by="terms"),
+]
+
+
+def test_a_path_covers_the_terms_of_the_question_by_hand() -> None:
+    """The most that each term scores in a, b, c, d is 4, 2, 1: 7 in all. Links are worth 0.5 and 1."""
+    tools = Made()
+    tools.links = {"which": [("Bee", hits(b=1, d=1))], "text of b": [("Eve", hits(e=1))]}
+    found = Chain(TERMS, tools).search("which").paths
+    # hop 1: a 4/7, b 4/7 + 0.5, c 0, d 1/7 + 0.5: b and d are kept
+    b, d = 4 / 7 + 0.5, 1 / 7 + 0.5
+    # hop 2 from b (2, 2, 0): a adds 2, c 0, and the linked e 1 + 3; from d (0, 0, 1): a 4, b 4, c 0
+    # what was found for the question goes on from b and d; b with d is found from d alone
+    expected = {
+        ("b", "e"): b + 4 / 7 + 1,
+        ("b", "a"): b + 2 / 7,
+        ("d", "b"): d + 4 / 7,
+        ("d", "a"): d + 4 / 7,
+        ("b", "c"): b,
+        ("d", "c"): d,
+    }
+    assert {path.ids: path.score for path in found} == pytest.approx(expected)
+    assert [path.score for path in found] == pytest.approx(sorted(expected.values(), reverse=True))
+    assert found[0].passages[1].scores == pytest.approx({"linked": 1, "second": 4 / 7})
+    assert ("terms", ["e"]) in tools.asked, "the others are known"
+    assert found[0].evidence_ids == ("b",), "what is linked here only leads on"
+    assert "e" not in [h.passage_id for h in passages_of(found, 9)]
+    assert found[0].as_dict()["passages"][1]["steps"] == found[0].passages[1].scores
+
+
+def test_paths_of_the_same_passages_count_once() -> None:
+    steps = [
+        Step("search", "retrieve"),
+        Step("first", "rerank", ("search",), weight=0),
+        Step("second", "rerank", ("search", "more"), weight=0),
+        Step("more", "expand", ("first",)),
+    ]
+    tools = Made()
+    tools.expanded = {}
+    found = Chain(steps, tools).search("which").paths
+    assert [path.ids for path in found] == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
 def test_without_reranking_it_is_retrieval() -> None:

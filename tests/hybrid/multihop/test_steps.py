@@ -11,6 +11,8 @@ from sparta.base.errors import InputError
 
 SEARCH = '[[step]]\nname = "search"\nskill = "retrieve"\n'
 BEST = '[[step]]\nname = "best"\nskill = "rerank"\nafter = ["search"]\n'
+MORE = '[[step]]\nname = "from-best"\nskill = "expand"\nafter = ["best"]\n'
+LAST = '[[step]]\nname = "last"\nskill = "rerank"\nafter = ["from-best", "from-other"]\n'
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -51,7 +53,11 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
         (SEARCH + BEST + "colour = 3\n", "colour"),
         (SEARCH + BEST + "after = 3\n", "TOML"),
         (SEARCH + BEST.replace('["search"]', "3"), "names of steps"),
-        (SEARCH + BEST.replace('["search"]', "[]"), "1 or 2 steps"),
+        (SEARCH + BEST.replace('["search"]', "[]"), "1 to 9 steps"),
+        (SEARCH + BEST + 'by = "magic"\n', "by model or terms, found 'magic'"),
+        (SEARCH + 'by = "titles"\n' + BEST, "by model, found 'titles'"),
+        (SEARCH + "filter = 3\n" + BEST, "filter of step 'search' as a text"),
+        (SEARCH + "evidence = 0\n" + BEST, "true or false"),
         (SEARCH + 'after = ["best"]\n' + BEST, "expected 0 steps"),
         ("nothing here", "TOML"),
         ("", "[[step]]"),
@@ -62,8 +68,8 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
         ),
         (SEARCH + BEST + '[[step]]\nname = "more"\nskill = "rerank"\nafter = ["best"]\n', "before it"),
         (
-            SEARCH + BEST.replace('["search"]', '["search", "other"]') + SEARCH.replace("search", "other"),
-            "a link and one retrieve",
+            SEARCH + BEST + BEST.replace("best", "other") + MORE + MORE.replace("best", "other") + LAST,
+            "the same rerank, found them after best and other",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,15 @@ import pytest
 import torch
 
 import cli._dense
-import cli._hybrid
 import cli._sparta
 from dense.models.skills import Skills
 from hybrid.multihop.chain import Chain
+from hybrid.multihop.searcher import ChainSearcher
 from hybrid.multihop.steps import Step, read_chain
 from hybrid.multihop.tools import IndexTools
 from sparta.base.errors import IndexStateError, InputError, ModelError
-from sparta.base.records import Passage
-from tests.dense.channel.channels import done, ran
+from sparta.base.records import Hit, Passage
+from tests.dense.channel.channels import done
 from tests.dense.models.skill_models import skill_config, skill_model
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
@@ -85,19 +84,23 @@ def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> N
     passages, skills = made["passages"], made["skills"]
     rows = skills.encoded_by("passage", [skills.passage(p) for p in passages])
     entities = skills.encode_entities(passages)
-    hits = tools.retrieve(ASKED, "dense", 5)
+    hits = tools.retrieve(Step("s", "retrieve", channel="dense", depth=5), ASKED)
     close(
         {h.passage_id: h.score for h in hits},
         best(skills.model.encode_questions([ASKED])[0], rows, passages, 5),
     )
     named = {p.passage_id: p for p in passages}
     first = [named[h.passage_id] for h in hits[:2]]
+    expand = Step("e", "expand", ("f",), depth=4)
     for one, vector, own in zip(
-        first, skills.encode_expanded([ASKED] * 2, first), tools.expand(ASKED, hits[:2], 4), strict=True
+        first,
+        skills.encode_expanded([ASKED] * 2, first),
+        tools.expand(expand, ASKED, hits[:2]),
+        strict=True,
     ):
         close({h.passage_id: h.score for h in own}, best(vector, rows, passages, 4))
         assert one.text
-    [linked] = tools.link([ASKED], 3)
+    [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
     [spans] = skills.find_spans([ASKED])
     assert spans
     vectors = skills.encode_mentions([ASKED] * len(spans), [(s.start, s.end) for s in spans])
@@ -106,26 +109,9 @@ def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> N
             one.hit.passage_id: one.hit.score for one in linked if one.span == ASKED[span.start : span.end]
         }
         close(own, best(vector, entities, passages, 3))
-    assert tools.rerank(ASKED, hits[:3]) == pytest.approx(
+    assert tools.rerank(Step("r", "rerank", ("s",)), ASKED, hits[:3]) == pytest.approx(
         skills.rerank([ASKED] * 3, [named[h.passage_id] for h in hits[:3]]).tolist()
     )
-
-
-def test_two_hops_from_the_command_line(made: dict[str, Any]) -> None:
-    folder = made["folder"]
-    given = ["--index", folder / "index", "--model", folder / "skills", "--entities", folder / "entities"]
-    found = json.loads(done(cli._hybrid.main, "chain", ASKED, *given, "-k", 3, "--json"))
-    assert len(found["paths"]) == 3
-    assert all(len(path["passages"]) == 2 for path in found["paths"])
-    scores = [path["score"] for path in found["paths"]]
-    assert scores == sorted(scores, reverse=True)
-    for path in found["paths"]:
-        assert path["score"] == pytest.approx(sum(one["score"] for one in path["passages"]))
-        assert len({one["id"] for one in path["passages"]}) == 2
-    assert set(found["seconds"]) == {step.name for step in read_chain("hotpot")}
-    shown = done(cli._hybrid.main, "chain", ASKED, *given, "-k", 1)
-    assert "→" in shown
-    assert "expand" in shown or "links-of-first" in shown
 
 
 def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:
@@ -135,7 +121,7 @@ def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:
     ]
     with IndexTools(made["folder"] / "index") as tools:
         found = Chain(steps, tools).search("moon earth", 5)
-        expected = tools.retrieve("moon earth", "bm25", 5)
+        expected = tools.retrieve(steps[0], "moon earth")
     assert [(p.ids[0], p.score) for p in found.paths] == [(h.passage_id, h.score) for h in expected]
 
 
@@ -153,8 +139,43 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
     with pytest.raises(IndexStateError, match="of the chain's model"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
-    result = ran(
-        cli._hybrid.main, "chain", ASKED, "--index", folder / "index", "--chain", tmp_path / "no.toml"
-    )
-    assert result.exit_code == 2
-    assert "no such file" in result.output
+
+
+@pytest.mark.parametrize("channel", ["impact", "bm25", "dense", "bm25=1,impact=1", "dense=1,bm25=0.5"])
+def test_any_channel_may_come_first_in_a_chain_without_a_model(made: dict[str, Any], channel: str) -> None:
+    """Paths of two passages that the channel found, or that a title in the question or the first names."""
+    asked = "who founded google near the old City"
+    with ChainSearcher("hop", made["folder"] / "index", channel=channel) as searcher:
+        first = {hit.passage_id for hit in searcher.tools.retrieve(searcher.chain.steps[0], asked)}
+        paths = searcher.search(asked, 100).paths
+    assert paths
+    for path in paths:
+        assert len(set(path.ids)) == 2
+        assert path.score == pytest.approx(sum(one.score for one in path.passages))
+        for one in path.passages:
+            assert one.hit.passage_id in first or one.scores.keys() & {"named", "linked"}
+            assert one.hit.text
+
+
+def test_only_terms_of_words_can_be_covered(made: dict[str, Any]) -> None:
+    steps = [Step("search", "retrieve"), Step("best", "rerank", ("search",), by="terms", channel="dense")]
+    with (
+        IndexTools(made["folder"] / "index") as tools,
+        pytest.raises(InputError, match="expected impact or bm25 for a step by terms, found 'dense'"),
+    ):
+        Chain(steps, tools)
+
+
+def test_expand_by_a_search(made: dict[str, Any]) -> None:
+    """The question with the title, or with title and text, in one search each."""
+    asked = "moon earth old city"
+    with IndexTools(made["folder"] / "index") as tools:
+        hits = tools.retrieve(Step("s", "retrieve", channel="bm25", depth=3), asked)
+        for by, added in (("title", "{0.title}"), ("text", "{0.title} {0.text}")):
+            step = Step("e", "expand", ("f",), by=by, channel="bm25", depth=4)
+            found = tools.expand(step, asked, [*hits, hits[0]])
+            texts = [f"{asked} {added.format(hit)}" for hit in hits]
+            expected = [
+                tools.retrieve(Step("s", "retrieve", channel="bm25", depth=4), text) for text in texts
+            ]
+            assert found == [*expected, expected[0]]

@@ -238,6 +238,12 @@ public final class ImpactSearcher implements Closeable {
         });
   }
 
+  /** What each word of a text adds to the BM25 scores of int32 docids, see {@link WordScores#of}. */
+  public byte[] wordScores(String text, byte[] docids) throws IOException {
+    return open(
+        () -> new WordScores(searcher, lookup).of(Queries.words(text, analyzer), Packed.ints(docids, "docids")));
+  }
+
   /** Every term of one passage in byte order: {@code int32 n, int32 impacts[n]} and a string table of n terms. */
   public byte[] vector(int docid) throws IOException {
     List<BytesRef> terms = new ArrayList<>();

@@ -1,0 +1,125 @@
+"""What the commands on chains share: options, and how a path looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli._options import counted, dumps, options, typed, visible
+from cli._page import page_of
+from cli._search import bold, run_queries, shown_snippet
+from sparta.base.errors import InputError
+
+if TYPE_CHECKING:
+    from hybrid.multihop.paths import EvidencePath
+    from hybrid.multihop.searcher import ChainSearcher
+
+model_options = options(
+    click.option(
+        "--model",
+        metavar="FOLDER|ID",
+        help="With --chain: a model with skills, if steps need one: what dense train-skills made.",
+    ),
+    click.option(
+        "--entities", metavar="FOLDER", help="With --chain: index of descriptions, for links by the model."
+    ),
+)
+chain_options = options(
+    click.option(
+        "--chain",
+        metavar="NAME|FILE",
+        help="Find paths of passages step by step: hop, named, tabletext, hotpot, single, or a file of steps"
+        " (docs/chains.md).",
+    ),
+    model_options,
+)
+
+
+def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
+    """Open the chains to be measured, side by side.
+
+    :raises InputError: one is given twice, or an index elsewhere.
+    """
+    from hybrid.multihop.searcher import ChainSearcher
+
+    names = [Path(name).stem for name in given["chains"]]
+    if len(set(names)) < len(names) or (names and given["opensearch"]):
+        found = "--opensearch" if given["opensearch"] else f"one name twice among {', '.join(names)}"
+        raise InputError(
+            f"expected chains of different names over an index folder, found {found}",
+            remedy="rename a file, or leave one of them out",
+        )
+    if not names:
+        refuse_without_chain()
+    own = given["index"], given["model"], given["entities"]
+    return [ChainSearcher(name, *own) for name in given["chains"]]
+
+
+def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher | None:
+    """Open the chain that the options name, None where they name none.
+
+    :raises InputError: options of a chain without one, or of what chains do not know.
+    """
+    if not given["chain"]:
+        refuse_without_chain()
+        return None
+    if others := typed("k1", "b"):
+        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+    from hybrid.multihop.searcher import ChainSearcher
+
+    return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
+
+
+def refuse_without_chain() -> None:
+    """Refuse the options of chains where there is none."""
+    if others := typed("model", "entities"):
+        raise InputError(
+            f"expected --chain with {others[0]}, found none", remedy="--chain hotpot, or leave it out"
+        )
+
+
+def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
+    """Find paths for a question and print them, or for many and write them."""
+    with chain as searcher:
+        if given["queries"] is not None:
+            run_queries(searcher, given)
+            return
+        found = searcher.batch_search([given["query"]], ["0"], given["k"], **page_of(given))["0"]
+        terms = set(searcher.tokenizer.terms(given["query"]))
+        for rank, path in enumerate(found, 1):
+            if given["as_json"]:
+                click.echo(dumps({"rank": rank, **path.as_dict()}))
+                continue
+            echo_path(f"{rank:>3}", path)
+            for one in path.passages:
+                snippet = shown_snippet(searcher.tokenizer, one.hit, terms, as_json=False)
+                click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
+        if not found and not given["as_json"]:
+            click.echo("no path: no step found a passage")
+
+
+def echo_path(head: str, path: EvidencePath) -> None:
+    """Print a path: its score, and a line for each passage with what each step scored it."""
+    click.echo(f"{head}  {path.score:.4g}")
+    for one in path.passages:
+        steps = "  ".join(f"{name} {score:.4g}" for name, score in one.scores.items())
+        entity = f'  "{visible(one.span)}"' if one.span else ""
+        name = visible(one.hit.title or one.hit.passage_id)
+        click.echo(f"     → {bold(name)}  [{visible(one.hit.passage_id)}]  {one.score:.4g} ({steps}{entity})")
+
+
+def explain_chain(chain: ChainSearcher, query: str, passage_id: str, *, as_json: bool) -> None:
+    """Print the best path that holds a passage."""
+    with chain as searcher:
+        rank, path, total = searcher.find(query, passage_id)
+    if as_json:
+        click.echo(dumps({"rank": rank, **(path.as_dict() if path else {"score": None, "passages": []})}))
+        return
+    if path is None:
+        click.echo(f"{visible(passage_id)}: in none of {counted(total, 'path')}")
+        return
+    echo_path("score", path)
+    click.echo(f"rank {rank:,} of {counted(total, 'path')}")

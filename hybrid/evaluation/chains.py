@@ -1,0 +1,83 @@
+"""Chains put to the questions of a set, to be measured beside the channels of the index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
+from hybrid.multihop.measures import passage_em, path_recall
+from hybrid.multihop.paths import EvidencePath, passages_of
+from hybrid.multihop.searcher import ALL, ChainSearcher
+from sparta.base.records import Advance, Run, ScoredPassage
+
+EM = "passage_EM"
+MEASURES = (EM, "path_recall@20", "R@20", "R@100")
+"""What is measured of chains beside what a set is measured by anyway."""
+_PATH_RECALL = re.compile(r"path_recall@([1-9]\d{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRun:
+    """What a chain found: passages, measures of its paths by query, and milliseconds by query and step."""
+
+    name: str
+    run: Run
+    per_query: Mapping[str, Mapping[str, float]]
+    ms: Mapping[str, Mapping[str, float]]
+
+    def median(self) -> float:
+        """Milliseconds of all steps together, of the median question."""
+        return median(sum(steps.values()) for steps in self.ms.values())
+
+    def by_step(self) -> str:
+        """The median of each step: `search 8.1 + first 3.2`."""
+        steps = next(iter(self.ms.values()))
+        return " + ".join(f"{name} {median(one[name] for one in self.ms.values()):.1f}" for name in steps)
+
+
+def of_paths(measure: str) -> bool:
+    """Whether this is the name of a measure that chains alone have."""
+    return bool(_PATH_RECALL.fullmatch(measure))
+
+
+def run_chain(
+    searcher: ChainSearcher,
+    query_set: QuestionSet,
+    depth: int,
+    measures: Sequence[str],
+    advance: Advance | None = None,
+) -> ChainRun:
+    """Ask a chain every question of a set, one at a time.
+
+    A query of a BEIR folder that is a passage too is no hit.
+    """
+    needed = evidence_by_passage(query_set.gold, query_set.qrels)
+    wanted = [m for m in measures if m == EM or of_paths(m)]
+    runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
+    per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
+    for query in query_set.queries:
+        found = searcher.search(query.text, ALL)
+        hits = passages_of(found.paths, depth + query_set.beir)
+        runs[query.query_id] = [
+            ScoredPassage(hit.passage_id, hit.score)
+            for hit in hits
+            if not query_set.beir or hit.passage_id != query.query_id
+        ][:depth]
+        ms[query.query_id] = {name: 1000 * seconds for name, seconds in found.seconds.items()}
+        for measure in wanted if query.query_id in needed else ():
+            per_query[measure][query.query_id] = _measured(measure, found.paths, needed[query.query_id])
+        if advance:
+            advance(1)
+    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms)
+
+
+def _measured(measure: str, paths: Sequence[EvidencePath], sets: EvidenceSets) -> float:
+    """The best of several evidence sets."""
+    match = _PATH_RECALL.fullmatch(measure)
+    if match:
+        return float(any(path_recall(paths, list(units), int(match[1])) for units in sets))
+    return float(any(passage_em(paths, list(units)) for units in sets))

@@ -1,0 +1,153 @@
+"""A chain as a retriever: paths for a question, rankings for many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hybrid.multihop.chain import Chain, ChainResult
+from hybrid.multihop.paths import EvidencePath, passages_of
+from hybrid.multihop.steps import RETRIEVE, read_chain
+from hybrid.multihop.tools import IndexTools
+from sparta.base.closing import Closing
+from sparta.base.errors import InputError
+from sparta.base.filters import FilterLike
+from sparta.base.records import Hit, ScoredPassage
+from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.channel_searcher import check_query_ids
+
+ALL = 2**31 - 1
+
+
+class ChainSearcher(Closing):
+    """A chain over an index, opened.
+
+    :param chain: a file of steps, or a chain that ships
+    :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
+    :param model: a model with skills, if steps of the chain need one
+    :param entities: an index of descriptions, for links by the model
+    :param channel: what retrieves, in place of the channels that the chain names
+    :raises InputError: no such chain, or one whose steps do not go together.
+    :raises IndexStateError: there is no index, or it lacks what a step needs.
+    :raises ModelError: the model lacks a skill.
+    """
+
+    def __init__(
+        self,
+        chain: str | Path,
+        index: str | Path | None = None,
+        model: str | Path | None = None,
+        entities: str | Path | None = None,
+        channel: str | None = None,
+    ) -> None:
+        steps = read_chain(chain)
+        if channel:
+            steps = [replace(step, channel=channel) if step.skill == RETRIEVE else step for step in steps]
+        self.channel = Path(chain).stem
+        self.tools = IndexTools(index, model, entities)
+        try:
+            self.chain = Chain(steps, self.tools)
+        except BaseException:
+            self.tools.close()
+            raise
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        return self.tools.tokenizer
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return self.tools.num_docs
+
+    def search(self, question: str, k: int = 10) -> ChainResult:
+        """The `k` best paths for a question."""
+        return self.chain.search(question, k)
+
+    def find(self, question: str, passage_id: str) -> tuple[int, EvidencePath | None, int]:
+        """The rank of the best path that holds a passage, from 1, and this path (0, None: no path does);
+        how many paths there are.
+        """
+        paths = self.search(question, ALL).paths
+        holding = ((rank, path) for rank, path in enumerate(paths, 1) if passage_id in path.ids)
+        return *next(holding, (0, None)), len(paths)
+
+    def batch_search(
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> dict[str, list[EvidencePath]]:
+        """The `k` best paths for each question, by its id; one question at a time.
+
+        :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
+        """
+        check_query_ids(queries, query_ids)
+        if offset or filter or collapse:
+            raise InputError(
+                "expected a chain without offset, filter and collapse, found one of them",
+                remedy="leave it out: the steps of a chain search the whole index",
+            )
+        return {i: self.search(query, k).paths for i, query in zip(query_ids, queries, strict=True)}
+
+    def run(
+        self,
+        queries: Sequence[str],
+        query_ids: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        *,
+        offset: int = 0,
+        filter: FilterLike | None = None,
+        collapse: str | None = None,
+    ) -> dict[str, list[ScoredPassage]]:
+        """The first `k` different passages of the paths, each with the score of its best path."""
+        found = self.batch_search(
+            queries, query_ids, ALL, threads, offset=offset, filter=filter, collapse=collapse
+        )
+        return {
+            i: [ScoredPassage(hit.passage_id, hit.score) for hit in passages_of(paths, k)]
+            for i, paths in found.items()
+        }
+
+    def close(self) -> None:
+        """Release the indexes."""
+        self.tools.close()
+
+
+class ChainPassages(Closing):
+    """The passages of a chain's best paths as a ranking, for whoever reads passages; a `Retriever`.
+
+    A passage has the score of the best path that it stands in.
+    """
+
+    def __init__(self, chain: ChainSearcher) -> None:
+        self.chain, self.channel, self.run = chain, chain.channel, chain.run
+
+    @property
+    def language(self) -> str:
+        """The code of the language that the texts are in."""
+        return self.chain.tools.language
+
+    def search(self, query: str, k: int = 10, **page: Any) -> list[Hit]:
+        """The first `k` different passages of the paths for a question."""
+        return self.batch_search([query], ["0"], k, **page)["0"]
+
+    def batch_search(
+        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1, **page: Any
+    ) -> dict[str, list[Hit]]:
+        """The same for many questions, by their ids."""
+        found = self.chain.batch_search(queries, query_ids, ALL, threads, **page)
+        return {i: passages_of(paths, k) for i, paths in found.items()}
+
+    def close(self) -> None:
+        """Release the indexes."""
+        self.chain.close()

@@ -1,0 +1,196 @@
+"""`sparta search --chain` and `sparta explain --chain`, on the question that the documents type."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli._sparta import main
+from sparta.data.trec import read_run
+from sparta.index.pipeline import IndexOptions, build_index
+
+pytestmark = pytest.mark.jvm
+ROOT = Path(__file__).parents[2]
+QUESTION = "In which town is the author of Frankenstein buried?"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example corpus for BM25 alone."""
+    folder = tmp_path_factory.mktemp("examples")
+    build_index(folder / "ix", ROOT / "examples" / "wiki.jsonl", options=IndexOptions(channels="bm25"))
+    return folder / "ix"
+
+
+def ran(index: Path, *command: object) -> Any:
+    return CliRunner().invoke(main, [*map(str, command), "--index", str(index)])
+
+
+def printed(index: Path, *command: object) -> str:
+    result = ran(index, *command)
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
+def typed(page: str) -> list[list[str]]:
+    """The commands of a page that ask for a chain without a model."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("sparta ") and "--chain hop" in line]
+    assert commands
+    return [command[1:] for command in commands]
+
+
+@pytest.mark.parametrize("page", ["quickstart.md", "chains.md"])
+def test_the_question_of_the_documents(index: Path, page: str) -> None:
+    for command in typed(page):
+        assert QUESTION in command
+        shown = printed(index, *command)
+        first, second = (line.strip() for line in shown.splitlines() if "→" in line)
+        assert first.split("  ")[0] == "→ Frankenstein"
+        assert second.split("  ")[0] == "→ Mary Shelley"
+        assert "linked 1  second " in second
+        assert second.endswith('"Mary Shelley")')
+    single = json.loads(printed(index, "search", QUESTION, "--json", "-k", 2).splitlines()[1])
+    assert single["id"] != "mary-shelley", "one retrieval does not find it"
+
+
+def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
+    paths = [json.loads(line) for line in printed(index, *search(), "-k", 500, "--json").splitlines()]
+    for passage_id in ("mary-shelley", "bournemouth"):
+        best = next(path for path in paths if passage_id in [one["id"] for one in path["passages"]])
+        assert json.loads(printed(index, "explain", QUESTION, passage_id, "--chain", "hop", "--json")) == best
+    shown = printed(index, "explain", QUESTION, "mary-shelley", "--chain", "hop")
+    assert shown.splitlines()[-1] == f"rank 1 of {len(paths)} paths"
+    shown = printed(index, "explain", QUESTION, "nobody", "--chain", "hop")
+    assert shown == f"nobody: in none of {len(paths)} paths\n"
+
+
+def search(*more: str) -> list[str]:
+    return ["search", QUESTION, "--chain", "hop", *more]
+
+
+def test_many_questions_give_a_run(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text(f"1\t{QUESTION}\n2\tzzz\n")
+    output = tmp_path / "run.trec"
+    printed(index, "search", "--queries", tmp_path / "q.tsv", "--output", output, "--chain", "hop", "-k", 5)
+    run = read_run(output)
+    assert [hit.passage_id for hit in run["1"]][:2] == ["frankenstein", "mary-shelley"]
+    assert len(run["1"]) == 5
+    assert "2" not in run
+    assert printed(index, "search", "zzz", "--chain", "hop") == "no path: no step found a passage\n"
+
+
+def test_a_reader_reads_the_passages_of_the_paths(index: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.span_reader import SpanReader
+
+    SpanReader.from_encoder(encoder_folder, ReaderConfig()).save_pretrained(tmp_path / "reader")
+    given = [
+        "answer",
+        QUESTION,
+        "--chain",
+        "hop",
+        "--reader",
+        tmp_path / "reader",
+        "--depth",
+        2,
+        "-n",
+        9,
+        "--json",
+    ]
+    found = [json.loads(line) for line in printed(index, *given).splitlines()]
+    assert found
+    assert {one["passage_id"] for one in found} <= {"frankenstein", "mary-shelley"}
+
+
+def test_another_channel_retrieves(index: Path) -> None:
+    own, given = (printed(index, *search(*more)) for more in ((), ("--channel", "bm25")))
+    assert own == given
+    assert "impacts" in ran(index, *search("--channel", "impact")).output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (search("--offset", "1"), "without offset, filter and collapse"),
+        (search("--filter", "lang=en"), "without offset, filter and collapse"),
+        (search("--k1", "2"), "--chain without --k1"),
+        (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
+        (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
+        (["search", QUESTION, "--chain", "{circle}"], "circle: "),
+        (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
+        (["search", QUESTION, "--chain", "{reranked}"], "expected a model with skills"),
+        (["explain", QUESTION, "google", "--chain", "hop", "--filter", "a=b"], "--chain without --filter"),
+        (["explain", QUESTION, "google", "--entities", "x"], "expected --chain with --entities"),
+    ],
+)
+def test_refusals(index: Path, tmp_path: Path, command: list[str], said: str) -> None:
+    steps = {
+        "circle": [("a", "expand", ["b"]), ("b", "rerank", ["a"])],
+        "unknown": [("a", "think", [])],
+        "reranked": [("a", "retrieve", []), ("b", "rerank", ["a"])],
+    }
+    for name, own in steps.items():
+        text = "".join(f'[[step]]\nname = "{n}"\nskill = "{s}"\nafter = {a}\n' for n, s, a in own)
+        (tmp_path / f"{name}.toml").write_text(text)
+    result = ran(
+        index, *[part.format(**{name: tmp_path / f"{name}.toml" for name in steps}) for part in command]
+    )
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_an_index_without_titles(tmp_path: Path) -> None:
+    build_index(tmp_path / "ix", [{"id": "1", "text": "a moon"}], options=IndexOptions(channels="bm25"))
+    result = ran(tmp_path / "ix", *search())
+    assert result.exit_code == 2
+    assert "expected passages with titles" in result.output
+    shutil.rmtree(tmp_path / "ix")
+    assert ran(tmp_path / "ix", *search()).exit_code == 2
+
+
+def test_a_row_leads_to_a_page(tmp_path: Path) -> None:
+    pages = [
+        {"id": "s", "title": "Prime Suspect", "text": "Lynda La Plante created this series."},
+        {
+            "id": "n",
+            "title": "Robert",
+            "text": "Robert is a name, and who played Robert in a series is not said.",
+        },
+    ]
+    row = {
+        "page_title": "Nonso Anozie",
+        "section_title": "Television",
+        "header": ["Series", "Role"],
+        "cells": ["Prime Suspect", "Robert"],
+        "links": [{"anchor": "Prime Suspect", "column": 0, "target_title": "Prime Suspect"}],
+        "table_id": "Nonso_Anozie_1",
+    }
+    others = [{**row, "cells": ["Zulu", "Someone"], "links": []}] * 3
+    build_index(tmp_path / "ix", [*pages, row, *others], options=IndexOptions(channels="bm25"))
+    asked = "Who created the series in which Nonso Anozie played Robert?"
+    [path] = [
+        json.loads(x)
+        for x in printed(tmp_path / "ix", "search", asked, "--chain", "tabletext", "--json").splitlines()
+    ]
+    assert [one["title"] for one in path["passages"]] == ["Nonso Anozie", "Prime Suspect"]
+    assert path["passages"][1]["span"] == "Prime Suspect"
+    (tmp_path / "q.tsv").write_text(f"1\t{asked}\n")
+    printed(
+        tmp_path / "ix",
+        "search",
+        "--queries",
+        tmp_path / "q.tsv",
+        "--output",
+        tmp_path / "r",
+        "--chain",
+        "tabletext",
+    )
+    assert [hit.passage_id for hit in read_run(tmp_path / "r")["1"]] == ["s"], "a row is not evidence"

@@ -1,0 +1,127 @@
+"""Names in texts that are titles of an index, against a dictionary of all titles."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybrid.multihop.titles as module
+from hybrid.multihop.titles import LONGEST, TitleTable
+from sparta.base.errors import IndexStateError
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.search.searcher import BM25, Searcher
+
+pytestmark = pytest.mark.jvm
+ALONE = IndexOptions(channels=BM25)
+TITLES = {
+    "a-1": "Alba Longa",
+    "a-2": "Alba Longa",
+    "l": "Longa",
+    "p-film": "Prometheus (2012 film)",
+    "p": "Prometheus",
+    "e": "E.T. the Extra-Terrestrial",
+    "t": "The",
+    "none": "",
+    "long": " ".join(["Very"] * (LONGEST + 1)),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def searcher(tmp_path: Path) -> Iterator[Searcher]:
+    records = [{"id": i, "title": title, "text": f"text of {i}"} for i, title in TITLES.items()]
+    rows = [{"page_title": "Row", "header": ["Name"], "cells": ["Ocnus"], "links": []}]
+    build_index(tmp_path / "ix", [*records, *rows], options=ALONE)
+    with Searcher(tmp_path / "ix", channel=BM25) as opened:
+        yield opened
+
+
+def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
+    [mentions] = TitleTable.of(searcher).mentions([text])
+    with searcher.index.reading() as view:
+        return [(text[m.start : m.end], view.lucene.ids(m.docids)) for m in mentions]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the king of Alba Longa, not Longa", [("Alba Longa", ["a-1"]), ("Longa", ["l"])]),
+        ("the film Prometheus", [("Prometheus", ["p", "p-film"])]),  # the whole title comes first
+        ("I saw prometheus (2012 Film)", [("prometheus (2012 Film", ["p-film"])]),
+        ("I saw Prometheus 2012 film", [("Prometheus 2012 film", ["p-film"])]),
+        ("who made e.t. the extra-terrestrial", [("e.t. the extra-terrestrial", ["e"])]),
+        ("who made prometheus", []),  # without capitals, one word is no name
+        ("Prometheus fell. The rest. Alba Longa too", [("Alba Longa", ["a-1"])]),  # begins a sentence
+        ("Prometheus and [START_ENT] longa [END_ENT] of Alba Longa", [("longa", ["l"])]),  # KILT's marks
+        ("a Row is no page", []),
+        ("Very " * (LONGEST + 1), []),
+        ("", []),
+        ("?!", []),
+    ],
+)
+def test_names_by_hand(searcher: Searcher, text: str, expected: list[tuple[str, list[str]]]) -> None:
+    assert found(searcher, text) == expected
+
+
+def test_names_against_a_dictionary(tmp_path: Path) -> None:
+    """Every longest run of capital words that is a title, from left to right."""
+    draw = random.Random(5)
+    letters = ["Ash", "Bay", "Cod", "Dew", "Elm"]
+    titles = dict.fromkeys(" ".join(draw.choices(letters, k=draw.randint(1, 4))) for _ in range(60))
+    records = [{"id": str(i), "title": title, "text": "x"} for i, title in enumerate(titles)]
+    build_index(tmp_path / "ix", records, options=ALONE)
+    texts = ["so " + " ".join(draw.choices([*letters, "and"], k=60)) for _ in range(20)]
+    with Searcher(tmp_path / "ix", channel=BM25) as searcher:
+        mentions = TitleTable.of(searcher).mentions(texts)
+    for text, own in zip(texts, mentions, strict=True):
+        expected, at = [], 0
+        words = list(re.finditer(r"\w+", text))
+        while at < len(words):
+            left = [m.group() for m in words[at : at + 4]]
+            longest = next((n for n in range(len(left), 0, -1) if " ".join(left[:n]) in titles), 0)
+            if longest:
+                expected.append((words[at].start(), words[at + longest - 1].end()))
+            at += longest or 1
+        assert [(one.start, one.end) for one in own] == expected
+
+
+def test_titles_in_metadata(searcher: Searcher) -> None:
+    table = TitleTable.of(searcher)
+    [(name, docids)] = table.named(["Alba  longa", "Rome"])
+    assert name == "Alba  longa"
+    assert searcher.hits_of(docids)[0].passage_id == "a-1"
+    assert table.named(None) == table.named("Alba Longa") == []
+
+
+def test_titles_are_read_once_for_each_commit(
+    searcher: Searcher, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = TitleTable.of(searcher)
+    read = module._read
+    monkeypatch.setattr(module, "_read", None)
+    assert TitleTable.of(searcher).docids.tolist() == first.docids.tolist()
+    monkeypatch.setattr(module, "_read", read)
+    build_index(tmp_path / "ix", [{"id": "n", "title": "Remus", "text": "new"}], "append", ALONE)
+    searcher.refresh()
+    assert found(searcher, "the twin Remus") == [("Remus", ["n"])]
+    own_cache.joinpath("sparta", "titles").rename(tmp_path / "away")
+    own_cache.joinpath("sparta", "titles").write_text("a file in its place")
+    assert found(searcher, "the twin Remus") == [("Remus", ["n"])], "a cache is not needed"
+
+
+def test_an_index_without_titles(tmp_path: Path) -> None:
+    build_index(tmp_path / "bare", [{"id": "1", "text": "no title"}], options=ALONE)
+    with (
+        Searcher(tmp_path / "bare", channel=BM25) as searcher,
+        pytest.raises(IndexStateError, match="expected passages with titles"),
+    ):
+        TitleTable.of(searcher)

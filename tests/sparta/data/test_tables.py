@@ -1,0 +1,51 @@
+"""Rows of tables as passages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import InputError
+from sparta.data.corpus import CorpusReader
+
+ROW: dict[str, Any] = {
+    "page_title": "Ada Lovelace",
+    "section_title": "Works",
+    "header": ["Year", "", "With"],
+    "cells": ["1843", "Notes", "Babbage"],
+    "links": [{"anchor": "Babbage", "column": 2, "target_title": "Charles Babbage"}] * 2,
+    "table_id": "Ada Lovelace_0",
+}
+
+
+def read(path: Path, *rows: dict[str, Any]) -> list[Any]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(CorpusReader(path))
+
+
+def test_a_row_is_a_passage(tmp_path: Path) -> None:
+    bare = {name: ROW[name] for name in ("page_title", "header", "cells")}
+    first, second = read(tmp_path / "rows.jsonl", ROW, bare)
+    assert (first.passage_id, first.title) == ("Ada_Lovelace_0:1", "Ada Lovelace")
+    assert first.text == "Works. Year is 1843. Notes. With is Babbage."
+    assert (first.record["kind"], first.record["links"]) == ("row", ["Charles Babbage"])
+    assert (second.passage_id, second.text) == ("Ada_Lovelace:2", "Year is 1843. Notes. With is Babbage.")
+    assert second.record["links"] == []
+
+
+def test_what_has_a_text_is_no_row(tmp_path: Path) -> None:
+    [passage] = read(tmp_path / "rows.jsonl", {"id": "1", "text": "a text", **ROW})
+    assert (passage.passage_id, passage.text) == ("1", "a text")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cells": ["1843"]}, {"header": "Year"}, {"links": ["Charles Babbage"]}, {"links": [{"anchor": "x"}]}],
+)
+def test_broken_rows(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="broken table row") as raised:
+        read(tmp_path / "rows.jsonl", {**ROW, **change})
+    assert "rows.jsonl:1" in str(raised.value)

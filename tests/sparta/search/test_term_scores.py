@@ -1,0 +1,48 @@
+"""What each term of a query adds to a passage's score: their sum is what a search gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparta.base.errors import NoPassageError
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.search.searcher import CHANNELS, Searcher
+
+pytestmark = pytest.mark.jvm
+QUERY = "the moon of the old city, the earth"
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_terms_sum_to_the_score(
+    channel: str, make_records: Callable[..., Any], tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    options = IndexOptions(model=str(tiny_model_folder))
+    build_index(tmp_path / "ix", make_records(40, seed=1), options=options)
+    build_index(tmp_path / "ix", make_records(30, seed=2, prefix="q"), "append", options)  # another segment
+    with Searcher(tmp_path / "ix", channel=channel) as searcher:
+        hits = searcher.search(QUERY, 100)
+        ids = [hit.passage_id for hit in hits][::-1]
+        rows = searcher.term_scores(QUERY, ids)
+        np.testing.assert_allclose(rows.sum(1), [hit.score for hit in hits][::-1], rtol=1e-5)
+        one = searcher.term_scores("moon", ids)
+        assert one.shape == (len(ids), 1)
+        assert searcher.term_scores("moon", [ids[0], ids[0]]).tolist() == [one[0].tolist()] * 2
+        assert searcher.term_scores(QUERY, []).size == 0
+        with pytest.raises(NoPassageError, match="nowhere"):
+            searcher.term_scores(QUERY, ["nowhere"])
+
+
+def test_of_a_passage_that_was_cut_each_term_counts_where_it_is_highest(tmp_path: Path) -> None:
+    text = "moon " * 30 + "sun " * 30
+    options = IndexOptions(channels="bm25", unit="chunk:20:0")
+    build_index(tmp_path / "ix", [{"id": "d", "text": text}, {"id": "e", "text": "stars"}], options=options)
+    with Searcher(tmp_path / "ix", channel="bm25") as searcher:
+        parts = searcher.term_scores("moon sun", ["d#0", "d#1", "d#2"])
+        assert searcher.term_scores("moon sun", ["d", "e"]).tolist() == [parts.max(0).tolist(), [0, 0]]
+        [hit] = searcher.hits_of(searcher.docids(["d#1"]))
+        assert (hit.passage_id, hit.score) == ("d", 1.0)
