@@ -7,6 +7,7 @@ import click
 from cli._options import SpartaGroup
 from cli.hybrid_commands.chain import chain
 from cli.hybrid_commands.eval import evaluate_channels
+from cli.hybrid_commands.leave_out import leave_out
 from cli.hybrid_commands.search import search
 from cli.hybrid_commands.sweep import sweep
 from cli.hybrid_commands.tune import tune
@@ -18,7 +19,7 @@ def main() -> None:
     """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""
 
 
-for command in (search, chain, evaluate_channels, tune, sweep):
+for command in (search, chain, evaluate_channels, leave_out, tune, sweep):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.parsing import string_field
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
@@ -125,13 +126,22 @@ def _pseudo_queries(record: Record) -> Iterator[Draft]:
 # ---------------------------------------------------------------- KILT rows
 
 
+def _places(record: Record) -> list[Provenance]:
+    """What a record names as evidence, without what was mapped with a low BLEU score.
+
+    :raises InputError: spans of the knowledge source, which only an index of it knows as passages.
+    """
+    places = [one for output in well_mapped(evidence_of(record["output"])) for one in output]
+    if places and not any(one.passage_ids for one in places):
+        raise InputError(
+            "expected provenance with passage_ids, found spans or pages of the knowledge source",
+            remedy="let an index of it name the passages: dense mine --questions FILE --output FILE.json",
+        )
+    return places
+
+
 def _provenance(record: Record) -> tuple[Wanted, ...]:
-    found = [
-        Wanted(passage_id=str(i))
-        for output in record["output"]
-        for place in output.get("provenance") or ()
-        for i in place["passage_ids"]
-    ]
+    found = (Wanted(passage_id=i) for place in _places(record) for i in place.passage_ids)
     return tuple(dict.fromkeys(found))
 
 
@@ -150,11 +160,10 @@ def _question(record: Record) -> Iterator[Draft]:
 
 def _hops(record: Record) -> Iterator[Draft]:
     """A question of several pages: with a passage of one of them, those of the others are found."""
-    places = [place for output in record["output"] for place in output.get("provenance") or ()]
     pages: dict[str, list[Wanted]] = {}
-    for number, place in enumerate(places):
-        page = str(place.get("wikipedia_title") or number)
-        pages.setdefault(page, []).extend(Wanted(passage_id=str(i)) for i in place["passage_ids"])
+    for number, place in enumerate(_places(record)):
+        page = place.title or str(number)
+        pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
     for draft in _question(record):
         for page, own in pages.items():
             others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))

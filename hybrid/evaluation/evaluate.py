@@ -19,12 +19,15 @@ from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Passage, Run, ScoredPassage
+from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.trec import is_beir, read_qrels, read_run
 from sparta.search.searcher import BM25, CHANNELS
 
 if TYPE_CHECKING:
+    import torch
+
+    from dense.models.bi_encoder import DenseModel
     from hybrid.retrieval.fusion import Fusion
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
@@ -195,7 +198,6 @@ def search_exactly(
 
     Ties are in the order of the corpus.
     """
-    import numpy as np
     import torch
 
     from dense.models.bi_encoder import DenseModel
@@ -204,12 +206,34 @@ def search_exactly(
     loaded = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
     candidates = list(passages)
     vectors = torch.from_numpy(loaded.encode_passages(candidates))
-    run: dict[str, list[ScoredPassage]] = {}
+    ids = [one.passage_id for one in candidates]
     started = time.monotonic()
-    for some in itertools.batched(tested.queries, _AT_ONCE):
-        questions = torch.from_numpy(loaded.encode_questions([query.text for query in some]))
-        for query, scores in zip(some, loaded.score(questions, vectors).detach().numpy(), strict=True):
-            best = np.argsort(-scores, kind="stable")[: depth + tested.beir]
-            run[query.query_id] = [ScoredPassage(candidates[i].passage_id, float(scores[i])) for i in best]
+    run = rank_exactly(loaded, vectors, ids, tested.queries, depth + tested.beir)
     seconds = time.monotonic() - started
     return without_own_passages(run, depth) if tested.beir else run, seconds
+
+
+def rank_exactly(
+    model: DenseModel,
+    vectors: torch.Tensor,
+    ids: Sequence[str],
+    queries: Sequence[Query],
+    depth: int,
+    task: str = "",
+) -> dict[str, list[ScoredPassage]]:
+    """Rank passages of these vectors `(n, vectors, width)` and ids for each query; ties in their order.
+
+    :param task: of the questions, as the model may read them
+    """
+    import numpy as np
+    import torch
+
+    run: dict[str, list[ScoredPassage]] = {}
+    for some in itertools.batched(queries, _AT_ONCE):
+        questions = torch.from_numpy(model.encode_questions([query.text for query in some], task))
+        for query, scores in zip(some, model.score(questions, vectors).detach().numpy(), strict=True):
+            last = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
+            among = np.flatnonzero(scores >= last)
+            best = among[np.argsort(-scores[among], kind="stable")][:depth]
+            run[query.query_id] = [ScoredPassage(ids[i], float(scores[i])) for i in best]
+    return run
