@@ -109,9 +109,9 @@ recipe_options = options(
 
 
 @click.command("train-skills")
+@recipe_options
 @skill_options
 @click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
-@recipe_options
 @click.option(
     "--dev",
     multiple=True,

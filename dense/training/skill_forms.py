@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +17,10 @@ from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.parsing import string_field
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
+PASSAGES = "passages without questions"
+_PARAGRAPHS_OF_PAGE, _USES_OF_TITLE = 30, 10  # Appendix B.1
+_SHORTEST, _LONGEST = 0.1, 0.5  # share of a passage's words in a crop (Contriever)
+_FEWEST_WORDS = 20
 _MENTION = re.compile(r"\[START_ENT\]\s*(.*?)\s*\[END_ENT\]", re.DOTALL)
 Record = Mapping[str, Any]
 
@@ -45,7 +51,10 @@ def form_of_record(record: Record) -> str:
     """Return which form a file has, by its first record."""
     if "links" in record:
         return TABLE_ROWS if "cells" in record else PARAGRAPHS
-    return KILT if "input" in record and "output" in record else PAIRS
+    if "input" in record and "output" in record:
+        return KILT
+    asks = record.keys() & {"question", "positive", "passages"}
+    return PASSAGES if not asks and record.keys() & {"text", "contents"} else PAIRS
 
 
 def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draft]:
@@ -60,6 +69,8 @@ def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draf
             f" {', '.join(able)}",
             remedy="docs/chains.md says which files each skill can be trained on",
         )
+    if skill == EXPANDED and form == PARAGRAPHS:
+        return _pseudo_queries(records)
     drafts = (draft for record in records for draft in _READERS[form, skill](record))
     return _gathered(drafts) if (form, skill) == (KILT, SPAN) else drafts
 
@@ -114,13 +125,38 @@ def _entities(record: Record) -> Iterator[Draft]:
         yield Draft(text, spans=tuple(dict.fromkeys(spans)))
 
 
-def _pseudo_queries(record: Record) -> Iterator[Draft]:
-    """§3.2: a snippet with the first passage of its page finds the first passage of a linked page."""
-    text, _, titles = _linked(record)
-    page = string_field(record, "title", of="title")
-    for title in dict.fromkeys(titles):
-        if title != page:
-            yield Draft(text, (Wanted(title=title),), evidence=Wanted(title=page))
+def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
+    """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
+
+    Of a page at most 30 paragraphs are drawn, of each one link; to one page at most 10 lead (Appendix B.1).
+    """
+    pages: dict[str, list[Record]] = {}
+    for record in records:
+        pages.setdefault(string_field(record, "title", of="title"), []).append(record)
+    for page, own in pages.items():
+        draw, uses = random.Random(page), Counter[str]()
+        for record in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
+            text, _, titles = _linked(record)
+            free = [t for t in titles if t != page and uses[t] < _USES_OF_TITLE]
+            if free:
+                title = draw.choice(free)
+                uses[title] += 1
+                yield Draft(text, (Wanted(title=title),), evidence=Wanted(title=page))
+
+
+def _crops(record: Record) -> Iterator[Draft]:
+    """§3.2: two views of a passage, drawn apart, each a tenth to a half of its words: one finds the other."""
+    words = str(record.get("text") or record["contents"]).split()
+    if len(words) < _FEWEST_WORDS:
+        return
+    draw = random.Random(" ".join(words))
+
+    def crop() -> str:
+        size = draw.randint(int(_SHORTEST * len(words)), int(_LONGEST * len(words)))
+        start = draw.randint(0, len(words) - size)
+        return " ".join(words[start : start + size])
+
+    yield Draft(crop(), (Passage("", crop()),))
 
 
 # ---------------------------------------------------------------- KILT rows
@@ -208,7 +244,8 @@ def _pair(record: Record) -> Iterator[Draft]:
 _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
     (PARAGRAPHS, LINK): _links,
     (PARAGRAPHS, SPAN): _entities,
-    (PARAGRAPHS, EXPANDED): _pseudo_queries,
+    (PARAGRAPHS, EXPANDED): lambda record: _pseudo_queries([record]),
+    (PASSAGES, SINGLE): _crops,
     (TABLE_ROWS, LINK): _links,
     (TABLE_ROWS, SPAN): _entities,
     (KILT, SINGLE): _question,

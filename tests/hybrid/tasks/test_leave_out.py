@@ -81,7 +81,7 @@ def test_the_whole_table_and_resumed(
     assert "trex.train.jsonl" in card
     assert "fever" not in card.split("    ", 1)[0], "it is left out"
     other = CliRunner().invoke(hybrid_main, [*arguments(data, encoder_folder, output, steps=4), "--resume"])
-    assert other.exit_code == 1
+    assert other.exit_code != 0
     assert "same recipe" in other.output
 
 
@@ -114,7 +114,7 @@ def test_what_is_trained_on_what() -> None:
     trainings = {one.name: one for one in plan.trainings(tasks[0], tasks)}
     assert [s.name for s in trainings["zero-shot"].sets] == ["b"]
     assert [s.name for s in trainings["single-task"].sets] == ["a"]
-    four, eight = (set(trainings[f"{n} examples"].sets[0].examples) for n in (4, 8))
+    four, eight = ({e.query for e in trainings[f"{n} examples"].sets[0].examples} for n in (4, 8))
     assert (len(four), len(eight), four < eight) == (4, 8, True)
     assert trainings["4 examples"].after == "zero-shot"
     assert trainings["vanilla, 4 examples"].after == ""
