@@ -6,6 +6,7 @@ import click
 
 from cli._options import SpartaGroup
 from cli.hybrid_commands.chain import chain
+from cli.hybrid_commands.downstream import downstream, train_labels
 from cli.hybrid_commands.eval import evaluate_channels
 from cli.hybrid_commands.leave_out import leave_out
 from cli.hybrid_commands.search import search
@@ -19,7 +20,7 @@ def main() -> None:
     """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""
 
 
-for command in (search, chain, evaluate_channels, leave_out, tune, sweep):
+for command in (search, chain, evaluate_channels, leave_out, downstream, train_labels, tune, sweep):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ from tests.hybrid.tasks.conftest import TASKS, Data
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
 
-def arguments(data: Data, encoder: Path, output: Path, **changes: Any) -> list[str]:
+def arguments(where: Data, encoder: Path, output: Path, **changes: Any) -> list[str]:
     options = {
-        "data": data.folder,
-        "texts": data.corpus,
-        "index": data.index,
+        "data": where.folder,
+        "texts": where.corpus,
+        "index": where.index,
         "encoder": encoder,
         "output": output,
         "shots": "4,8",
