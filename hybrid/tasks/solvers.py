@@ -112,15 +112,14 @@ class GeneratingSolver:
 
     def ids(self, text: str, hits: Sequence[Hit]) -> list[int]:
         """Return the tokens that are read, at most `max_length`."""
-        passages = " ".join(
-            f"{one.title}. {one.text}" if one.title else one.text for one in map(text_of, hits)
-        )
-        special = self.tokenizer.num_special_tokens_to_add()
-        asked = self._plain(f" {text}")[: self.max_length - special]
-        before = self._plain(passages)[: self.max_length - special - len(asked)]
-        found: list[int] = self.tokenizer.build_inputs_with_special_tokens([*before, *asked])
-        return found
-
-    def _plain(self, text: str) -> list[int]:
-        found: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        texts = map(text_of, hits)
+        passages = " ".join(f"{one.title}. {one.text}" if one.title else one.text for one in texts)
+        room = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
+        plain = self.tokenizer(passages, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ends = [end for _, end in plain["offset_mapping"]]
+        if len(ends) > room:
+            passages = passages[: ends[room - 1]] if room > 0 else ""
+        self.tokenizer.truncation_side = "left"  # the input, which comes last, is read in any case
+        read = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
+        found: list[int] = read["input_ids"]
         return found
