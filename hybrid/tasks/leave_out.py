@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dense.models.resolve import DEFAULT_DENSE_MODEL, dense_model_folder
+from dense.models.resolve import DEFAULT_DENSE_MODEL
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.results import SetResults
-from hybrid.tasks.pool import DEPTH, TaskPool
+from hybrid.tasks.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
-from sparta.search.searcher import BM25, IMPACT, Searcher
 
 if TYPE_CHECKING:
     from dense.training.skill_examples import SkillSet
@@ -104,8 +103,8 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
     :raises InputError: what is there was trained or measured otherwise.
     """
     known = [
-        _kept(output / "shipped" / name, pool.facts, partial(_shipped, pool, name))
-        for name in (*_channels(pool), DEFAULT_DENSE_MODEL)
+        _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
+        for name in (*pool.channels(), DEFAULT_DENSE_MODEL)
     ]
     if plan.multi_task:
         every = Training(MULTI, [one.train for one in tasks if one.train is not None], plan.recipe)
@@ -125,38 +124,15 @@ def _measured(folder: Path, training: Training, pool: TaskPool, only: str = "") 
 
 
 def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Mapping[str, Evaluation]:
-    from dense.models.bi_encoder import DenseModel
     from dense.training.skill_train import train_skills
-    from sparta.neural.trainer import training_device
 
     logger.info("%s", folder)
     recipe = training.recipe
     if training.after:
         recipe = replace(recipe, encoder=str(folder.parent / training.after / "best"))
     train_skills(training.sets, recipe, folder, resume=(folder / "state.pt").exists())
-    model = DenseModel.load(folder / "best").to(training_device(recipe.device))
-    return pool.measured(training.name, pool.runs(model, only))
-
-
-def _channels(pool: TaskPool) -> list[str]:
-    from hybrid.retrieval.channels import channels_of
-
-    return [name for name in channels_of(pool.index) if name in (BM25, IMPACT)]
-
-
-def _shipped(pool: TaskPool, name: str) -> Mapping[str, Evaluation]:
-    if name == DEFAULT_DENSE_MODEL:
-        from dense.models.bi_encoder import DenseModel
-        from sparta.neural.trainer import training_device
-
-        model = DenseModel.load(dense_model_folder(name)).to(training_device(None))
-        return pool.measured(name, pool.runs(model))
-    with Searcher(pool.index, channel=name) as searcher:
-        runs = {
-            one.name: searcher.run([q.text for q in one.queries], [q.query_id for q in one.queries], DEPTH)
-            for one in pool.sets
-        }
-    return pool.measured(name, runs)
+    found = pool.measured_as(str(folder), recipe.device, only)
+    return {task: replace(one, name=training.name) for task, one in found.items()}
 
 
 def _kept(

@@ -8,16 +8,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from dense.models.resolve import bi_encoder_folder, dense_model_folder
 from dense.models.tasks import class_of
 from hybrid.evaluation.evaluate import rank_exactly
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet, judged, questions_of
+from hybrid.evaluation.results import SetResults
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Run
 from sparta.data.units import is_cut
 from sparta.index.folder import IndexFolder, no_passages
+from sparta.search.searcher import CHANNELS, Searcher
 
 if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
@@ -94,6 +97,32 @@ class TaskPool:
             if only in ("", one.name)
         }
 
+    def channels(self) -> list[str]:
+        """Return the names of the index's own rankings: bm25, impact."""
+        from hybrid.retrieval.channels import channels_of
+
+        return [name for name in channels_of(self.index) if name in CHANNELS]
+
+    def measured_as(self, name: str, device: str | None = None, only: str = "") -> dict[str, Evaluation]:
+        """Measure a channel of the index, or a bi-encoder by its folder or name, on all tasks or on one."""
+        if name in CHANNELS:
+            return self.measured(name, self._searched(name, only))
+        from dense.models.bi_encoder import DenseModel
+        from sparta.neural.trainer import training_device
+
+        folder = bi_encoder_folder(name) or dense_model_folder(name)
+        model = DenseModel.load(folder).to(training_device(device))
+        return self.measured(name, self.runs(model, only))
+
+    def _searched(self, channel: str, only: str) -> dict[str, Run]:
+        runs = {}
+        with Searcher(self.index, channel=channel) as searcher:
+            for one in self.sets:
+                if only in ("", one.name):
+                    texts, ids = [q.text for q in one.queries], [q.query_id for q in one.queries]
+                    runs[one.name] = searcher.run(texts, ids, DEPTH)
+        return runs
+
     def measured(self, name: str, runs: Mapping[str, Run]) -> dict[str, Evaluation]:
         """Measure a ranking of each task: R-precision and Recall@20 of pages and of passages."""
         return {one.name: self._measured(name, one, runs[one.name]) for one in self.sets if one.name in runs}
@@ -102,6 +131,12 @@ class TaskPool:
         assert one.gold is not None
         chosen = [m for m in one.gold.measures() if "success" not in m]
         return Evaluation(name, measured(run, one.gold, chosen, self.pages.__getitem__))
+
+
+def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None) -> list[SetResults]:
+    """Measure the index's own rankings and models; one result for each task."""
+    found = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
+    return [SetResults(one.name, [own[one.name] for own in found]) for one in pool.sets]
 
 
 class IndexValidation:

@@ -100,6 +100,20 @@ def test_a_pool_ranks_as_brute_force(data: Data, encoder_folder: Path) -> None:
     assert evaluation.mean(PAGE_PRECISION) == right / 6
 
 
+def test_models_measured_by_the_command(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
+    DenseModel.from_encoder(encoder_folder).save_pretrained(tmp_path / "model")
+    command = ["tasks", "--index", str(data.index), "--model", str(tmp_path / "model"), "--format", "json"]
+    command += ["--dataset", str(data.folder / "trex.dev.jsonl"), "--per-query", str(tmp_path / "q.jsonl")]
+    found = CliRunner().invoke(hybrid_main, command, catch_exceptions=False)
+    bm25, model = json.loads(found.stdout)
+    assert (bm25["model"], model["model"]) == ("bm25", str(tmp_path / "model"))
+    assert bm25["page_Rprec"] > 90, "questions have words of their passages alone"
+    lines = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    own = [one["page_Rprec"] for one in lines if one["ranking"] == "bm25"]
+    assert 100 * np.mean(own) == pytest.approx(bm25["page_Rprec"])
+    assert len(lines) == 12
+
+
 def test_what_is_trained_on_what() -> None:
     def examples(name: str) -> SkillSet:
         own = tuple(SkillExample(f"{name} {i}", (Passage("", "a"),)) for i in range(20))
