@@ -42,7 +42,9 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--pool", type=int, default=30_000, help="passages of the pool")
     parser.add_argument("--most", type=int, default=1_000_000, help="training rows of each task")
-    parser.add_argument("--smoke", action="store_true", help="a pool without the evidence of the dev parts")
+    parser.add_argument(
+        "--smoke", action="store_true", help="twenty questions of each task, and what they need"
+    )
     given = parser.parse_args()
     draw, kilt = random.Random(13), given.data / "kilt"
     wanted: set[str] = set()
@@ -59,25 +61,18 @@ def main() -> None:
     write(given.work / "paragraphs.jsonl", paragraphs)
     titles = {link["target_title"] for one in (*links, *paragraphs) for link in one["links"]}
     titles |= {one["title"] for one in paragraphs}
-    gold = (
-        [] if given.smoke else [i for path in kilt.glob("*.dev.*") for one in rows(path) for i in named(one)]
-    )
-    if given.smoke:
-        gold = [
-            i
-            for task in ("fever", "wow")
-            for one in list(rows(kilt / f"{task}.dev.jsonl.gz"))[:20]
-            for i in named(one)
-        ]
-        gold += sorted(wanted)
+    gold: list[str] = []
+    for path in sorted(kilt.glob("*.dev.jsonl.gz")):
+        asked = list(rows(path))[: 20 if given.smoke else None]
+        write(given.work / "data" / path.name.removesuffix(".gz"), asked)
+        gold += (i for one in asked for i in sorted(named(one)))
     corpus = list(rows(given.work / "corpus.jsonl.gz"))
-    inside = {*gold}
+    inside = {*gold, *(wanted if given.smoke else ())}
     inside |= {one["_id"] for one in draw.sample(corpus, max(0, given.pool - len(inside)))}
+    texts = (one for one in corpus if one["_id"] in wanted or one["title"] in titles)
     write(given.work / "pool.jsonl", (one for one in corpus if one["_id"] in inside))
-    write(
-        given.work / "texts.jsonl", (one for one in corpus if one["_id"] in wanted or one["title"] in titles)
-    )
-    write(given.work / "crops.jsonl", draw.sample(corpus, min(len(corpus), few if given.smoke else CROPS)))
+    write(given.work / "texts.jsonl", texts)
+    write(given.work / "crops.jsonl", draw.sample(corpus, few if given.smoke else CROPS))
     (given.work / "data" / "selected").touch()
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Trains the multi-task retriever with skills, and its ablations: experts or none, with and without pretraining.
+# Trains a multi-task retriever with skills, and ablations: experts or none, with and without pretraining.
 #
 #   bash research/skills.sh prepare DATA WORK ENCODER    # no GPU needed: index, negatives of BM25, a pool (10 min)
 #   bash research/skills.sh train DATA WORK ENCODER      # one GPU, 25 minutes in all
 #   SMOKE=1 bash research/skills.sh all DATA WORK ENCODER
 #
-# DATA holds kilt/*.jsonl.gz, wiki/passages.jsonl.gz, qa/nq.dev.tsv; ENCODER is bge-small-en-v1.5 (encoder_from_onnx.py).
+# DATA holds kilt/*.jsonl.gz, wiki/passages.jsonl.gz, qa/nq.dev.tsv; ENCODER is bge-small-en-v1.5, as
+# encoder_from_onnx.py makes it. With experts in every third layer int8 weights are about 45 MB.
 # What is finished in WORK is not done again, and a training that was interrupted goes on, so that a machine
 # that is lent for less time can be given the script again. After LIMIT seconds no further ablation begins.
 #
@@ -17,10 +18,11 @@
 set -euo pipefail
 stage=$1 data=$(realpath "$2") work=$(realpath -m "$3") encoder=$(realpath "$4")
 limit=${LIMIT:-1300}
-tasks=(fever trex linking wow multihop hover tabletext) dev=(fever trex zsre linking wow multihop hover tabletext)
-steps=1500 pretraining=600 few=300 batch=64 length=192 pool=30000 seeds=(13 17 19) mined=1000000 depth=30
+tasks=(fever trex linking wow hover tabletext nq) dev=(fever trex zsre linking wow multihop hover tabletext)
+steps=1500 pretraining=600 few=300 batch=64 length=192 pool=30000 seeds=(13 17 19) mined=1000000
 if [ -n "${SMOKE:-}" ]; then
   steps=2 pretraining=2 few=2 batch=2 length=48 pool=40 seeds=(13) mined=6 dev=(fever wow)
+  tasks=(fever trex linking wow hover tabletext)
 fi
 mkdir -p "$work/data"
 cd "$(dirname "$0")/.."
@@ -39,12 +41,13 @@ prepare() {
   [ -z "${SMOKE:-}" ] || corpus=$work/pool.jsonl
   [ -d "$work/index" ] || python -m cli._sparta index --channels bm25 --corpus "$corpus" --index "$work/index" --quiet
   [ -d "$work/pool" ] || python -m cli._sparta index --channels bm25 --corpus "$work/pool.jsonl" --index "$work/pool" --quiet
-  for name in fever trex linking wow hover tabletext; do
-    [ -f "$work/data/$name.train.json" ] || dense mine --index "$work/index" --questions "$work/data/$name.jsonl" \
-      --output "$work/data/$name.train.json" --depth "$depth" --negatives 5 --with-answers --quiet
+  local questions answers
+  for name in "${tasks[@]}"; do
+    questions=$work/data/$name.jsonl answers=--with-answers # "SUPPORTS" stands in no passage, a title in many
+    [ "$name" != nq ] || { questions=$data/qa/nq.dev.tsv answers=; }
+    [ -f "$work/data/$name.train.json" ] || dense mine --index "$work/index" --questions "$questions" \
+      --output "$work/data/$name.train.json" --depth 30 --negatives 5 $answers --quiet
   done
-  [ -f "$work/data/nq.train.json" ] || [ -n "${SMOKE:-}" ] || dense mine --index "$work/index" \
-    --questions "$data/qa/nq.dev.tsv" --output "$work/data/nq.train.json" --negatives 5 --quiet
 }
 
 # A training: NAME PLACEMENT ASSIGNMENT ENCODER STEPS SEED, then its files.
@@ -65,14 +68,11 @@ pretrain() { # placement
 }
 
 own=(--single "$work/data/multihop.jsonl" --by-size --largest 4000)
-for name in fever trex linking wow hover tabletext nq; do
-  own+=(--single "$work/data/$name.train.json")
-done
-[ -z "${SMOKE:-}" ] || own=("${own[@]:0:16}")
+for name in "${tasks[@]}"; do own+=(--single "$work/data/$name.train.json"); done
 skills=(--expanded "$work/data/multihop.jsonl" --rerank "$work/data/multihop.jsonl" --link "$work/links.jsonl=0.1"
   --span "$work/paragraphs.jsonl=0.3")
 of_tasks=()
-for name in "${dev[@]}"; do of_tasks+=(--dataset "$data/kilt/$name.dev.jsonl.gz"); done
+for name in "${dev[@]}"; do of_tasks+=(--dataset "$work/data/$name.dev.jsonl"); done
 
 train() {
   local placement seed start models=()
