@@ -42,9 +42,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--pool", type=int, default=30_000, help="passages of the pool")
     parser.add_argument("--most", type=int, default=1_000_000, help="training rows of each task")
-    parser.add_argument(
-        "--smoke", action="store_true", help="few questions, and what they need"
-    )
+    parser.add_argument("--smoke", action="store_true", help="few questions, and what they need")
     given = parser.parse_args()
     draw, kilt = random.Random(13), given.data / "kilt"
     wanted: set[str] = set()

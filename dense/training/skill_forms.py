@@ -128,7 +128,8 @@ def _entities(record: Record) -> Iterator[Draft]:
 def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
     """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
 
-    Of a page at most 30 paragraphs are drawn, of each one link; to one page at most 10 lead (Appendix B.1).
+    Of a page at most 30 paragraphs are drawn, and at most 10 of them lead to the same page (Appendix B.1).
+    The pages that one links to are its positives, of which a batch draws one.
     """
     pages: dict[str, list[Record]] = {}
     for record in records:
@@ -137,11 +138,10 @@ def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
         draw, uses = random.Random(page), Counter[str]()
         for record in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
             text, _, titles = _linked(record)
-            free = [t for t in titles if t != page and uses[t] < _USES_OF_TITLE]
+            free = [t for t in dict.fromkeys(titles) if t != page and uses[t] < _USES_OF_TITLE]
+            uses.update(free)
             if free:
-                title = draw.choice(free)
-                uses[title] += 1
-                yield Draft(text, (Wanted(title=title),), evidence=Wanted(title=page))
+                yield Draft(text, tuple(Wanted(title=t) for t in free), evidence=Wanted(title=page))
 
 
 def _crops(record: Record) -> Iterator[Draft]:
