@@ -88,7 +88,7 @@ def downstream(
         solver = _solver(retriever, **own)
         with tqdm(unit="question", disable=True if quiet else None) as bar:
             found = solve_task(known, folder, retriever, solver, output, advance=bar.update, **given)
-    print_table(results_table([found], label="answered by"), form, [])
+    print_table(results_table([found], label="answered by"), form, iter(()))
 
 
 def _solver(retriever: Retriever, by: str, model: str | None, device: str | None) -> Solver:

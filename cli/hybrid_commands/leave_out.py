@@ -78,7 +78,7 @@ def leave_out(
     tasks = _tasks(folders, names, given)
     plan = LeaveOut(SkillRecipe(**given), shots, **own)
     pool = TaskPool(index, [task.dev for task in tasks], sample)
-    print_table(results_table(leave_one_out(plan, tasks, pool, output), label="model"), form, [])
+    print_table(results_table(leave_one_out(plan, tasks, pool, output), label="model"), form, iter(()))
 
 
 def _tasks(folders: tuple[Path, ...], names: tuple[str, ...], given: dict[str, Any]) -> list[Task]:

@@ -49,5 +49,5 @@ def tasks(
 
     check_place(per_query, "file")
     results = measure_all(TaskPool(index, datasets, sample), models, device)
-    print_table(results_table(results, label="model"), form, [])
+    print_table(results_table(results, label="model"), form, iter(()))
     write_per_query(results, per_query)

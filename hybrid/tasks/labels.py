@@ -175,7 +175,7 @@ def train_labels(
     facts: dict[str, Any] = {k: v for k, v in asdict(recipe).items() if k != "device"}
     facts["claims"] = hashlib.sha256(repr(ordered).encode()).hexdigest()[:16]
     config = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": list(model.encoder.parameters())},
         {"params": list(model.head.parameters()), "factor": HEAD_RATE},
     ]

@@ -115,7 +115,7 @@ class TaskPool:
         return self.measured(name, self.runs(model, only))
 
     def _searched(self, channel: str, only: str) -> dict[str, Run]:
-        runs = {}
+        runs: dict[str, Run] = {}
         with Searcher(self.index, channel=channel) as searcher:
             for one in self.sets:
                 if only in ("", one.name):
@@ -144,7 +144,7 @@ class IndexValidation:
 
     def __init__(self, pool: TaskPool) -> None:
         self.pool = pool
-        self.facts: dict[str, Any] = {
+        self.facts: Mapping[str, Any] = {
             "measure": f"mean {PAGE_PRECISION} of {len(pool.sets)} tasks, {len(pool.passages):,} passages",
             **pool.facts,
         }

@@ -62,7 +62,11 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
                 found = [_link(one, link, redirects) for link in one.links]
                 if found:
                     paragraphs, links = paragraphs + 1, links + len(found)
-                    record = {"title": page.title, "section": one.section, "paragraph": number}
+                    record: dict[str, Any] = {
+                        "title": page.title,
+                        "section": one.section,
+                        "paragraph": number,
+                    }
                     lines.write(_json({**record, "text": one.text, "links": found}))
             for record in page_records(page):
                 written += 1
@@ -74,7 +78,7 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     return DumpReport(pages, paragraphs, links, written)
 
 
-def page_records(page: Page) -> Iterator[dict[str, str]]:
+def page_records(page: Page) -> Iterator[dict[str, Any]]:
     """Yield the passages of a page as records of a corpus."""
     words = [word for one in page.paragraphs for word in one.text.split()]
     for number, some in enumerate(itertools.batched(words, PASSAGE_WORDS)):
