@@ -130,7 +130,7 @@ def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Map
     recipe = training.recipe
     if training.after:
         recipe = replace(recipe, encoder=str(folder.parent / training.after / "best"))
-    train_skills(training.sets, recipe, folder, resume=(folder / "state.pt").exists())
+    train_skills(training.sets, recipe, folder, resume=True)
     found = pool.measured_as(str(folder), recipe.device, only)
     return {task: replace(one, name=training.name) for task, one in found.items()}
 

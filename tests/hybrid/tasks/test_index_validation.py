@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,37 @@ def test_questions_are_read_as_those_of_their_task(data: Data, encoder_folder: P
     best = max(range(40), key=lambda i: float(asked @ vectors[i]))
     assert run[query.query_id][0].passage_id == pool.passages[best].passage_id
     assert run[query.query_id][0].score == pytest.approx(float(asked @ vectors[best]), rel=1e-5)
+
+
+def test_confounders_of_a_second_round(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
+    """§3.2: what the first model finds and is not the evidence stands behind what BM25 found."""
+    index = shutil.copytree(data.index, tmp_path / "index")
+    assert train(data, encoder_folder, tmp_path / "one", "--held-out", 2).exit_code == 0
+
+    def run(*command: object) -> None:
+        done = CliRunner().invoke(dense_main, [*map(str, command), "--index", str(index)])
+        assert done.exit_code == 0, done.output
+
+    run("index", "--model", tmp_path / "one")
+    questions, first, second = data.folder / "fever.train.jsonl", tmp_path / "1.json", tmp_path / "2.json"
+    common = ["--negatives", 3, "--with-answers", "--quiet"]
+    run("mine", "--questions", questions, "--output", first, "--channel", "bm25", *common)
+    run("mine", "--questions", first, "--output", second, "--channel", "dense", "--keep", *common)
+    model = Skills.open(tmp_path / "one").model
+    pool = TaskPool(data.index, [data.folder / "fever.dev.jsonl"])
+    vectors = model.encode_passages(pool.passages, "fp32")[:, 0]
+    for one, two in zip(json.loads(first.read_text()), json.loads(second.read_text()), strict=True):
+        scores = model.encode_questions([two["question"]])[0] @ vectors.T
+        score = {p.passage_id: float(s) for p, s in zip(pool.passages, scores, strict=True)}
+        kept = [p["passage_id"] for p in one["hard_negative_ctxs"]]
+        found = [p["passage_id"] for p in two["hard_negative_ctxs"]]
+        assert found[: len(kept)] == kept
+        gold = {p["passage_id"] for p in two["positive_ctxs"]}
+        best = sorted((i for i in score if i not in gold), key=lambda i: -score[i])[:3]
+        last = min(score[i] for i in best)
+        assert all(score[i] > last - 0.05 * abs(last) for i in found[len(kept) :]), "as bf16 and fp16 tell"
+        assert len(found) >= 3
+    again = ["train-skills", "--encoder", encoder_folder, "--single", second, "--output", tmp_path / "two"]
+    again += ["--steps", 1, "--batch-size", 4, "--max-length", 32, "--held-out", 2, "--device", "cpu"]
+    done = CliRunner().invoke(dense_main, [str(c) for c in again])
+    assert done.exit_code == 0, done.output
