@@ -8,6 +8,7 @@ from cli._options import SpartaGroup
 from cli.dense_commands.convert import convert
 from cli.dense_commands.encode import encode
 from cli.dense_commands.index import index
+from cli.dense_commands.links import links
 from cli.dense_commands.mine import mine
 from cli.dense_commands.search import search
 from cli.dense_commands.train import train
@@ -28,7 +29,7 @@ def main() -> None:
     """  # noqa: D301 (click looks for the backspace)
 
 
-for command in (encode, index, search, train, train_skills, mine, convert):
+for command in (encode, index, search, train, train_skills, links, mine, convert):
     main.add_command(command)
 
 if __name__ == "__main__":

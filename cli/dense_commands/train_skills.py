@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import Decorator, choice, folder_type, number, options
+from cli._options import Decorator, choice, folder_type, number, options, typed
 from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
 
@@ -32,65 +32,105 @@ def _skill(name: str) -> Decorator:
 skill_options = options(*map(_skill, _WHAT))
 
 
-@click.command("train-skills")
-@click.option(
-    "--encoder",
-    metavar="FOLDER|ID",
-    required=True,
-    help="Pretrained encoder to begin with, or a model that dense train or this command made.",
+recipe_options = options(
+    click.option(
+        "--encoder",
+        metavar="FOLDER|ID",
+        required=True,
+        help="Pretrained encoder to begin with, or a model that dense train or this command made.",
+    ),
+    click.option(
+        "--texts",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Passages that the files name, by their ids or titles.",
+    ),
+    choice(
+        "--placement",
+        values=["attention", "feed-forward", "none"],
+        text="Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
+    ),
+    choice(
+        "--assignment",
+        values=["paper", "naive", "pretraining"],
+        text="Which expert reads what: the paper's six, expanded queries with single ones, or the four of"
+        " pretraining.",
+    ),
+    number("--period", default=2, text="Every N-th layer has experts."),
+    choice(
+        "--pooling", values=["cls", "mean"], text="A text is the state of [CLS], or the mean of its tokens'."
+    ),
+    click.option("--cosine", is_flag=True, help="Cosine instead of the dot product of vectors as they are."),
+    click.option(
+        "--markers",
+        is_flag=True,
+        help="Put the class of its task (by the name of its file) before a question.",
+    ),
+    click.option(
+        "--query-experts", is_flag=True, help="Give each class of tasks an expert of its own for questions."
+    ),
+    click.option("--by-size", is_flag=True, help="Draw batches in proportion to the files' examples."),
+    click.option(
+        "--largest",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With --by-size: a file of more examples counts as N, so that it does not drown the others.",
+    ),
+    number("--steps", default=1100, text="Steps of training."),
+    number(
+        "--batch-size", default=16, least=2, text="Queries of a batch; each is of one skill and one file."
+    ),
+    number("--accumulate", default=1, text="Batches whose gradients make one step."),
+    number("--negatives", default=1, text="Hard negatives of a query."),
+    number("--spans", default=30, text="Spans of a text that are no entities."),
+    number("--max-length", default=256, least=16, text="Wordpieces that the model reads at once."),
+    number("--question-length", default=64, least=3, text="Wordpieces that are read of a question."),
+    click.option(
+        "--learning-rate",
+        type=Finite(0, min_open=True),
+        default=5e-5,
+        show_default=True,
+        help="Highest learning rate; ten times that for the span layer.",
+    ),
+    click.option(
+        "--dropout",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.0,
+        show_default=True,
+        help="Dropout of the encoder in training.",
+    ),
+    number("--held-out", default=100, least=0, text="Held-out examples of each file, for validation."),
+    number("--validate-every", default=200, text="Steps between validations."),
+    click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True),
+    number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random."),
 )
+"""How one encoder is trained for several skills or tasks."""
+
+
+@click.command("train-skills")
+@recipe_options
 @skill_options
+@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
 @click.option(
-    "--texts",
+    "--dev",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Passages that the files name, by their ids or titles.",
+    help="Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
 )
-@click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model.")
-@choice(
-    "--placement",
-    values=["attention", "feed-forward", "none"],
-    text="Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
-)
-@choice(
-    "--assignment",
-    values=["paper", "naive", "pretraining"],
-    text="Which expert reads what: the paper's six, expanded queries with single ones, or the four of"
-    " pretraining.",
-)
-@number("--period", default=2, text="Every N-th layer has experts.")
-@choice("--pooling", values=["cls", "mean"], text="A text is the state of [CLS], or the mean of its tokens'.")
-@click.option("--cosine", is_flag=True, help="Cosine instead of the dot product of vectors as they are.")
-@click.option("--by-size", is_flag=True, help="Draw batches in proportion to the files' examples.")
-@number("--steps", default=1100, text="Steps of training.")
-@number("--batch-size", default=16, least=2, text="Queries of a batch; each is of one skill and one file.")
-@number("--accumulate", default=1, text="Batches whose gradients make one step.")
-@number("--negatives", default=1, text="Hard negatives of a query.")
-@number("--spans", default=30, text="Spans of a text that are no entities.")
-@number("--max-length", default=256, least=16, text="Wordpieces that the model reads at once.")
-@number("--question-length", default=64, least=3, text="Wordpieces that are read of a question.")
-@click.option(
-    "--learning-rate",
-    type=Finite(0, min_open=True),
-    default=5e-5,
-    show_default=True,
-    help="Highest learning rate; ten times that for the span layer.",
-)
-@click.option(
-    "--dropout",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.0,
-    show_default=True,
-    help="Dropout of the encoder in training.",
-)
-@number("--held-out", default=100, least=0, text="Held-out examples of each file, for validation.")
-@number("--validate-every", default=200, text="Steps between validations.")
-@click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True)
-@number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
+@click.option("--index", type=folder_type, help="With --dev: the index folder.")
 @end_options
 def train_skills(
-    texts: tuple[Path, ...], output: Path, batch_size: int, by_size: bool, resume: bool, **given: Any
+    texts: tuple[Path, ...],
+    output: Path,
+    batch_size: int,
+    by_size: bool,
+    largest: int | None,
+    dev: tuple[Path, ...],
+    index: Path | None,
+    resume: bool,
+    **given: Any,
 ) -> None:
     """Train one encoder for several skills (Chain-of-Skills).
 
@@ -106,10 +146,21 @@ def train_skills(
     from dense.training.skill_train import SkillRecipe
     from dense.training.skill_train import train_skills as train
 
+    for one, other in (("largest", by_size), ("dev", index), ("index", dev)):
+        if typed(one) and not other:
+            wanted = {"largest": "--by-size", "dev": "--index", "index": "--dev"}[one]
+            raise InputError(f"expected {wanted} with --{one}, found none", remedy=f"leave --{one} out")
     files = _files({name: given.pop(name) for name in _WHAT})
     logging.getLogger("sparta").setLevel(logging.INFO)
-    sets = read_skill_sets(files, texts, batch_size, by_size=by_size)
-    report(train(sets, SkillRecipe(**given), output, resume=resume, command=typed_command()))
+    tasks = given["markers"] or given["query_experts"]
+    sets = read_skill_sets(files, texts, batch_size, by_size=by_size, largest=largest, tasks=tasks)
+    validation = None
+    if index:
+        from hybrid.tasks.pool import IndexValidation, TaskPool
+
+        validation = IndexValidation(TaskPool(index, dev))
+    command = typed_command()
+    report(train(sets, SkillRecipe(**given), output, resume=resume, command=command, validation=validation))
 
 
 def _files(named: dict[str, tuple[str, ...]]) -> list[SkillFile]:

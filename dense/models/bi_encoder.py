@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from dense.models.config import PASSAGE, QUESTION, DenseConfig
+from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
@@ -60,10 +60,10 @@ class DenseModel(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def questions(self, texts: Sequence[str]) -> torch.Tensor:
-        """`(n, width)`."""
-        inputs = [self.config.question_input(text, self.tokenizer) for text in texts]
-        set_side(self._experts, QUESTION)
+    def questions(self, texts: Sequence[str], task: str = "") -> torch.Tensor:
+        """`(n, width)`; of a task that the model knows, as it reads its questions."""
+        inputs = [self.config.question_input(text, self.tokenizer, task) for text in texts]
+        set_side(self._experts, self.config.question_expert(task))
         return self._pooled(self.question_encoder, inputs, codes=False)[:, 0]
 
     def passages(self, inputs: Sequence[EncoderInput]) -> torch.Tensor:
@@ -131,11 +131,11 @@ class DenseModel(nn.Module):
     # ------------------------------------------------------------------ whole collections
 
     @torch.inference_mode()
-    def encode_questions(self, texts: Sequence[str]) -> Vectors:
-        """`(n, width) float32`; a few questions take one thread."""
+    def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
+        """`(n, width) float32`; a few questions take one thread. `task` as in `questions`."""
         self.eval()
         with one_thread() if len(texts) <= FEW else nullcontext():
-            parts = [self.questions(texts[i : i + 64]).float().cpu() for i in range(0, len(texts), 64)]
+            parts = [self.questions(texts[i : i + 64], task).float().cpu() for i in range(0, len(texts), 64)]
         return torch.cat(parts).numpy()
 
     @torch.inference_mode()

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from dense.models.skill_config import NONE, SkillConfig
+from dense.models.tasks import around_mention, marked
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
@@ -67,8 +68,8 @@ class DenseConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json: without skills, what versions before these can read."""
-        value = asdict(self)
-        return value if self.skills else {k: v for k, v in value.items() if k != "skills"}
+        value = {k: v for k, v in asdict(self).items() if k != "skills"}
+        return {**value, "skills": self.skills.as_dict()} if self.skills else value
 
     @staticmethod
     def from_dict(value: Any, where: str) -> DenseConfig:
@@ -83,7 +84,17 @@ class DenseConfig:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
 
-    def question_input(self, text: str, tokenizer: Tokenizer) -> EncoderInput:
-        """Return what the encoder reads of a question: its first wordpieces."""
+    def question_input(self, text: str, tokenizer: Tokenizer, task: str = "") -> EncoderInput:
+        """Return what the encoder reads of a question: its first wordpieces, or those around a mention.
+
+        A word is taken for two wordpieces there. With `task`, that stands before it if the model marks it.
+        """
+        text = around_mention(text, self.question_length // 2)
+        if self.skills and task in self.skills.markers:
+            text = marked(text, task)
         layout = InputLayout(answer_segment=0, max_length=self.question_length, overlap=0)
         return layout.windows(Passage("", text), tokenizer)[0]
+
+    def question_expert(self, task: str = "") -> int:
+        """Return which expert reads questions of a task: its own, or that of all questions."""
+        return self.skills.expert(task) if self.skills else QUESTION

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import ModelError
@@ -37,12 +37,14 @@ class SkillConfig:
     `skills` are those that it was trained for; `experts` says which expert reads which input. With
     `placement` attention, the experts are the query, key, value and output matrices of every `period`-th
     layer; with feed-forward, its feed-forward with LayerNorm, as TASER has it; with none, all inputs are read
-    by the same weights.
+    by the same weights. `markers` are the tasks whose questions have their name before them; a task with a
+    query encoder of its own has an expert "question of TASK" (Maillard et al., 2021, §3.1).
     """
 
     skills: tuple[str, ...]
     experts: dict[str, int] = field(default_factory=lambda: dict(ASSIGNMENTS["paper"]))
     placement: str = ATTENTION
+    markers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = sorted({*self.skills} - {*SKILLS})
@@ -69,15 +71,47 @@ class SkillConfig:
         """How many experts there are."""
         return max(self.experts.values()) + 1
 
+    @property
+    def knows_tasks(self) -> bool:
+        """Whether it matters to the model of which task a question is."""
+        return bool(self.markers) or any(name.startswith(_own_reader("")) for name in self.experts)
+
+    def reader(self, task: str = "") -> str:
+        """Return what reads questions of a task: its own query encoder, or that of all questions."""
+        return own if (own := _own_reader(task)) in self.experts else "question"
+
+    def expert(self, task: str = "") -> int:
+        """Return the expert of `reader`."""
+        return self.experts[self.reader(task)]
+
+    def for_tasks(self, tasks: Sequence[str], *, markers: bool, own_encoders: bool) -> SkillConfig:
+        """Return the same with markers, or with a query encoder, for each of these tasks."""
+        new = [task for task in tasks if own_encoders and _own_reader(task) not in self.experts]
+        numbers = {_own_reader(task): self.count + i for i, task in enumerate(new)}
+        return replace(
+            self, experts={**self.experts, **numbers}, markers=tuple(tasks) if markers else self.markers
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For config.json."""
+        return {k: v for k, v in asdict(self).items() if v or k != "markers"}
+
     @staticmethod
     def from_dict(value: Any) -> SkillConfig | None:
         """From config.json; None of a model without skills."""
-        return None if value is None else SkillConfig(**{**value, "skills": tuple(value["skills"])})
+        if value is None:
+            return None
+        lists = {k: tuple(value[k]) for k in ("skills", "markers") if k in value}
+        return SkillConfig(**{**value, **lists})
 
     def check(self, skill: str, where: str = "") -> None:
         """Refuse a skill that the model lacks."""
         if skill not in self.skills:
             raise lacks(skill, self.skills, where)
+
+
+def _own_reader(task: str) -> str:
+    return f"question of {task}"
 
 
 def lacks(skill: str, has: Iterable[str], where: str = "") -> ModelError:

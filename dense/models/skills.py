@@ -124,10 +124,10 @@ class Skills:
 
     # ------------------------------------------------------------------ without
 
-    def encode_questions(self, texts: Sequence[str]) -> Vectors:
-        """`(n, width) float32`."""
+    def encode_questions(self, texts: Sequence[str], task: str = "") -> Vectors:
+        """`(n, width) float32`; of a task that the model knows, as it reads its questions."""
         self.check(SINGLE)
-        return self.encoded_by("question", [self.question(text) for text in texts])
+        return self.encoded_by(self.config.reader(task), [self.question(text, task) for text in texts])
 
     def encode_passages(self, passages: Sequence[Passage]) -> Vectors:
         """`(n, width) float32`: what single and expanded queries are compared with."""
@@ -178,9 +178,9 @@ class Skills:
 
     # ------------------------------------------------------------------ inputs
 
-    def question(self, text: str) -> EncoderInput:
+    def question(self, text: str, task: str = "") -> EncoderInput:
         """Return a question, cut at the length that the model reads."""
-        return self.model.config.question_input(text, self.model.tokenizer)
+        return self.model.config.question_input(text, self.model.tokenizer, task)
 
     def pair(self, question: str, passage: Passage) -> EncoderInput:
         """Return `[CLS] question [SEP] passage [SEP]`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
@@ -13,8 +13,12 @@ from dense.training.skill_examples import SkillExample, SkillSet
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput
 
-QUERY_READER = {SINGLE: "question", EXPANDED: "expanded", LINK: "mention"}
 TARGET_READER = {SINGLE: "passage", EXPANDED: "passage", LINK: "entity"}
+
+
+def query_reader(skills: Skills, skill: str, task: str = "") -> str:
+    """Return what reads the queries of single or expanded retrieval."""
+    return skills.config.reader(task) if skill == SINGLE else "expanded"
 
 
 class SkillBatch(NamedTuple):
@@ -23,7 +27,7 @@ class SkillBatch(NamedTuple):
     `queries` are questions, expanded queries or texts around their mention, and all share `candidates`, of
     which `gold` are the positives and `masked` those that are no negatives of a query (in-batch negatives).
     To rerank, `queries` are pairs, `width` for each question, its positive first. For spans they are texts,
-    with `entities` and `others` as first and last positions.
+    with `entities` and `others` as first and last positions. `task` is that of the questions.
     """
 
     skill: str
@@ -34,6 +38,7 @@ class SkillBatch(NamedTuple):
     width: int = 0
     entities: Sequence[list[Span]] = ()
     others: Sequence[list[Span]] = ()
+    task: str = ""
 
 
 class BatchMaker:
@@ -45,23 +50,29 @@ class BatchMaker:
     def draw(self, one: SkillSet, rng: random.Random) -> SkillBatch:
         """Return a batch of examples of a set, drawn without repetition."""
         size = min(one.batch_size, len(one.examples))
-        return self.of([one.examples[i] for i in rng.sample(range(len(one.examples)), size)], one.skill, rng)
+        chosen = [one.examples[i] for i in rng.sample(range(len(one.examples)), size)]
+        return self.of(chosen, one.skill, rng, one.task)
 
-    def of(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+    def of(
+        self, examples: Sequence[SkillExample], skill: str, rng: random.Random, task: str = ""
+    ) -> SkillBatch:
         """Return the batch of these examples."""
-        make: Callable[..., SkillBatch] = {SPAN: self._spans, RERANK: self._rerank}.get(skill, self._ranking)
-        return make(examples, skill, rng)
+        if skill in (SPAN, RERANK):
+            return (self._spans if skill == SPAN else self._rerank)(examples, skill, rng)
+        return self._ranking(examples, skill, rng, task)
 
-    def query(self, example: SkillExample, skill: str) -> EncoderInput:
+    def query(self, example: SkillExample, skill: str, task: str = "") -> EncoderInput:
         """Return what is read of an example's query."""
         skills = self.skills
         if skill == LINK:
             return skills.mention(example.query, example.spans[0])
         if skill == EXPANDED and example.evidence is not None:
             return skills.pair(example.query, example.evidence)
-        return skills.question(example.query)
+        return skills.question(example.query, task)
 
-    def _ranking(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
+    def _ranking(
+        self, examples: Sequence[SkillExample], skill: str, rng: random.Random, task: str
+    ) -> SkillBatch:
         columns: dict[tuple[str, str], int] = {}
         candidates: list[Passage] = []
 
@@ -77,13 +88,14 @@ class BatchMaker:
             chosen = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
             for passage in chosen:
                 column(passage)
-        queries = [self.query(e, skill) for e in examples]
+        queries = [self.query(e, skill, task) for e in examples]
         known: dict[tuple[int, ...], set[tuple[str, str]]] = {}  # a query may stand in several examples
         asked = [(*q.ids, q.start, q.end) for q in queries]
         for key, example in zip(asked, examples, strict=True):
             known.setdefault(key, set()).update((p.title, p.text) for p in example.positives)
         masked = [frozenset(columns[k] for k in known[key] if k in columns) for key in asked]
-        return SkillBatch(skill, queries, [self.skills.passage(p) for p in candidates], gold, masked)
+        passages = [self.skills.passage(p) for p in candidates]
+        return SkillBatch(skill, queries, passages, gold, masked, task=task)
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
         """Each question with a positive and its own negatives; what lacks is taken from other questions."""

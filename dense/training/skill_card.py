@@ -8,8 +8,12 @@ from dense.training.skill_examples import SkillSet
 from sparta.base.files import atomic_write, sha256_file
 from sparta.training.options import TrainResult
 
+HELD_OUT = "mean over the sets of reciprocal rank, of spans F1"
 
-def write_skill_card(result: TrainResult, sets: Sequence[SkillSet], encoder: str, command: str) -> None:
+
+def write_skill_card(
+    result: TrainResult, sets: Sequence[SkillSet], encoder: str, command: str, measured_by: str = HELD_OUT
+) -> None:
     """Write `README.md` beside the weights: what the model can, what it learnt from, how to make it again."""
     rows = [
         f"| {one.skill} | {one.name} | {one.weight:g} | {len(one.examples):,} | `{one.fingerprint()}` |"
@@ -24,7 +28,7 @@ def write_skill_card(result: TrainResult, sets: Sequence[SkillSet], encoder: str
         *("| skill | set | weight | examples | fingerprint |", "|---|---|---|---|---|", *rows, ""),
         f"    {command}",
         "",
-        f"Validation (mean over the sets of reciprocal rank, of spans F1, in percent): {result.reached}.",
+        f"Validation ({measured_by}, in percent): {result.reached}.",
         "",
         f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
     ]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dense.models.skill_config import SINGLE
+from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillExample, SkillSet
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
 from sparta.base.errors import InputError
@@ -30,7 +32,13 @@ class SkillFile:
 
 
 def read_skill_sets(
-    files: Sequence[SkillFile], texts: Sequence[Path], batch_size: int = 16, *, by_size: bool = False
+    files: Sequence[SkillFile],
+    texts: Sequence[Path],
+    batch_size: int = 16,
+    *,
+    by_size: bool = False,
+    largest: int | None = None,
+    tasks: bool = False,
 ) -> list[SkillSet]:
     """Return the examples of files, with the passages that they name taken from `texts`.
 
@@ -38,6 +46,8 @@ def read_skill_sets(
     passages are not in `texts` are left out, with a warning.
 
     :param by_size: weights are multiplied by the number of examples
+    :param largest: a set of more examples counts as so many (Maillard et al., 2021, §4.1)
+    :param tasks: tell the class of each file's task by its name
     :raises InputError: another form, a form without examples of the skill, a file with none left.
     """
     drafts = [list(_drafts(one)) for one in files]
@@ -56,8 +66,9 @@ def read_skill_sets(
                 where=str(one.path),
                 remedy="name the files that hold the passages with --texts" if own else "give another file",
             )
-        weight = one.weight * (len(examples) if by_size else 1)
-        sets.append(SkillSet(one.path.name, one.skill, tuple(examples), weight, batch_size))
+        weight = one.weight * (min(len(examples), largest or len(examples)) if by_size else 1)
+        task = class_of(one.path.name) if tasks and one.skill == SINGLE else ""
+        sets.append(SkillSet(one.path.name, one.skill, tuple(examples), weight, batch_size, task))
     return sets
 
 

@@ -45,13 +45,17 @@ class SkillExample:
 
 @dataclass(frozen=True, slots=True)
 class SkillSet:
-    """Examples of one skill from one file, how often batches are drawn from it, and how large they are."""
+    """Examples of one skill from one file, how often batches are drawn from it, and how large they are.
+
+    `task` is the class of the file's task, where that matters (`SkillRecipe.markers`, `query_experts`).
+    """
 
     name: str
     skill: str
     examples: tuple[SkillExample, ...]
     weight: float = 1.0
     batch_size: int = 16
+    task: str = ""
 
     def check(self) -> None:
         """Refuse a set with an example that its skill cannot be trained on.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +13,14 @@ from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.parsing import string_field
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
+PASSAGES = "passages without questions"
+_PARAGRAPHS_OF_PAGE, _USES_OF_TITLE = 30, 10  # Appendix B.1
+_SHORTEST, _LONGEST = 0.1, 0.5  # share of a passage's words in a crop (Contriever)
+_FEWEST_WORDS = 20
 _MENTION = re.compile(r"\[START_ENT\]\s*(.*?)\s*\[END_ENT\]", re.DOTALL)
 Record = Mapping[str, Any]
 
@@ -44,7 +51,10 @@ def form_of_record(record: Record) -> str:
     """Return which form a file has, by its first record."""
     if "links" in record:
         return TABLE_ROWS if "cells" in record else PARAGRAPHS
-    return KILT if "input" in record and "output" in record else PAIRS
+    if "input" in record and "output" in record:
+        return KILT
+    asks = record.keys() & {"question", "positive", "passages"}
+    return PASSAGES if not asks and record.keys() & {"text", "contents"} else PAIRS
 
 
 def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draft]:
@@ -59,6 +69,8 @@ def drafts_of(records: Iterable[Record], form: str, skill: str) -> Iterator[Draf
             f" {', '.join(able)}",
             remedy="docs/chains.md says which files each skill can be trained on",
         )
+    if skill == EXPANDED and form == PARAGRAPHS:
+        return _pseudo_queries(records)
     drafts = (draft for record in records for draft in _READERS[form, skill](record))
     return _gathered(drafts) if (form, skill) == (KILT, SPAN) else drafts
 
@@ -113,25 +125,59 @@ def _entities(record: Record) -> Iterator[Draft]:
         yield Draft(text, spans=tuple(dict.fromkeys(spans)))
 
 
-def _pseudo_queries(record: Record) -> Iterator[Draft]:
-    """§3.2: a snippet with the first passage of its page finds the first passage of a linked page."""
-    text, _, titles = _linked(record)
-    page = string_field(record, "title", of="title")
-    for title in dict.fromkeys(titles):
-        if title != page:
-            yield Draft(text, (Wanted(title=title),), evidence=Wanted(title=page))
+def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
+    """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
+
+    Of a page at most 30 paragraphs are drawn, and at most 10 of them lead to the same page (Appendix B.1).
+    The pages that one links to are its positives, of which a batch draws one.
+    """
+    pages: dict[str, list[Record]] = {}
+    for record in records:
+        pages.setdefault(string_field(record, "title", of="title"), []).append(record)
+    for page, own in pages.items():
+        draw, uses = random.Random(page), Counter[str]()
+        for record in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
+            text, _, titles = _linked(record)
+            free = [t for t in dict.fromkeys(titles) if t != page and uses[t] < _USES_OF_TITLE]
+            uses.update(free)
+            if free:
+                yield Draft(text, tuple(Wanted(title=t) for t in free), evidence=Wanted(title=page))
+
+
+def _crops(record: Record) -> Iterator[Draft]:
+    """§3.2: two views of a passage, drawn apart, each a tenth to a half of its words: one finds the other."""
+    words = str(record.get("text") or record["contents"]).split()
+    if len(words) < _FEWEST_WORDS:
+        return
+    draw = random.Random(" ".join(words))
+
+    def crop() -> str:
+        size = draw.randint(int(_SHORTEST * len(words)), int(_LONGEST * len(words)))
+        start = draw.randint(0, len(words) - size)
+        return " ".join(words[start : start + size])
+
+    yield Draft(crop(), (Passage("", crop()),))
 
 
 # ---------------------------------------------------------------- KILT rows
 
 
+def _places(record: Record) -> list[Provenance]:
+    """What a record names as evidence, without what was mapped with a low BLEU score.
+
+    :raises InputError: spans of the knowledge source, which only an index of it knows as passages.
+    """
+    places = [one for output in well_mapped(evidence_of(record["output"])) for one in output]
+    if places and not any(one.passage_ids for one in places):
+        raise InputError(
+            "expected provenance with passage_ids, found spans or pages of the knowledge source",
+            remedy="let an index of it name the passages: dense mine --questions FILE --output FILE.json",
+        )
+    return places
+
+
 def _provenance(record: Record) -> tuple[Wanted, ...]:
-    found = [
-        Wanted(passage_id=str(i))
-        for output in record["output"]
-        for place in output.get("provenance") or ()
-        for i in place["passage_ids"]
-    ]
+    found = (Wanted(passage_id=i) for place in _places(record) for i in place.passage_ids)
     return tuple(dict.fromkeys(found))
 
 
@@ -150,11 +196,10 @@ def _question(record: Record) -> Iterator[Draft]:
 
 def _hops(record: Record) -> Iterator[Draft]:
     """A question of several pages: with a passage of one of them, those of the others are found."""
-    places = [place for output in record["output"] for place in output.get("provenance") or ()]
     pages: dict[str, list[Wanted]] = {}
-    for number, place in enumerate(places):
-        page = str(place.get("wikipedia_title") or number)
-        pages.setdefault(page, []).extend(Wanted(passage_id=str(i)) for i in place["passage_ids"])
+    for number, place in enumerate(_places(record)):
+        page = place.title or str(number)
+        pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
     for draft in _question(record):
         for page, own in pages.items():
             others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
@@ -199,7 +244,8 @@ def _pair(record: Record) -> Iterator[Draft]:
 _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
     (PARAGRAPHS, LINK): _links,
     (PARAGRAPHS, SPAN): _entities,
-    (PARAGRAPHS, EXPANDED): _pseudo_queries,
+    (PARAGRAPHS, EXPANDED): lambda record: _pseudo_queries([record]),
+    (PASSAGES, SINGLE): _crops,
     (TABLE_ROWS, LINK): _links,
     (TABLE_ROWS, SPAN): _entities,
     (KILT, SINGLE): _question,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ import torch
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.skill_checkpoints import begin_skills
-from dense.models.skill_config import ASSIGNMENTS, ATTENTION, LINK, RERANK, SKILLS, SPAN, SkillConfig
+from dense.models.skill_config import ASSIGNMENTS, ATTENTION, LINK, RERANK, SINGLE, SKILLS, SPAN, SkillConfig
 from dense.models.skills import Skills
-from dense.training.skill_batches import QUERY_READER, TARGET_READER, BatchMaker, SkillBatch
-from dense.training.skill_card import write_skill_card
+from dense.training.skill_batches import TARGET_READER, BatchMaker, SkillBatch, query_reader
+from dense.training.skill_card import HELD_OUT, write_skill_card
 from dense.training.skill_examples import SkillSet, hold_out
 from dense.training.skill_losses import SpanScores, ranking_loss, span_loss
 from dense.training.skill_validation import validate_set
@@ -47,13 +47,17 @@ class SkillRecipe:
 
     A batch is of one skill of one set, drawn by the sets' weights. Queries have the positives of the others
     as negatives, and `negatives` hard ones of their own; a text has `spans` spans that are no entities.
-    `placement` says where the experts are, `assignment` which of them reads what.
+    `placement` says where the experts are, `assignment` which of them reads what. With `markers` the class of
+    a task stands before its questions, with `query_experts` each class has a query encoder of its own, beside
+    one passage encoder (Maillard et al., 2021, §3.1): experts where `placement` has them.
     """
 
     encoder: str
     placement: str = ATTENTION
     assignment: str = "paper"
     period: int = 2
+    markers: bool = False
+    query_experts: bool = False
     pooling: str = "cls"
     cosine: bool = False
     separate_title: bool = True
@@ -71,8 +75,8 @@ class SkillRecipe:
     seed: int = 13
     device: str | None = None
 
-    def model(self, skills: Sequence[str]) -> DenseModel:
-        """Return the untrained model for these skills, on its device."""
+    def model(self, skills: Sequence[str], tasks: Sequence[str] = ()) -> DenseModel:
+        """Return the untrained model for these skills and tasks, on its device."""
         layout = InputLayout(
             use_title=True,
             answer_segment=0,
@@ -88,6 +92,7 @@ class SkillRecipe:
                 f"expected an assignment among {', '.join(ASSIGNMENTS)}, found {self.assignment!r}"
             )
         wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
+        wanted = wanted.for_tasks(tasks, markers=self.markers, own_encoders=self.query_experts)
         model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
         model.config = replace(model.config, question_length=self.question_length)
         check_length(model.passage_encoder, self.max_length)
@@ -95,10 +100,26 @@ class SkillRecipe:
         return model.to(training_device(self.device))
 
 
+class Validation(Protocol):
+    """Measures a model in training by other means than held-out examples."""
+
+    facts: Mapping[str, Any]
+    """What must be the same for a training to be continued."""
+
+    def __call__(self, model: DenseModel) -> float:
+        """Return the figure, between 0 and 1."""
+
+
 class SkillTraining:
     """One training run: batches, losses, validation."""
 
-    def __init__(self, recipe: SkillRecipe, sets: Sequence[SkillSet], folder: Path) -> None:
+    def __init__(
+        self,
+        recipe: SkillRecipe,
+        sets: Sequence[SkillSet],
+        folder: Path,
+        validation: Validation | None = None,
+    ) -> None:
         if not sets:
             raise InputError("expected examples of a skill, found none", remedy="name a file: --single FILE")
         for one in sets:
@@ -106,11 +127,13 @@ class SkillTraining:
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         trained = {one.skill for one in sets}
-        self.model = recipe.model([s for s in SKILLS if s in trained])
+        tasks = sorted({s.task for s in sets if s.task and s.skill == SINGLE})
+        self.model = recipe.model([s for s in SKILLS if s in trained], tasks)
         self.skills = Skills(self.model)
         use_fast_attention(self.model.passage_encoder)
         set_dropout(self.model, recipe.dropout)
-        self.sets, self.held_out = hold_out(sets, recipe.held_out)
+        self.validation = validation
+        self.sets, self.held_out = hold_out(sets, 0 if validation else recipe.held_out)
         self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
 
     def run(self, *, resume: bool = False) -> TrainResult:
@@ -121,7 +144,8 @@ class SkillTraining:
             **{name: value for name, value in asdict(recipe).items() if name != "device"},
             "model": self.model.config.as_dict(),
             "processes": process_group()[1],
-            "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
+            **({"validation": dict(self.validation.facts)} if self.validation else {}),
+            "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size, s.task] for s in self.sets],
         }
         trainer = Trainer(
             self.model,
@@ -135,7 +159,7 @@ class SkillTraining:
         )
         state = trainer.run(resume=resume)
         reached = f"{100 * state.best:.1f} at step {state.best_step:,}"
-        names = tuple(one.name for one in self.held_out)
+        names = tuple(one.name for one in self.held_out or self.sets)
         return TrainResult(self.folder / "best", state.best, state.best_step, names, reached)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -177,7 +201,7 @@ class SkillTraining:
         if batch.skill == LINK:
             queries = self.skills.mentions(batch.queries)
         else:
-            queries = self.skills.vectors(QUERY_READER[batch.skill], batch.queries)
+            queries = self.skills.vectors(query_reader(self.skills, batch.skill, batch.task), batch.queries)
         targets = self.skills.vectors(TARGET_READER[batch.skill], batch.candidates)
         with torch.autocast(self.model.device.type, enabled=False):  # bf16 has too few digits for scores
             return queries.float() @ targets.float().T
@@ -189,7 +213,11 @@ class SkillTraining:
         return [SpanScores(s[:n], s[n:], t) for (s, t), n in zip(found, counts, strict=True)]
 
     def validate(self) -> float:
-        """Mean over the sets: reciprocal rank of the positive, or of spans F1."""
+        """Mean over the held-out sets: reciprocal rank of the positive, of spans F1; or what is given."""
+        if self.validation:
+            figure = self.validation(self.model)
+            self.model.train()
+            return figure
         if not self.held_out:
             return 0.0
         figures = {f"{s.name} ({s.skill})": validate_set(self.skills, s) for s in self.held_out}
@@ -204,17 +232,25 @@ class SkillTraining:
 
 
 def train_skills(
-    sets: Sequence[SkillSet], recipe: SkillRecipe, output: Path, *, resume: bool = False, command: str = ""
+    sets: Sequence[SkillSet],
+    recipe: SkillRecipe,
+    output: Path,
+    *,
+    resume: bool = False,
+    command: str = "",
+    validation: Validation | None = None,
 ) -> TrainResult:
     """Train one encoder for the skills of these sets; the best ends in `output/best`, with its card.
 
     :param command: what the card names as the command; otherwise the recipe
+    :param validation: chooses the best model; without it, held-out examples do
     """
     check_output(output, resume=resume)
-    training = SkillTraining(recipe, sets, output)
+    training = SkillTraining(recipe, sets, output, validation)
     result = training.run(resume=resume)
     if not process_group()[0]:
-        write_skill_card(result, sets, recipe.encoder, command or str(recipe))
+        measured_by = str(validation.facts["measure"]) if validation else HELD_OUT
+        write_skill_card(result, sets, recipe.encoder, command or str(recipe), measured_by)
     wait_for_all()
     leave_gloo()
     return result

@@ -9,7 +9,7 @@ import torch
 
 from dense.models.skill_config import LINK, RERANK, SPAN
 from dense.models.skills import Skills
-from dense.training.skill_batches import QUERY_READER, TARGET_READER, BatchMaker
+from dense.training.skill_batches import TARGET_READER, BatchMaker, query_reader
 from dense.training.skill_examples import SkillSet, distinct
 
 NEGATIVES = 4
@@ -27,11 +27,11 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
         return _rerank(skills, one)
     own = distinct(p for e in one.examples for p in (*e.positives, *e.negatives[:NEGATIVES]))
     columns = {(p.title, p.text): i for i, p in enumerate(own)}
-    queries = [BatchMaker(skills).query(e, one.skill) for e in one.examples]
+    queries = [BatchMaker(skills).query(e, one.skill, one.task) for e in one.examples]
     if one.skill == LINK:
         found = skills.encoded(queries, skills.mentions)
     else:
-        found = skills.encoded_by(QUERY_READER[one.skill], queries)
+        found = skills.encoded_by(query_reader(skills, one.skill, one.task), queries)
     targets = skills.encoded_by(TARGET_READER[one.skill], [skills.passage(p) for p in own])
     scores = found @ targets.T
     ranks = []

@@ -19,13 +19,16 @@ from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Passage, Run, ScoredPassage
+from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.trec import is_beir, read_qrels, read_run
 from sparta.search.searcher import BM25, CHANNELS
 
 if TYPE_CHECKING:
+    import torch
+
+    from dense.models.bi_encoder import DenseModel
     from hybrid.retrieval.fusion import Fusion
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
@@ -201,7 +204,6 @@ def search_exactly(
 
     Ties are in the order of the corpus.
     """
-    import numpy as np
     import torch
 
     from dense.models.bi_encoder import DenseModel
@@ -211,12 +213,35 @@ def search_exactly(
     own = language_of(language)
     candidates = [folded(passage, own) for passage in passages]
     vectors = torch.from_numpy(loaded.encode_passages(candidates))
-    run: dict[str, list[ScoredPassage]] = {}
+    ids = [one.passage_id for one in candidates]
     started = time.monotonic()
-    for some in itertools.batched(tested.queries, _AT_ONCE):
-        questions = torch.from_numpy(loaded.encode_questions([own.fold(query.text) for query in some]))
-        for query, scores in zip(some, loaded.score(questions, vectors).detach().numpy(), strict=True):
-            best = np.argsort(-scores, kind="stable")[: depth + tested.beir]
-            run[query.query_id] = [ScoredPassage(candidates[i].passage_id, float(scores[i])) for i in best]
+    queries = [replace(query, text=own.fold(query.text)) for query in tested.queries]
+    run = rank_exactly(loaded, vectors, ids, queries, depth + tested.beir)
     seconds = time.monotonic() - started
     return without_own_passages(run, depth) if tested.beir else run, seconds
+
+
+def rank_exactly(
+    model: DenseModel,
+    vectors: torch.Tensor,
+    ids: Sequence[str],
+    queries: Sequence[Query],
+    depth: int,
+    task: str = "",
+) -> dict[str, list[ScoredPassage]]:
+    """Rank passages of these vectors `(n, vectors, width)` and ids for each query; ties in their order.
+
+    :param task: of the questions, as the model may read them
+    """
+    import numpy as np
+    import torch
+
+    run: dict[str, list[ScoredPassage]] = {}
+    for some in itertools.batched(queries, _AT_ONCE):
+        questions = torch.from_numpy(model.encode_questions([query.text for query in some], task))
+        for query, scores in zip(some, model.score(questions, vectors).detach().numpy(), strict=True):
+            last = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
+            among = np.flatnonzero(scores >= last)
+            best = among[np.argsort(-scores[among], kind="stable")][:depth]
+            run[query.query_id] = [ScoredPassage(ids[i], float(scores[i])) for i in best]
+    return run

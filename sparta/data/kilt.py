@@ -92,9 +92,12 @@ def _provenance(one: Mapping[str, Any]) -> Provenance:
         if last < first:
             detail = f"expected provenance that ends after its start, found paragraphs {first} to {last}"
             raise BadRecordError("invalid span", detail, remedy=_PROVENANCE)
-    page = one.get("wikipedia_id")
+    page = "" if one.get("wikipedia_id") is None else str(one["wikipedia_id"]).strip()
+    if not (page or title.strip() or passage_ids):
+        detail = "expected provenance that names a page or passages, found neither"
+        raise BadRecordError("missing page", detail, remedy=_PROVENANCE)
     return Provenance(
-        "" if page is None else str(page).strip(),
+        page,
         title.strip(),
         tuple(passage_ids),
         start,

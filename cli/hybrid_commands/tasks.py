@@ -1,0 +1,53 @@
+"""`hybrid tasks`: models measured on tasks of KILT, over all passages of an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli._fusion_options import print_table
+from cli._options import file_type, folder_type, form_option
+from sparta.base.files import check_place
+
+
+@click.command()
+@click.option("--index", required=True, type=folder_type, help="Index of the passages that are searched.")
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A task of KILT, such as fever.dev.jsonl.",
+)
+@click.option("--model", "models", multiple=True, metavar="FOLDER|NAME", help="A bi-encoder, or several.")
+@click.option("--sample", type=click.IntRange(1), help="Measure on so many questions of each task.")
+@click.option("--device", metavar="NAME", help="Device [default: the best there is].")
+@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
+@form_option
+def tasks(
+    index: Path,
+    datasets: tuple[Path, ...],
+    models: tuple[str, ...],
+    sample: int | None,
+    device: str | None,
+    per_query: Path | None,
+    form: str,
+) -> None:
+    """Measure bi-encoders on tasks beside the index's own BM25 and sparta: exact search, one table.
+
+    R-precision and Recall@20 of pages and of passages. Models are encoded here, and the index keeps nothing
+    of them. A model with task markers or query experts reads questions as those of their task.
+
+    \b
+    hybrid tasks --index sparta-index --model multi --model taser-det-en \\
+        --dataset fever.dev.jsonl --dataset zsre.dev.jsonl
+    """  # noqa: D301 (click looks for the backspace)
+    from hybrid.evaluation.results import results_table, write_per_query
+    from hybrid.tasks.pool import TaskPool, measure_all
+
+    check_place(per_query, "file")
+    results = measure_all(TaskPool(index, datasets, sample), models, device)
+    print_table(results_table(results, label="model"), form, iter(()))
+    write_per_query(results, per_query)

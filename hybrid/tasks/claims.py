@@ -1,0 +1,50 @@
+"""Claims with the passages that are found for them, kept on disk."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.retrieval.searcher import open_retriever
+from hybrid.tasks.labels import Claim, read_texts
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, make_folder, numbered_lines
+from sparta.data.parsing import decoded
+
+FILE = "claims.jsonl"
+_AT_ONCE = 500
+
+
+def claims_of(
+    known: QuestionSet, index: Path | None, channel: str | None, depth: int, folder: Path
+) -> list[Claim]:
+    """Return claims with their best passages and their labels; what `folder/claims.jsonl` holds is read.
+
+    :raises InputError: a task without answers; the file holds others.
+    """
+    asked = [query for query in known.queries if query.answers]
+    if not asked:
+        raise InputError("expected claims with labels as answers, found none", where=known.name)
+    path = folder / FILE
+    facts = {"task": known.name, "claims": len(asked), "channel": channel, "depth": depth}
+    if not path.exists():
+        make_folder(folder)
+        lines = [json.dumps(facts)]
+        with open_retriever(index, channel) as retriever:
+            for some in itertools.batched(asked, _AT_ONCE):
+                found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, 2)
+                lines += [
+                    json.dumps([q.text, read_texts(found[q.query_id]), q.answers[0]], ensure_ascii=False)
+                    for q in some
+                ]
+        atomic_write(path, ("\n".join(lines) + "\n").encode())
+    read = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
+    if read[0] != facts:
+        raise InputError(
+            f"expected passages of {facts}, found {read[0]}",
+            where=str(path),
+            remedy="repeat the original command, or name another --output",
+        )
+    return [Claim(text, tuple(passages), label) for text, passages, label in read[1:]]

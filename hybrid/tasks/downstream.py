@@ -1,0 +1,126 @@
+"""What a task's answers are worth, given the passages that a retriever finds (Maillard et al., Table 4)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hybrid.evaluation.measures import Evaluation
+from hybrid.evaluation.questions import QuestionSet, judged
+from hybrid.evaluation.results import SetResults
+from hybrid.evidence.gold import page_of
+from hybrid.evidence.measures import Gold, r_precision
+from hybrid.tasks.solvers import Solver
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, numbered_lines
+from sparta.base.records import Advance, Query, Retriever
+from sparta.data.answers import exact_match, token_f1
+from sparta.data.parsing import decoded
+
+ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
+DEPTH = 3
+"""§4.1: the top 3 passages stand before the input."""
+_AT_ONCE = 16
+_RANKED = 20
+
+
+class Solved(NamedTuple):
+    """An answer, and the pages that were found, in their order."""
+
+    answer: str
+    pages: list[str]
+
+
+def solve_task(
+    query_set: QuestionSet,
+    index: Path,
+    retriever: Retriever,
+    solver: Solver,
+    output: Path,
+    *,
+    depth: int = DEPTH,
+    resume: bool = False,
+    advance: Advance | None = None,
+) -> SetResults:
+    """Answer the questions of a task from the `depth` best passages, and measure the answers.
+
+    `accuracy` is the share of answers that are letter for letter one of the known, `EM` and `F1` are
+    SQuAD's; `kilt_accuracy` counts an answer only where the pages are right too (page R-precision 1), as
+    KILT's `eval_downstream.py` has it. Each answer is a line of `output` as soon as it is there, and with
+    `resume` none is sought again.
+
+    :raises InputError: a task without answers; an output of another task or solver.
+    """
+    asked = [query for query in query_set.queries if query.answers]
+    if not asked:
+        raise InputError(
+            "expected a task with answers, found none",
+            where=query_set.name,
+            remedy="give rows with output[].answer, as in KILT's training and development files",
+        )
+    facts = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
+    solved = _begun(output, facts, resume=resume)
+    with output.open("a", encoding="utf-8") as lines:
+        for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
+            for query, one in zip(some, _answered(some, retriever, solver, depth), strict=True):
+                solved[query.query_id] = one
+                lines.write(json.dumps({"id": query.query_id, **one._asdict()}, ensure_ascii=False) + "\n")
+            lines.flush()
+            if advance:
+                advance(len(some))
+    known = judged(query_set, index) if query_set.evidence else query_set
+    return SetResults(
+        query_set.name, [measure(f"{solver.name}, {retriever.channel}", asked, solved, known.gold)]
+    )
+
+
+def measure(
+    name: str, asked: list[Query], solved: Mapping[str, Solved], gold: Gold | None = None
+) -> Evaluation:
+    """Measure answers; with the gold pages also those, and answers whose pages are right."""
+    per_query: dict[str, dict[str, float]] = {
+        ACCURACY: {q.query_id: float(solved[q.query_id].answer in q.answers) for q in asked},
+        "EM": {q.query_id: float(exact_match(solved[q.query_id].answer, q.answers)) for q in asked},
+        "F1": {q.query_id: token_f1(solved[q.query_id].answer, q.answers) for q in asked},
+    }
+    if gold is not None:
+        found = {q: r_precision(solved[q].pages, own) for q, own in gold.pages.items() if q in solved}
+        accurate = per_query[ACCURACY]
+        per_query[PRECISION] = {q: found.get(q, 0.0) for q in accurate}
+        per_query[KILT_ACCURACY] = {q: v * (found.get(q) == 1) for q, v in accurate.items()}
+    return Evaluation(name, per_query)
+
+
+def _answered(some: tuple[Query, ...], retriever: Retriever, solver: Solver, depth: int) -> Iterator[Solved]:
+    texts, ids = [q.text for q in some], [q.query_id for q in some]
+    found = retriever.batch_search(texts, ids, max(depth, _RANKED), 1)
+    hits = [found[i] for i in ids]
+    answers = solver.solve(texts, [own[:depth] for own in hits])
+    for answer, own in zip(answers, hits, strict=True):
+        yield Solved(answer, [page_of(hit.passage_id, {**hit.metadata, "title": hit.title}) for hit in own])
+
+
+def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, Solved]:
+    """Read the answers that are there; the first line says of what they are. A torn last line is cut off."""
+    if not resume and output.exists():
+        raise InputError(
+            "expected a new file for the answers, found one that is there",
+            where=str(output),
+            remedy="go on with it by --resume, or name another",
+        )
+    if not output.exists():
+        atomic_write(output, (json.dumps(facts) + "\n").encode())
+        return {}
+    raw = output.read_bytes()
+    atomic_write(output, raw[: raw.rfind(b"\n") + 1])
+    lines = [json.loads(decoded(line)) for _, line in numbered_lines(output)]
+    if not lines or lines[0] != facts:
+        raise InputError(
+            f"expected answers of {facts}, found {lines[0] if lines else 'none'}",
+            where=str(output),
+            remedy="repeat the original command, or name another --output",
+        )
+    return {line["id"]: Solved(line["answer"], line["pages"]) for line in lines[1:]}

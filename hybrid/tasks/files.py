@@ -1,0 +1,38 @@
+"""The files of tasks in a folder, by their usual names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparta.base.errors import InputError
+
+_DEV = ("{}.dev.jsonl.gz", "{}.dev.jsonl", "{}-dev-kilt.jsonl")
+_TRAIN = ("{}.train.json", "{}.train.json.gz", "{}.train.jsonl.gz", "{}.train.jsonl", "{}-train-kilt.jsonl")
+
+
+def dev_file(folder: Path, task: str) -> Path:
+    """Return the file that a task is measured on.
+
+    :raises InputError: there is none.
+    """
+    found = _first(folder, task, _DEV)
+    if found is None:
+        raise InputError(
+            f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
+            where=str(folder),
+            remedy="name the folder with the tasks' files by --data, and tasks that are there by --task",
+        )
+    return found
+
+
+def train_file(folders: Sequence[Path], task: str) -> Path | None:
+    """Return the file with a task's training examples, of the first folder that has one.
+
+    What `dense mine` wrote comes first: it has negatives.
+    """
+    return next((found for folder in folders if (found := _first(folder, task, _TRAIN))), None)
+
+
+def _first(folder: Path, task: str, names: Sequence[str]) -> Path | None:
+    return next((path for name in names if (path := folder / name.format(task)).is_file()), None)

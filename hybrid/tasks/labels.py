@@ -1,0 +1,190 @@
+"""Labels of claims: a classifier reads a claim with the passages found for it, in place of BART."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from torch.nn import functional
+
+from hybrid.answering.answers import text_of
+from sparta.base.errors import InputError, ModelError
+from sparta.base.records import Hit
+from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import folder_with
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
+from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
+from sparta.neural.inputs import EncoderInput, special_frame
+from sparta.neural.pooling import pad_inputs
+from sparta.neural.trainer import Trainer, set_dropout, training_device, use_fast_attention
+from sparta.training.options import TrainResult
+from sparta.training.ranking import check_length, check_output, trainer_config
+
+HEAD_RATE = 10.0
+LONGEST_CLAIM = 64
+
+
+class Claim(NamedTuple):
+    """A claim with the texts of its passages, and its label."""
+
+    text: str
+    passages: tuple[str, ...]
+    label: str = ""
+
+
+def read_texts(hits: Sequence[Hit]) -> tuple[str, ...]:
+    """Return passages as the classifier reads them, their titles first."""
+    return tuple(f"{one.title} {one.text}".strip() for one in map(text_of, hits))
+
+
+class LabelModel(nn.Module):
+    """An encoder whose [CLS] state decides between labels: `[CLS] claim [SEP] passage [SEP] …`."""
+
+    def __init__(
+        self, encoder: nn.Module, tokenizer: Tokenizer, labels: Sequence[str], max_length: int = 320
+    ) -> None:
+        super().__init__()
+        self.encoder, self.tokenizer = encoder, tokenizer
+        self.labels, self.max_length = tuple(labels), max_length
+        self._encoder_config = encoder_config(encoder)
+        self.head = nn.Linear(int(self._encoder_config["hidden_size"]), len(self.labels))
+
+    def input(self, claim: Claim) -> EncoderInput:
+        """Return the claim, and an equal share of the rest for each passage."""
+        first, last = special_frame(self.tokenizer)
+        ids = [first, *self._ids(claim.text)[:LONGEST_CLAIM], last]
+        room = (self.max_length - len(ids)) // max(1, len(claim.passages)) - 1
+        for passage in claim.passages:
+            ids += [*self._ids(passage)[:room], last]
+        return EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1)
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def forward(self, claims: Sequence[Claim]) -> torch.Tensor:
+        """`(n_claims, n_labels)`: logits."""
+        device = self.head.weight.device
+        ids, mask, segments = (t.to(device) for t in pad_inputs([self.input(c) for c in claims]))
+        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        return self.head(states[:, 0].float())
+
+    @torch.inference_mode()
+    def predict(self, claims: Sequence[Claim]) -> list[str]:
+        """Return the most probable label of each claim."""
+        self.eval()
+        parts = [self(claims[i : i + 16]).argmax(1).tolist() for i in range(0, len(claims), 16)]
+        return [self.labels[i] for part in parts for i in part]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write config.json, model.safetensors, tokenizer.json."""
+        own = {"labels": list(self.labels), "max_length": self.max_length}
+        config = {**self._encoder_config, "architectures": ["LabelModel"], "label_model": own}
+        save_model(folder, self, config)
+
+    @staticmethod
+    def load(name: str | Path) -> LabelModel:
+        """Return a model that `train_labels` wrote.
+
+        :raises ModelError: another folder.
+        """
+        folder = folder_with("label_model", Path(name)) if Path(name).is_dir() else None
+        if folder is None:
+            raise ModelError(
+                "expected a classifier of labels, found none",
+                where=str(name),
+                remedy="train one: hybrid train-labels",
+            )
+        raw = read_json(folder / "config.json")
+        own = raw.pop("label_model")
+        encoder = blank_encoder(raw, str(folder))
+        model = LabelModel(encoder, load_tokenizer(folder), own["labels"], own["max_length"])
+        return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
+
+
+class LabelSolver:
+    """Fact checking: the label of the claim, given the passages."""
+
+    name = "label"
+
+    def __init__(self, model: LabelModel) -> None:
+        self.model = model
+
+    def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
+        """Return labels."""
+        claims = [Claim(text, read_texts(own)) for text, own in zip(inputs, hits, strict=True)]
+        return self.model.predict(claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRecipe:
+    """How a classifier is trained."""
+
+    encoder: str
+    steps: int = 600
+    batch_size: int = 16
+    learning_rate: float = 5e-5
+    accumulate: int = 1
+    max_length: int = 320
+    dropout: float = 0.1
+    held_out: int = 300
+    validate_every: int = 100
+    seed: int = 13
+    device: str | None = None
+
+
+def train_labels(
+    claims: Sequence[Claim], recipe: LabelRecipe, output: Path, *, resume: bool = False
+) -> TrainResult:
+    """Train a classifier; the best by accuracy on held-out claims ends in `output/best`.
+
+    :raises InputError: fewer than two labels, or too few claims.
+    """
+    check_output(output, resume=resume)
+    labels = sorted({c.label for c in claims})
+    ordered = sorted(claims, key=lambda c: hashlib.sha256(c.text.encode()).digest())
+    held_out, rest = ordered[: recipe.held_out], ordered[recipe.held_out :]
+    if len(labels) < 2 or len(rest) < recipe.batch_size:
+        raise InputError(
+            f"expected claims of two labels, and more than {recipe.held_out + recipe.batch_size}, found"
+            f" {len(claims)} of {', '.join(labels)}",
+            remedy="give more claims, or a smaller --held-out",
+        )
+    torch.manual_seed(recipe.seed)
+    encoder, tokenizer = load_encoder(recipe.encoder), load_tokenizer(recipe.encoder)
+    check_length(encoder, recipe.max_length)
+    model = LabelModel(encoder, tokenizer, labels, recipe.max_length).to(training_device(recipe.device))
+    use_fast_attention(model.encoder)
+    set_dropout(model, recipe.dropout)
+
+    def loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        some = random.Random(f"{recipe.seed} {step}").sample(rest, recipe.batch_size)
+        target = torch.tensor([labels.index(c.label) for c in some], device=model.head.weight.device)
+        return functional.cross_entropy(model(some), target), {}
+
+    def validate() -> float:
+        right = [found == c.label for found, c in zip(model.predict(held_out), held_out, strict=True)]
+        return sum(right) / max(1, len(right))
+
+    facts: dict[str, Any] = {k: v for k, v in asdict(recipe).items() if k != "device"}
+    facts["claims"] = hashlib.sha256(repr(ordered).encode()).hexdigest()[:16]
+    config = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
+    groups: list[dict[str, Any]] = [
+        {"params": list(model.encoder.parameters())},
+        {"params": list(model.head.parameters()), "factor": HEAD_RATE},
+    ]
+    best = output / "best"
+
+    def save() -> None:
+        model.save_pretrained(best)
+
+    trainer = Trainer(model, groups, loss, validate, save, config, output, facts)
+    state = trainer.run(resume=resume)
+    reached = f"{100 * state.best:.1f} at step {state.best_step:,}"
+    return TrainResult(best, state.best, state.best_step, ("held out",), reached)

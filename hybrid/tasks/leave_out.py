@@ -1,0 +1,157 @@
+"""Retrievers for tasks that they were not trained on, or on few examples (Maillard et al., Table 5)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dense.models.resolve import DEFAULT_DENSE_MODEL
+from hybrid.evaluation.measures import Evaluation
+from hybrid.evaluation.results import SetResults
+from hybrid.tasks.pool import TaskPool
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write
+
+if TYPE_CHECKING:
+    from dense.training.skill_examples import SkillSet
+    from dense.training.skill_train import SkillRecipe
+
+logger = logging.getLogger("sparta.hybrid")
+MULTI, ZERO_SHOT, SINGLE, VANILLA = "multi-task", "zero-shot", "single-task", "vanilla"
+DONE = "measured.json"
+
+
+class Task(NamedTuple):
+    """A task: its name, the file that it is measured on, and its training examples, if there are any."""
+
+    name: str
+    dev: Path
+    train: SkillSet | None
+
+
+class Training(NamedTuple):
+    """One training: its name in the table, its sets, and the training whose model it begins with."""
+
+    name: str
+    sets: Sequence[SkillSet]
+    recipe: SkillRecipe
+    after: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return self.name.replace(", ", "-").replace(" ", "-")
+
+    def facts(self) -> dict[str, Any]:
+        """What must be the same for its measurement to hold."""
+        recipe = {k: v for k, v in asdict(self.recipe).items() if k != "device"}
+        return {"recipe": recipe, "sets": [[s.name, s.fingerprint(), s.weight] for s in self.sets]}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
+    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, and
+    `single_task` one for each alone (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
+    """
+
+    recipe: SkillRecipe
+    shots: Sequence[int] = (128, 1024)
+    few_steps: int = 100
+    vanilla: bool = True
+    multi_task: bool = False
+    single_task: bool = False
+
+    def trainings(self, task: Task, tasks: Sequence[Task]) -> Iterator[Training]:
+        """Yield what is trained for a task, in order."""
+        others = [one.train for one in tasks if one.name != task.name and one.train is not None]
+        if not others:
+            raise InputError(
+                f"expected examples of other tasks than {task.name}, found none", remedy="name more tasks"
+            )
+        yield Training(ZERO_SHOT, others, self.recipe)
+        if task.train is None:
+            return
+        if self.single_task:
+            yield Training(SINGLE, [task.train], self.recipe)
+        few = replace(self.recipe, steps=self.few_steps, held_out=0, validate_every=self.few_steps)
+        for n in self.shots:
+            sets = [few_of(task.train, n)]
+            yield Training(f"{n} examples", sets, few, after=ZERO_SHOT)
+            if self.vanilla:
+                yield Training(f"{VANILLA}, {n} examples", sets, few)
+
+
+def few_of(one: SkillSet, n: int) -> SkillSet:
+    """Return a fixed sample of a task's examples; a larger one holds it."""
+    ordered = sorted(one.examples, key=lambda e: hashlib.sha256(e.query.encode()).digest())
+    return replace(one, examples=tuple(ordered[:n]))
+
+
+def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output: Path) -> list[SetResults]:
+    """Train and measure all models, beside BM25, sparta and the shipped bi-encoder; one result for each task.
+
+    `output/TASK/TRAINING` holds each model and what it was measured at; what is there is not done again, and
+    a training that was interrupted goes on.
+
+    :raises InputError: what is there was trained or measured otherwise.
+    """
+    known = [
+        _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
+        for name in (*pool.channels(), DEFAULT_DENSE_MODEL)
+    ]
+    if plan.multi_task:
+        every = Training(MULTI, [one.train for one in tasks if one.train is not None], plan.recipe)
+        known.append(_measured(output / MULTI, every, pool))
+    results = []
+    for task, one in zip(tasks, pool.sets, strict=True):
+        found = [own[one.name] for own in known]
+        for training in plan.trainings(task, tasks):
+            place = output / task.name / training.folder
+            found.append(_measured(place, training, pool, one.name)[one.name])
+        results.append(SetResults(one.name, found))
+    return results
+
+
+def _measured(folder: Path, training: Training, pool: TaskPool, only: str = "") -> dict[str, Evaluation]:
+    return _kept(folder, {**pool.facts, **training.facts()}, partial(_trained, folder, training, pool, only))
+
+
+def _trained(folder: Path, training: Training, pool: TaskPool, only: str) -> Mapping[str, Evaluation]:
+    from dense.training.skill_train import train_skills
+
+    logger.info("%s", folder)
+    recipe = training.recipe
+    if training.after:
+        recipe = replace(recipe, encoder=str(folder.parent / training.after / "best"))
+    train_skills(training.sets, recipe, folder, resume=True)
+    found = pool.measured_as(str(folder), recipe.device, only)
+    return {task: replace(one, name=training.name) for task, one in found.items()}
+
+
+def _kept(
+    folder: Path, facts: Mapping[str, Any], measure: Callable[[], Mapping[str, Evaluation]]
+) -> dict[str, Evaluation]:
+    """Return what was measured, by task; what a file holds is read."""
+    path = folder / DONE
+    facts = json.loads(json.dumps(facts))
+    if not path.exists():
+        found = measure()
+        folder.mkdir(parents=True, exist_ok=True)
+        tasks = {task: {"name": one.name, "per_query": one.per_query} for task, one in found.items()}
+        atomic_write(path, json.dumps({"facts": facts, "tasks": tasks}).encode())
+    read = json.loads(path.read_text(encoding="utf-8"))
+    if read["facts"] != facts:
+        differing = sorted(k for k in facts if read["facts"].get(k) != facts[k])
+        raise InputError(
+            f"expected what was measured with the same {', '.join(differing)}, found another",
+            where=str(path),
+            remedy="repeat the original command, or choose another --output",
+        )
+    return {task: Evaluation(one["name"], one["per_query"]) for task, one in read["tasks"].items()}

@@ -1,0 +1,125 @@
+"""From the best passages to a task's answer: a title, a span, a label, a generated text (Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hybrid.answering.answers import text_of
+from sparta.base.errors import ModelError
+from sparta.base.records import Hit
+
+if TYPE_CHECKING:
+    from hybrid.answering.answerer import Answerer
+
+SEPARATOR = "[SEP]"
+
+
+class Solver(Protocol):
+    """Gives an answer, with the best passages at hand; `name` stands in the table."""
+
+    name: str
+
+    def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
+        """Return one answer for each input; "" for none."""
+
+
+class TitleSolver:
+    """Entity linking: the page of the best passage is the entity."""
+
+    name = "title"
+
+    def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
+        """Return titles."""
+        return [own[0].title if own else "" for own in hits]
+
+
+class ReaderSolver:
+    """Slot filling and questions: the reader's best span.
+
+    `subject [SEP] relation` is read as `relation of subject?`: the reader knows questions.
+    """
+
+    name = "reader"
+
+    def __init__(self, answerer: Answerer) -> None:
+        self.answerer = answerer
+
+    def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
+        """Return spans."""
+        found = [
+            self.answerer.answer_hits(as_question(text), own) if own else []
+            for text, own in zip(inputs, hits, strict=True)
+        ]
+        return [own[0].answer if own else "" for own in found]
+
+
+def as_question(text: str) -> str:
+    """Return a slot as a question; another text as it is."""
+    subject, found, relation = text.partition(SEPARATOR)
+    if not found or SEPARATOR in relation:
+        return text
+    return f"{relation.strip()} of {subject.strip()}?"
+
+
+class GeneratingSolver:
+    """Any task: a sequence-to-sequence model of transformers, such as a BART trained on it.
+
+    It reads the passages, then the input (Petroni et al., 2020): the text of each with its title before it,
+    and of all together what the input leaves of `max_length` tokens.
+
+    :param name: a folder, or a model on the hub
+    :raises ModelError: no such model.
+    """
+
+    name = "generated"
+
+    def __init__(
+        self, model: str | Path, *, max_length: int = 512, longest: int = 32, device: str | None = None
+    ) -> None:
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        from sparta.neural.checkpoint import from_pretrained
+        from sparta.neural.encoding import pick_device
+
+        self.model: Any = from_pretrained(AutoModelForSeq2SeqLM, model).to(pick_device(device))
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(model), trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(
+                f"expected a tokenizer beside the model, could not open it: {error}",
+                where=str(model),
+                remedy="name a folder with config.json, weights and a tokenizer, as of BART or T5",
+            ) from error
+        known = getattr(self.model.config, "max_position_embeddings", None) or max_length
+        self.max_length, self.longest = min(max_length, known), longest
+
+    def solve(self, inputs: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[str]:
+        """Return what is generated, greedily."""
+        import torch
+
+        read = [self.ids(text, own) for text, own in zip(inputs, hits, strict=True)]
+        batch = self.tokenizer.pad({"input_ids": read}, return_tensors="pt").to(self.model.device)
+        with torch.inference_mode():
+            made = self.model.generate(
+                **{k: batch[k] for k in ("input_ids", "attention_mask")},
+                max_new_tokens=self.longest,
+                num_beams=1,
+                do_sample=False,
+            )
+        return [one.strip() for one in self.tokenizer.batch_decode(made, skip_special_tokens=True)]
+
+    def ids(self, text: str, hits: Sequence[Hit]) -> list[int]:
+        """Return the tokens that are read, at most `max_length`."""
+        texts = map(text_of, hits)
+        passages = " ".join(f"{one.title}. {one.text}" if one.title else one.text for one in texts)
+        room = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
+        plain = self.tokenizer(passages, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ends = [end for _, end in plain["offset_mapping"]]
+        if len(ends) > room:
+            passages = passages[: ends[room - 1]] if room > 0 else ""
+        self.tokenizer.truncation_side = "left"  # the input, which comes last, is read in any case
+        read = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
+        found: list[int] = read["input_ids"]
+        return found

@@ -1,0 +1,141 @@
+"""Wikipedia's markup as paragraphs of plain text with their links."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import unquote
+
+
+class Link(NamedTuple):
+    """A link in a text: from the first to behind the last character, and the title that it leads to."""
+
+    start: int
+    end: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of a page, with the heading that it stands under."""
+
+    text: str
+    links: tuple[Link, ...]
+    section: str = ""
+
+
+_NO_TEXT = "ref|math|gallery|timeline|syntaxhighlight|code|pre|score|imagemap|chem"
+_HIDDEN = re.compile(
+    rf"<!--.*?(?:-->|\Z)|<({_NO_TEXT})\b[^>]*/>|<({_NO_TEXT})\b[^>]*>.*?(?:</\2\s*>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}")
+_BRACKETS = re.compile(r"\[\[|\]\]")
+_HEADING = re.compile(r"(={2,6})\s*(.*?)\s*\1\s*")
+_WEB_LINK = re.compile(r"\[(?:https?:)?//[^\s\]]+\s*([^\]]*)\]")
+_EMPHASIS = re.compile(r"'{2,5}")
+_TRAIL = re.compile(r"[a-z]+")
+_ANCHOR = re.compile(r'<a href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+_DROPPED = ("file", "image", "category")
+_OTHER_SPACES = ("wikipedia", "help", "template", "portal", "special", "user", "talk", "wiktionary", "module")
+
+
+def paragraphs_of(wikitext: str) -> Iterator[Paragraph]:
+    """Yield the paragraphs of a page that have text, in order: lines of prose and items of lists.
+
+    Templates, tables, references, pictures and categories are left out.
+    """
+    section = ""
+    for line in _without_braces(_HIDDEN.sub("", wikitext)).split("\n"):
+        if heading := _HEADING.fullmatch(line.strip()):
+            section = _Text().add(_TAG.sub("", heading[2])).text
+        elif line.strip() and not line.startswith(("|", "!", "----")):
+            made = _line(line.lstrip("*#:; \t"))
+            if made.text:
+                yield Paragraph(made.text, tuple(made.links), section)
+
+
+def anchored(text: str) -> Paragraph:
+    """Return a paragraph of WikiExtractor's, whose links are HTML: `<a href="Max%20Planck">…</a>`."""
+    made, place = _Text(), 0
+    for match in _ANCHOR.finditer(text):
+        made.add(_TAG.sub("", text[place : match.start()]))
+        made.add(_TAG.sub("", match[2]), target_of(unquote(match[1])))
+        place = match.end()
+    made.add(_TAG.sub("", text[place:])).strip()
+    return Paragraph(made.text, tuple(made.links))
+
+
+def target_of(target: str) -> str:
+    """Return the title of the article that a link names; "" where it names none."""
+    title = " ".join(html.unescape(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
+    space, found, _ = title.partition(":")
+    known = space.lower() in _OTHER_SPACES or space.lower() in _DROPPED
+    if (found and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
+        return ""
+    return title[:1].upper() + title[1:]
+
+
+def _without_braces(text: str) -> str:
+    """Leave out what stands in {{…}} and {|…|}, which may hold each other; what never ends stays."""
+    parts: list[str] = []
+    opened: list[tuple[str, int]] = []
+    place = 0
+    for match in _BRACES.finditer(text):
+        if match[0] in ("{{", "{|"):
+            opened.append((match[0], match.start()))
+        elif opened and opened[-1][0] == ("{{" if match[0] == "}}" else "{|"):
+            _, start = opened.pop()
+            if not opened:
+                parts.append(text[place:start])
+                place = match.end()
+    return "".join([*parts, text[place:]])
+
+
+class _Text:
+    """A text that grows: white space counts once, links keep their places."""
+
+    def __init__(self) -> None:
+        self.text, self.links = "", list[Link]()
+
+    def add(self, piece: str, target: str = "") -> _Text:
+        words = _EMPHASIS.sub("", html.unescape(piece)).replace("\xa0", " ")
+        if not self.text or self.text.endswith(" "):
+            words = words.lstrip()
+        start = len(self.text)
+        self.text += re.sub(r"\s+", " ", words)
+        start += len(self.text[start:]) - len(self.text[start:].lstrip())
+        end = len(self.text.rstrip())
+        if target and start < end:
+            self.links.append(Link(start, end, target))
+        return self
+
+    def strip(self) -> _Text:
+        self.text = self.text.rstrip()
+        return self
+
+
+def _line(line: str) -> _Text:
+    line = _WEB_LINK.sub(r"\1", _TAG.sub("", line))
+    made, place, opened = _Text(), 0, list[int]()
+    for match in _BRACKETS.finditer(line):
+        if match[0] == "[[":
+            opened.append(match.end())
+        elif opened:
+            start = opened.pop()
+            if opened:
+                continue  # inside a picture's caption
+            made.add(line[place : start - 2])
+            inside, place = line[start : match.start()], match.end()
+            named, _, shown = inside.partition("|")
+            if named.strip().partition(":")[0].lower() in _DROPPED:
+                continue
+            trail = _TRAIL.match(line, place)  # [[bus]]es is a link as a whole
+            tail = trail[0] if trail else ""
+            place += len(tail)
+            made.add((shown.rpartition("|")[2] or named.lstrip(":")) + tail, target_of(named))
+    return made.add(line[place:]).strip()

@@ -1,0 +1,175 @@
+"""Tasks: markers, query encoders of their own, a mention in a long text, sampling by size."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dense.models.bi_encoder import DenseModel
+from dense.models.question_encoder import BertQuestionEncoder
+from dense.models.skills import Skills
+from dense.models.tasks import around_mention, class_of
+from dense.training.skill_data import SkillFile, read_skill_sets
+from dense.training.skill_examples import SkillSet
+from dense.training.skill_train import train_skills
+from sparta.base.errors import InputError
+from tests.dense.training.skill_sets import recipe, sets_of, training
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def of_tasks(words: list[str]) -> list[SkillSet]:
+    single = sets_of(words)[0]
+    return [
+        replace(single, name=name, task=class_of(name)) for name in ("fever.train.jsonl", "wow.train.jsonl")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("fever.train.jsonl.gz", "fact checking"),
+        ("aidayago2-dev-kilt.jsonl", "entity linking"),
+        ("structured_zeroshot-train-kilt.jsonl", "slot filling"),
+        ("nq.test.tsv", "question answering"),
+        ("wow", "dialogue"),
+    ],
+)
+def test_classes(name: str, task: str) -> None:
+    assert class_of(name) == task
+
+
+def test_unknown_tasks() -> None:
+    with pytest.raises(InputError, match=r"named after a task \(fever, hover"):
+        class_of("feverish.train.jsonl")
+
+
+def test_a_mention_in_a_long_text() -> None:
+    numbers = [str(n) for n in range(100)]
+    text = " ".join([*numbers[:60], "[START_ENT]", "x", "[END_ENT]", *numbers[60:]])
+    assert around_mention(text, 12) == "56 57 58 59 [START_ENT] x [END_ENT] 60 61 62 63 64"
+    late = " ".join([*numbers, "[START_ENT]", "x", "[END_ENT]"])
+    assert around_mention(late, 8) == "95 96 97 98 99 [START_ENT] x [END_ENT]"
+    assert around_mention("[START_ENT] x [END_ENT] " + text, 5) == "[START_ENT] x [END_ENT] 0 1"
+    plain = " ".join(numbers)
+    assert around_mention(plain, 12) == plain
+    assert around_mention(text, 200) == text
+
+
+def test_markers(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """A marked question is its class, a colon and the question; an unknown task and none are not marked."""
+    train_skills(of_tasks(words), recipe(encoder, steps=2, markers=True), tmp_path / "out")
+    skills = Skills.open(tmp_path / "out")
+    assert skills.config.markers == ("dialogue", "fact checking")
+    asked = skills.encode_questions(["the moon"], "fact checking")
+    np.testing.assert_array_equal(asked, skills.encode_questions(["fact checking: the moon"]))
+    own = skills.model.encode_questions(["the moon"], "fact checking")
+    np.testing.assert_array_equal(own, skills.model.encode_questions(["fact checking: the moon"]))
+    plain = skills.encode_questions(["the moon"])
+    assert not np.array_equal(asked, plain)
+    np.testing.assert_array_equal(plain, skills.encode_questions(["the moon"], "slot filling"))
+
+
+def test_query_experts(encoder: str, words: list[str], tmp_path: Path) -> None:
+    """Each class has an expert for questions that only its batches teach; passages share one."""
+    one = training(encoder, of_tasks(words), tmp_path / "out", query_experts=True)
+    assert one.skills.config.experts | {"question of dialogue": 6, "question of fact checking": 7} == (
+        one.skills.config.experts
+    )
+    batch = one.batches.draw(one.sets[0], random.Random(1))
+    assert batch.task == "fact checking"
+    one.batch_loss(batch).backward()
+    taught = {
+        int(name.split(".experts.")[1].split(".")[0])
+        for name, p in one.model.named_parameters()
+        if ".experts." in name and p.grad is not None and p.grad.abs().sum() > 0
+    }
+    assert taught == {1, 7}
+    one.model.save_pretrained(tmp_path / "model")
+    again = DenseModel.load(tmp_path / "model")
+    before = again.encode_questions(["the moon"])
+    np.testing.assert_array_equal(before, again.encode_questions(["the moon"], "dialogue"))  # all begin alike
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(
+            BertQuestionEncoder(tmp_path / "model").encode_questions(["the moon"]), before, atol=1e-4
+        )
+
+
+def test_a_model_without_tasks_is_written_as_before(encoder: str, words: list[str], tmp_path: Path) -> None:
+    one = training(encoder, sets_of(words)[:1], tmp_path / "out")
+    assert one.model.config.skills is not None
+    assert set(one.model.config.as_dict()["skills"]) == {"skills", "experts", "placement"}
+
+
+def test_sampling(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    """By size, and with a largest size: how often each set's batches are drawn."""
+    row = {"positive": "a text"}
+    files = [
+        SkillFile(
+            "single", write_jsonl(tmp_path / f"{n}.jsonl", [{"question": f"q{i}", **row} for i in range(n)])
+        )
+        for n in (10, 40)
+    ]
+    assert [s.weight for s in read_skill_sets(files, ())] == [1, 1]
+    assert [s.weight for s in read_skill_sets(files, (), by_size=True)] == [10, 40]
+    assert [s.weight for s in read_skill_sets(files, (), by_size=True, largest=15)] == [10, 15]
+    with pytest.raises(InputError, match="named after a task"):
+        read_skill_sets(files, (), tasks=True)
+
+
+def test_crops(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    """Two parts of a passage, each a tenth to a half of it; a short one gives none."""
+    texts = [" ".join(f"{i}w{n}" for n in range(60)) for i in range(20)]
+    records = [{"_id": str(i), "title": "t", "text": t} for i, t in enumerate([*texts, "too short"])]
+    [one] = read_skill_sets([SkillFile("single", write_jsonl(tmp_path / "p.jsonl", records))], ())
+    assert len(one.examples) == 20
+    sizes = set()
+    for text, example in zip(texts, one.examples, strict=True):
+        for crop in (example.query, example.positives[0].text):
+            assert crop in text
+            sizes.add(len(crop.split()))
+    assert 6 <= min(sizes) <= max(sizes) <= 30
+    assert len({(e.query, e.positives[0].text) for e in one.examples}) == 20
+
+
+def test_hyperlinks_of_a_page(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    """Of a page 30 paragraphs; at most 10 lead to one page."""
+    link = {"start": 0, "end": 1}
+    rows = [
+        {"title": "A", "text": f"x {n}", "links": [{**link, "target_title": t} for t in (str(n), "A")]}
+        for n in range(50)
+    ]
+    rows += [{"title": "E", "text": f"x {n}", "links": [{**link, "target_title": "B"}]} for n in range(50)]
+    titles = [*"ABE", *map(str, range(50))]
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"id": t, "title": t, "text": "a text"} for t in titles])
+    [one] = read_skill_sets([SkillFile("expanded", write_jsonl(tmp_path / "l.jsonl", rows))], [corpus])
+    found = Counter(e.evidence.title for e in one.examples if e.evidence)
+    assert found == {"A": 30, "E": 10}
+    assert all(p.title != "A" for e in one.examples for p in e.positives)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "said"),
+    [
+        ({"passage_ids": ["p1"], "bleu_score": 0.4}, "found none"),
+        ({"wikipedia_id": "1", "start_paragraph_id": 1, "end_paragraph_id": 1}, "dense mine"),
+        ({"passage_ids": []}, "names a page or passages"),
+        ({"passage_ids": ["elsewhere"]}, "found none whose passages are known, of 1"),
+    ],
+)
+def test_provenance_that_names_no_passage(
+    provenance: dict[str, Any], said: str, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [{"id": "1", "input": "who", "output": [{"answer": "x", "provenance": [provenance]}]}]
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(json.dumps({"id": "p1", "title": "t", "text": "a text"}) + "\n")
+    with pytest.raises(InputError, match=said):
+        read_skill_sets([SkillFile("single", write_jsonl(tmp_path / "r.jsonl", rows))], [corpus])

@@ -1,0 +1,235 @@
+"""Answers from the passages that are found: measures by hand, each solver, killed and resumed, bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from cli._hybrid import main as hybrid_main
+from hybrid.evidence.measures import Gold
+from hybrid.tasks.downstream import Solved, measure
+from hybrid.tasks.labels import Claim, LabelModel, LabelRecipe, train_labels
+from hybrid.tasks.solvers import GeneratingSolver, TitleSolver, as_question
+from sparta.base.errors import InputError, Interrupted, ModelError
+from sparta.base.records import Hit, Query
+from tests.dense.training.recipes import weights
+from tests.hybrid.tasks.conftest import Data
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def hit(title: str, text: str) -> Hit:
+    return Hit(passage_id=title, score=1.0, title=title, text=text)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(hybrid_main, [str(a) for a in arguments])
+
+
+def test_measures_by_hand() -> None:
+    """Letter for letter, as SQuAD has it, and with the right page."""
+    asked = [Query(str(i), "x", ("Paris", "Lutetia")) for i in range(4)]
+    solved = {
+        "0": Solved("Paris", ["Paris", "Rome"]),
+        "1": Solved("the paris", ["Paris"]),
+        "2": Solved("Lutetia", ["Rome", "Paris"]),
+        "3": Solved("", []),
+    }
+    pages = {str(i): (frozenset({frozenset({"Paris"})}),) for i in range(4)}
+    found = measure("m", asked, solved, Gold(pages, {})).per_query
+    assert list(found["accuracy"].values()) == [1, 0, 1, 0]
+    assert list(found["EM"].values()) == [1, 1, 1, 0]
+    assert list(found["F1"].values()) == [1, 1, 1, 0]
+    assert list(found["page_Rprec"].values()) == [1, 1, 0, 0]
+    assert list(found["kilt_accuracy"].values()) == [1, 0, 0, 0]
+    assert set(measure("m", asked, solved).per_query) == {"accuracy", "EM", "F1"}
+
+
+def test_titles_and_slots() -> None:
+    assert TitleSolver().solve(["a", "b"], [[hit("Paris", "x"), hit("Rome", "y")], []]) == ["Paris", ""]
+    assert as_question("Pierre Messmer [SEP] native language") == "native language of Pierre Messmer?"
+    assert as_question("who saw it") == "who saw it"
+    assert as_question("a [SEP] b [SEP] c") == "a [SEP] b [SEP] c"
+
+
+@pytest.mark.jvm
+def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    command = [
+        "downstream",
+        "--dataset",
+        data.folder / "fever.dev.jsonl",
+        "--by",
+        "title",
+        "--index",
+        data.index,
+    ]
+    command += ["--output", output, "--quiet", "--format", "json"]
+    whole = run(*command)
+    assert whole.exit_code == 0, whole.output
+    [row] = json.loads(whole.stdout)
+    assert (row["set"], row["answered by"]) == ("fever.dev", "title, bm25")
+    lines = output.read_text().splitlines(keepends=True)
+    assert len(lines) == 7
+    assert "--resume" in run(*command).output
+    output.write_text("".join(lines[:4]) + lines[4][:20])  # killed while it wrote
+    again = run(*command, "--resume")
+    assert again.stdout == whole.stdout
+    assert output.read_text() == "".join(lines)
+    other = run(*command, "--resume", "--depth", 5)
+    assert other.exit_code != 0
+    assert "expected answers of" in other.output
+
+
+def test_a_generating_model(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """A BART of two layers: it reads passages, then the input, and what it says is what it generates."""
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+    size = tiny_tokenizer.get_vocab_size()
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
+    ids = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0, "decoder_start_token_id": 3}
+    config = BartConfig(
+        vocab_size=size, max_position_embeddings=40, **layers, **heads, **ids, forced_eos_token_id=3
+    )
+    torch.manual_seed(1)
+    BartForConditionalGeneration(config).save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tiny_tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(tmp_path)
+    solver = GeneratingSolver(tmp_path, longest=6, device="cpu")
+    hits = [[hit("Paris", "the city " * 40)], [hit("Moon", "the moon")]]
+    asked = ["what is the moon", "the moon"]
+    long, short = (solver.ids(text, own) for text, own in zip(asked, hits, strict=True))
+    assert len(long) == solver.max_length == 40
+    words = solver.tokenizer.decode(long, skip_special_tokens=True).replace(" .", ".")
+    assert words.startswith("paris. the city the city")
+    assert words.endswith("the city what is the moon")
+    given = torch.tensor([short])
+    alone = solver.model.generate(input_ids=given, max_new_tokens=6, num_beams=1, do_sample=False)
+    expected = solver.tokenizer.batch_decode(alone, skip_special_tokens=True)[0].strip()
+    assert solver.solve(asked, hits)[1] == expected
+    with pytest.raises(ModelError, match="transformers model"):
+        GeneratingSolver(tmp_path / "none")
+
+
+def claims(words: list[str], n: int = 60) -> list[Claim]:
+    """True is what its passage says."""
+    own = [words[i % len(words)] for i in range(n)]
+    return [
+        Claim(f"{w} {i}", (f"{w} yes" if i % 2 else "no no",), "SUPPORTS" if i % 2 else "REFUTES")
+        for i, w in enumerate(own)
+    ]
+
+
+def label_recipe(encoder: Path, **changes: Any) -> LabelRecipe:
+    usual: dict[str, Any] = {
+        "steps": 6,
+        "batch_size": 8,
+        "held_out": 20,
+        "validate_every": 2,
+        "max_length": 96,
+    }
+    return LabelRecipe(encoder=str(encoder), device="cpu", **{**usual, **changes})
+
+
+def test_labels_are_learnt_and_resumed(
+    encoder_folder: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = claims(words)
+    result = train_labels(
+        given, label_recipe(encoder_folder, steps=40, learning_rate=2e-3), tmp_path / "long"
+    )
+    assert result.validation > 0.9
+    model = LabelModel.load(tmp_path / "long")
+    assert model.labels == ("REFUTES", "SUPPORTS")
+    found = model.predict(given)
+    assert sum(a == c.label for a, c in zip(found, given, strict=True)) > 50
+    recipe = label_recipe(encoder_folder)
+    train_labels(given, recipe, tmp_path / "whole")
+    forward, calls = LabelModel.forward, []
+
+    def killed(self: LabelModel, some: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return forward(self, some)
+
+    monkeypatch.setattr(LabelModel, "forward", killed)
+    with pytest.raises(Interrupted):
+        train_labels(given, recipe, tmp_path / "killed")
+    train_labels(given, recipe, tmp_path / "killed", resume=True)
+    assert weights(tmp_path / "whole" / "best") == weights(tmp_path / "killed" / "best")
+
+
+def test_what_a_classifier_reads(encoder_folder: Path, words: list[str]) -> None:
+    """The claim, then an equal share of the rest for each passage, [SEP] behind each."""
+    from sparta.models.query_encoder import load_tokenizer
+    from sparta.neural.backbones import load_encoder
+
+    tokenizer = load_tokenizer(encoder_folder)
+    model = LabelModel(load_encoder(encoder_folder), tokenizer, ("a", "b"), 24)
+    long = " ".join(words[:1] * 50)
+    ids = model.input(Claim(words[1], (long, long, words[2]))).ids
+    first, last = (tokenizer.token_to_id(t) for t in ("[CLS]", "[SEP]"))
+    claim, one, two = (tokenizer.token_to_id(w) for w in (words[1], words[0], words[2]))
+    assert ids == [first, claim, last, *[one] * 6, last, *[one] * 6, last, two, last]
+
+
+@pytest.mark.jvm
+def test_labels_by_the_commands(
+    data: Data, encoder_folder: Path, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in (data.folder / "fever.train.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row["output"][0]["answer"] = ("SUPPORTS", "REFUTES")[number % 2]
+    path = write_jsonl(tmp_path / "fever.train.jsonl", rows)
+    common = ["--index", data.index, "--device", "cpu"]
+    command = ["train-labels", "--data", path, "--encoder", encoder_folder, *common, "--steps", 2]
+    command += ["--batch-size", 4, "--held-out", 5, "--validate-every", 1, "--output", tmp_path / "labels"]
+    assert (done := run(*command)).exit_code == 0, done.output
+    assert run(*command).exit_code != 0, "the folder is in use"
+    assert run(*command, "--resume").exit_code == 0
+    other = run(*command, "--resume", "--depth", 1)
+    assert "expected passages of" in other.output
+    answers = ["--by", "label", "--output", tmp_path / "a.jsonl", *common, "--quiet"]
+    done = run("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
+    assert done.exit_code == 0, done.output
+    assert {json.loads(line)["answer"] for line in (tmp_path / "a.jsonl").read_text().splitlines()[1:]} <= {
+        "SUPPORTS",
+        "REFUTES",
+    }
+
+
+@pytest.mark.jvm
+def test_bad_input(
+    data: Data, encoder_folder: Path, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    def said(*more: object, dataset: Path = data.folder / "fever.dev.jsonl") -> str:
+        output = tmp_path / "x.jsonl"
+        found = run("downstream", "--dataset", dataset, "--index", data.index, "--output", output, *more)
+        assert found.exit_code != 0
+        return " ".join(found.output.split())
+
+    assert "a folder as --model for --by label, found none" in said("--by", "label")
+    assert "none as --model for --by title" in said("--by", "title", "--model", "x")
+    assert "hybrid train-labels" in said("--by", "label", "--model", encoder_folder)
+    bare = {
+        "id": "1",
+        "input": "who",
+        "output": [{"provenance": [{"title": "page 0", "passage_ids": ["p0"]}]}],
+    }
+    path = write_jsonl(tmp_path / "fever.dev.jsonl", [bare])
+    assert "a task with answers, found none" in said("--by", "title", dataset=path)
+    with pytest.raises(InputError, match="two labels"):
+        train_labels(
+            [Claim(str(i), ("a",), "SUPPORTS") for i in range(90)],
+            label_recipe(encoder_folder),
+            tmp_path / "o",
+        )

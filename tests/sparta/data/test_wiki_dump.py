@@ -1,0 +1,133 @@
+"""Wikipedia's markup, its XML dump and WikiExtractor's output: texts, links, what is left out."""
+
+from __future__ import annotations
+
+import bz2
+import json
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+from click.testing import CliRunner
+
+from cli._dense import main as dense_main
+from sparta.base.errors import InputError
+from sparta.data.wiki_dump import pages_of, write_links
+from sparta.data.wikitext import anchored, paragraphs_of, target_of
+
+EINSTEIN = """{{Short description|Physicist {{born|1879}}}}
+<!-- a note [[Not this]] -->
+[[File:Einstein.jpg|thumb|The [[physicist]] in 1921]]
+'''Albert Einstein''' was born in [[Ulm]], a [[city]]<ref>{{cite|[[Nor this]]}}</ref> of the
+[[Kingdom of Württemberg|kingdom]].
+{| class="wikitable"
+| a [[Table]]
+|}
+== Work &amp; life ==
+* He wrote on [[relativity (physics)#Special|relativity]], &nbsp;''not'' on [[bus]]es, [[:Category:Physics]].
+See [https://x.org his page] and [[fr:Albert Einstein]]<br/>.
+[[Category:Physicists]]
+"""
+
+
+def page(title: str, number: int, text: str, more: str = "", ns: int = 0) -> str:
+    return (
+        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id>{more}<revision><id>9</id>"
+        f"<text>{escape(text)}</text></revision></page>"
+    )
+
+
+DUMP = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><base>x</base></siteinfo>'
+    + page("Albert Einstein", 1, EINSTEIN)
+    + page("City", 2, f"A [[Settlement]] {'with many people ' * 50}.")
+    + page("Settlement", 3, "#REDIRECT [[Town]]", '<redirect title="Town" />')
+    + page("Talk:City", 4, "who wrote this", ns=1)
+    + page("Empty", 5, "{{stub}}")
+    + "</mediawiki>"
+)
+
+
+def test_markup() -> None:
+    first, second, third, fourth = paragraphs_of(EINSTEIN)
+    assert first.text == "Albert Einstein was born in Ulm, a city of the"
+    assert [(first.text[a:b], to) for a, b, to in first.links] == [("Ulm", "Ulm"), ("city", "City")]
+    assert second.text == "kingdom."
+    assert second.links[0].target == "Kingdom of Württemberg"
+    assert third.section == "Work & life"
+    assert third.text == "He wrote on relativity, not on buses, Category:Physics."
+    assert [(third.text[a:b], to) for a, b, to in third.links] == [
+        ("relativity", "Relativity (physics)"),
+        ("buses", "Bus"),
+    ]
+    assert fourth.text == "See his page and fr:Albert Einstein."
+    assert fourth.links == ()
+
+
+def test_what_never_ends_does_no_harm() -> None:
+    assert [p.text for p in paragraphs_of("an {{open one\n\na [[link that is open")] == [
+        "an {{open one",
+        "a [[link that is open",
+    ]
+    assert [p.text for p in paragraphs_of("}} closed ]] too|}")] == ["}} closed ]] too|}"]
+    assert [p.text for p in paragraphs_of("text <ref>never closed")] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("max_Planck", "Max Planck"),
+        ("#Top", ""),
+        ("File:A.jpg", ""),
+        ("2001: A Space Odyssey", "2001: A Space Odyssey"),
+    ],
+)
+def test_targets(written: str, title: str) -> None:
+    assert target_of(written) == title
+
+
+def test_an_xml_dump(tmp_path: Path) -> None:
+    (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(DUMP.encode()))
+    links, passages = tmp_path / "links.jsonl", tmp_path / "passages.jsonl"
+    command = ["links", "--dump", tmp_path / "dump.xml.bz2", "--output", links, "--passages", passages]
+    found = CliRunner().invoke(dense_main, [str(c) for c in command], catch_exceptions=False)
+    assert "4 paragraphs with 6 links" in found.stdout
+    assert "3 passages of 2 pages" in found.stdout
+    rows = [json.loads(line) for line in links.read_text().splitlines()]
+    assert [(r["title"], r["paragraph"], len(r["links"])) for r in rows] == [
+        ("Albert Einstein", 0, 2),
+        ("Albert Einstein", 1, 1),
+        ("Albert Einstein", 2, 2),
+        ("City", 0, 1),
+    ]
+    assert rows[3]["links"] == [{"start": 2, "end": 12, "anchor": "Settlement", "target_title": "Town"}]
+    corpus = [json.loads(line) for line in passages.read_text().splitlines()]
+    assert [(r["id"], len(r["text"].split())) for r in corpus] == [("1-0", 25), ("2-0", 100), ("2-1", 53)]
+
+
+def test_wiki_extractor(tmp_path: Path) -> None:
+    """Its documents and its JSON lines hold the same pages; newer versions escape the links."""
+    body = 'He admired <a href="Max%20Planck">Planck</a> &amp; <b>others</b>.'
+    folder = tmp_path / "AA"
+    folder.mkdir()
+    text = f'<doc id="7" url="u" title="A &amp; B">\nA & B\n\n{body}\n</doc>\n'
+    (folder / "wiki_00").write_text(text)
+    other = {"id": "7", "url": "u", "title": "A & B", "text": "A & B\n\n" + body.replace("<a", "&lt;a")}
+    (tmp_path / "wiki.json").write_text(json.dumps(other) + "\n")
+    [one], [same] = list(pages_of(tmp_path / "AA")), list(pages_of(tmp_path / "wiki.json"))
+    assert one == same
+    assert one.paragraphs[0].text == "He admired Planck & others."
+    assert [(a, b, to) for a, b, to in one.paragraphs[0].links] == [(11, 17, "Max Planck")]
+    assert anchored("no link").links == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{}\nplain", "another line"), (DUMP[:700], "whole XML dump"), ("<mediawiki></mediawiki>", "no page")],
+)
+def test_other_files(content: str, said: str, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dump.write_text(content.removeprefix("{}\n"))
+    with pytest.raises(InputError, match=said):
+        write_links(dump, tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "a").exists()
