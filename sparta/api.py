@@ -63,7 +63,7 @@ class Index(Closing):
         return cls(path)
 
     def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
-        """Add passages whose ids are new."""
+        """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
         return self._write(passages, "append", options)
 
     def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
