@@ -28,9 +28,9 @@ from dense.models.resolve import ModelIdentity
 from dense.search.faiss_index import Parameters
 from dense.search.store import Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.index.folder import index_flag
 from sparta.base.files import atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
+from sparta.index.folder import index_flag
 
 KIND = "dense-channel"
 FORMAT_VERSION = 1
