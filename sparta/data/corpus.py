@@ -105,13 +105,20 @@ type Corpus = str | Path | Iterable[Record] | CorpusReader
 
 
 def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
-    """Return the reader of a corpus. Of a text in memory without an id, its number (from 0) is the id."""
+    """Return the reader of a corpus.
+
+    Of a text in memory without an id, its number (from 0, in each list anew) is the id.
+
+    :raises InputError: no file, or one record where several are expected.
+    """
     if isinstance(corpus, CorpusReader):
         return corpus
     if isinstance(corpus, str | Path):
         return CorpusReader(corpus, skip_invalid=skip_invalid)
     return RecordReader(corpus, skip_invalid=skip_invalid)
 
+    if isinstance(corpus, Mapping | Passage):
+        raise InputError("expected several records, found one", remedy="put it into a list: [record]")
 
 class CorpusReader:
     """The passages of a corpus, read as a stream: memory does not grow with the corpus.

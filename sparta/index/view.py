@@ -16,6 +16,7 @@ from sparta.index.folder import (
     Generation,
     IndexFolder,
     IndexState,
+    index_flag,
     lost_commit,
     no_passages,
     require_fields,
@@ -57,7 +58,8 @@ class IndexView:
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
                 remedy="add them with: sparta index --corpus FILE --resume"
-                f"{'' if self.generation.model.get('name') else ' --model FOLDER'}, or search --channel bm25",
+                f"{'' if self.generation.model.get('name') else ' --model FOLDER'}"
+                f" {index_flag(self.lucene.path.parent)}; or search --channel bm25",
             )
 
 

@@ -11,12 +11,13 @@ import random
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import CorpusReader, open_corpus
 from tests.sparta.data.corpora import jsonl, small, written
 
 
@@ -377,3 +378,10 @@ def test_only_the_first_twenty_skips_are_kept(tmp_path: Path) -> None:
     assert list(reader) == []
     assert [skip.where for skip in reader.counts.first_skips] == [f"{path}:{n}" for n in range(1, 21)]
     assert reader.counts.skipped == 30
+
+
+@pytest.mark.parametrize("one", [{"id": "9", "text": "forgotten brackets"}, Passage("9", "the same")])
+def test_one_record_is_no_list_of_them(one: Any) -> None:
+    with pytest.raises(InputError, match="expected several records, found one") as caught:
+        open_corpus(one)
+    assert "[record]" in caught.value.remedy
