@@ -24,8 +24,8 @@ with warnings.catch_warnings():
     from jieba import posseg
 
 _DATE = re.compile(r"(?:公元前?)?\d{1,4}年(?:\d{1,2}月)?(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日")
-_UNITS = "人|名|个|座|部|米|公里|平方公里|公斤|次|场|岁|集|张|首|种|家|位|元|美元|所|届|枚|分|条|辆|架|层|间|天|小时|分钟"
-_NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?(?:余|多)?(?:万|亿|千|百)?({_UNITS})")
+_UNIT = "[人名个座部米次场岁集张首种家位元所届枚分条辆架层间天]|公里|平方公里|公斤|美元|小时|分钟"
+_NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?(?:余|多)?(?:万|亿|千|百)?({_UNIT})")
 _CLAUSE = re.compile(r"[^，；：。！？、,;]+")
 _BRACKETS = re.compile(r"[（(].*?[)）]")
 _PRONOUN = re.compile(r"^(他|她|它|其|该\w|此|这)")
