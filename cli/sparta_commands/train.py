@@ -49,6 +49,20 @@ from sparta.base.errors import InputError
     "[default: 0.4, with --no-context or --segments 0; a model that is trained further keeps its own].",
 )
 @click.option(
+    "--term-rate",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="Learning rate of the term embeddings, times that of the encoder.",
+)
+@click.option(
+    "--gain-rate",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="Learning rate of the gains of terms that occur in the answer, times that of the encoder.",
+)
+@click.option(
     "--paper",
     is_flag=True,
     help="Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"

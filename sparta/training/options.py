@@ -61,7 +61,8 @@ class SpartaRecipe(TrainOptions):
     With `segments`, segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it
     stands in the answer, at first by BM25's measure (decision 0012). `context_share` of an answer's weights
     are those of its context (decision 0014): of a new model that shares contexts 0.4, of one that is trained
-    further its own.
+    further its own. `term_rate` and `gain_rate` multiply the learning rate of the term embeddings and of the
+    gains: an encoder that was not pretrained learns faster than its terms may (decision 0024).
 
     `paper` trains as printed: the maximum of eq. 4 over all of the context, segment 1 for the answer, query
     embeddings that are the encoder's word embeddings, eq. 6 with a bias alone, no penalty, no teacher, no
@@ -75,6 +76,8 @@ class SpartaRecipe(TrainOptions):
     tied: bool = False
     lexical: bool = True
     context_share: float | None = None
+    term_rate: float = 5.0
+    gain_rate: float = 5.0
     full_precision: bool = False
     paper: bool = False
 

@@ -37,7 +37,8 @@ LOG_PRESSURE = (math.log(1e-6), math.log(0.1))
 class TrainConfig(RankingConfig):
     """What eq. 7 leaves open.
 
-    `term_rate` multiplies the learning rate of the term embeddings, `scale_rate` that of scale and bias.
+    `term_rate` multiplies the learning rate of the term embeddings, `gain_rate` that of the gains,
+    `scale_rate` that of scale and bias.
     `pressure` weighs the vocabulary penalty, estimated each step on `sampled_terms` random entries: squared
     mean weight of a term (it spreads terms over postings lists) plus mean weight; on whole paragraphs it
     counts `relief` as much. A term that the share `asked_share` of the training questions has is penalised
@@ -48,6 +49,7 @@ class TrainConfig(RankingConfig):
     """
 
     term_rate: float = 5.0
+    gain_rate: float = 5.0
     scale_rate: float = 100.0
     pressure: float = 0.001
     terms: int | None = None
@@ -124,15 +126,16 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         return lambda queries: (self.model.encode_query(list(queries)) @ columns).toarray()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Encoder, what each term has (unless it is the encoder's), scale and bias."""
-        terms = [p for n, p in self.model.named_parameters() if n in ("term_embeddings", "gains")]
-        scalars = [self.model.scale, self.model.bias]
-        known = {id(p) for p in [*terms, *scalars]}
-        return [
-            {"params": [p for p in self.model.parameters() if p.requires_grad and id(p) not in known]},
-            {"params": terms, "factor": self.config.term_rate},
-            {"params": scalars, "factor": self.config.scale_rate},
-        ]
+        """Encoder, term embeddings (unless they are the encoder's), gains, scale and bias."""
+        rates = {
+            "term_embeddings": self.config.term_rate,
+            "gains": self.config.gain_rate,
+            "scale": self.config.scale_rate,
+            "bias": self.config.scale_rate,
+        }
+        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        own = [{"params": [p], "factor": rates[n]} for n, p in named if n in rates]
+        return [{"params": [p for n, p in named if n not in rates]}, *own]
 
     def save_best(self) -> None:
         """Write the model in full precision; its quantizer and 8 bits come at the end."""

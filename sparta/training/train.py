@@ -66,7 +66,7 @@ def train_model(
         mined=form.mined,
         mine_every=form.mine_every,
         int8=not recipe.full_precision,
-        **(PAPER_LOSS if recipe.paper else {}),
+        **(PAPER_LOSS if recipe.paper else {"term_rate": recipe.term_rate, "gain_rate": recipe.gain_rate}),
     )
     teacher = open_teacher(recipe.teachers, sets, model.query_tokenizer(), str(model.device), openers)
     training = SpartaTraining(model, sets, config, output, teacher)
