@@ -165,7 +165,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         plot_answers(results, answering, given["plot"])
 
 
-def _language_of(index: Path, remote: str | None) -> str:
+def _language_of(index: Path, remote: bool) -> str:
     """Return the language of an index; of one that lies elsewhere, English."""
     from sparta.index.folder import IndexFolder
 

@@ -115,10 +115,10 @@ def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
         return corpus
     if isinstance(corpus, str | Path):
         return CorpusReader(corpus, skip_invalid=skip_invalid)
-    return RecordReader(corpus, skip_invalid=skip_invalid)
-
     if isinstance(corpus, Mapping | Passage):
         raise InputError("expected several records, found one", remedy="put it into a list: [record]")
+    return RecordReader(corpus, skip_invalid=skip_invalid)
+
 
 class CorpusReader:
     """The passages of a corpus, read as a stream: memory does not grow with the corpus.

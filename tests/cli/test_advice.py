@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparta import Index
-from sparta.base.errors import InputError, NoPassageError
-from tests.cli.commands import QUESTION, RECORDS, done, sparta, written
+from tests.cli.commands import QUESTION, done, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
