@@ -211,13 +211,14 @@ function paint(hits) {
   delete $("results").dataset.spot;
 }
 
-const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
+const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.trim().split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
 
 function key(way) {
   const words = colours.of.size > 0 && legend(colours.of, $("results"));
-  const said = way === "hybrid" ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
+  const fused = way === "hybrid" || way === "default";
+  const said = fused ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
     : way === "impact" ? "Bars: what each word gives; their sum is the score." : "Bars: the score. The thin bar: what each word gives by impacts.";
-  return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || way === "hybrid" ? said : "Bars: the score."));
+  return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || fused ? said : "Bars: the score."));
 }
 
 function nothing() {

@@ -34,3 +34,19 @@ def test_an_answer_is_read_in_what_is_ranked(visit):
     page.wait_for_timeout(1500)
     own = {"query": "quokka", "n": 3, "filter": kept}
     assert read == [{**own, "channels": "bm25"}, {**own, "channels": "impact,bm25=1"}]
+
+
+@pytest.mark.parametrize("usual", ["impact,bm25=1.2", "impact=2,bm25", "bm25=1.23,impact", "bm25"])
+def test_without_a_choice_the_ranking_is_the_service_s_own(visit, ask, usual):
+    page = visit(f"?q={QUESTION}", usual=usual)
+    hits = ask("search", query=QUESTION, channels=usual)["hits"]
+    expect(shown(page)).to_have_text(titles(hits))
+    expect(page.locator(".hits .score")).to_have_text([fixed(hit["score"]) for hit in hits])
+    assert "by=" not in page.url
+    if usual == "impact,bm25=1.2":
+        assert page.get_by_label("Weight of BM25").input_value() == "1.2"
+    page.get_by_label("impact", exact=True).check()
+    expect(shown(page)).to_have_text(titles(ask("search", query=QUESTION, channels="impact")["hits"]))
+    assert "by=impact" in page.url
+    page.go_back()
+    expect(shown(page)).to_have_text(titles(hits))
