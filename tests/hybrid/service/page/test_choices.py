@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.hybrid.service.pages import BROWSER
+from tests.hybrid.service.pages import BROWSER, ODD, fixed, shown, titles
 
 pytest.importorskip("fastapi")
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -50,3 +50,33 @@ def test_without_a_choice_the_ranking_is_the_service_s_own(visit, ask, usual):
     assert "by=impact" in page.url
     page.go_back()
     expect(shown(page)).to_have_text(titles(hits))
+
+
+def test_a_filter_that_cannot_be_joined_is_told_at_its_row(visit, ask):
+    page = visit("?q=quokka")
+    page.get_by_text("Filter", exact=True).click()
+    for value in ("ar", "zh"):
+        page.get_by_role("button", name="Add a filter").click()
+        row = page.get_by_role("group", name="Filter", exact=True).last
+        row.get_by_label("Field").select_option("lang")
+        row.get_by_label("Value").fill(value)
+        row.get_by_label("Value").press("Enter")
+    hits = ask("search", query="quokka", filter={"lang": "ar"})["hits"]
+    expect(shown(page)).to_have_text(titles(hits))
+    expect(row.get_by_role("alert")).to_contain_text("is one of")
+    row.get_by_label("Field").select_option("year")
+    row.get_by_label("Condition").select_option("gte")
+    row.get_by_label("Value").fill("1990")
+    row.get_by_label("Value").press("Enter")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("group", name="Filter", exact=True).first.get_by_label("Remove this filter").click()
+    expect(shown(page)).to_have_text([ODD[0]["title"]])
+    page.get_by_role("button", name="Add a filter").click()
+    row = page.get_by_role("group", name="Filter", exact=True).last
+    row.get_by_label("Field").select_option("year")
+    row.get_by_label("Condition").select_option("lt")
+    row.get_by_label("Value").fill("1999")
+    row.get_by_label("Value").press("Enter")
+    expect(page.get_by_role("heading", level=2)).to_have_text(
+        "The filter leaves no passage for this question."
+    )
