@@ -147,7 +147,7 @@ class _Tools:
 
     @_guarded
     def answer(self, question: Questions, n: Number = 1) -> Objects:
-        """Answer a question from the passages: answer, score (a probability), and the passage it stands in.
+        """Answer a question from the passages: answer, score (0 to 1), and the passage it stands in.
 
         Of several questions each has an object with its question and answers. No answer: an empty list.
         """

@@ -187,7 +187,7 @@ class Explanation(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer: `text[start:end]` of a passage. `score` is the probability that it is right."""
+    """An answer: `text[start:end]` of a passage. The `score`, 0 to 1, orders those to one question."""
 
     answer: str
     score: float

@@ -158,7 +158,7 @@ def test_an_answer_stands_on_top(visit, ask):
     page = visit(f"?q={question}", answers=True)
     best = ask("answer", query=question, n=3)["answers"][0]
     expect(page.locator(".answer h2")).to_have_text(best["answer"], timeout=60_000)
-    expect(page.locator(".sure")).to_have_text(f"{100 * best['score']:.0f} % probable")
+    expect(page.locator(".sure")).to_have_text(f"score {best['score']:.2f}")
     assert page.locator(".answer .snippet strong").text_content() == best["text"][best["start"] : best["end"]]
     page.locator(".answer a").click()
     expect(page.locator("h2:focus")).to_have_text(best["title"])
