@@ -27,11 +27,12 @@ def test_an_answer_is_read_in_what_is_ranked(visit):
         route.fulfill(json={"query": "", "answers": []})
 
     kept = {"lang": "ar"}
-    page = visit(f"?q=quokka&by=bm25&filter={json.dumps(kept)}", answers=True)
+    page = visit(answers=True)
     page.route("**/answer", answer)
+    page.goto(page.url + f"?q=quokka&by=bm25&filter={json.dumps(kept)}")
     expect(page.locator(".answer.none")).to_be_visible()
-    page.get_by_label("hybrid", exact=True).check()
-    page.wait_for_timeout(1500)
+    with page.expect_request("**/answer"):
+        page.get_by_label("hybrid", exact=True).check()
     own = {"query": "quokka", "n": 3, "filter": kept}
     assert read == [{**own, "channels": "bm25"}, {**own, "channels": "impact,bm25=1"}]
 
