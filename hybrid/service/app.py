@@ -190,9 +190,9 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 def _add_writing(app: FastAPI, service: Service) -> None:
     async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
         check_content_type(request.headers.get("content-type", ""))
-        body = spooled(request.stream(), service.settings.limits.upload_timeout)
+        seconds = service.settings.limits.upload_timeout
         with service.writer.place():
-            async with body as stream:
+            async with spooled(request.stream(), seconds) as stream:
                 return _json(await write(stream))
 
     @app.put("/passages", **_upload("Passages, one JSON object a line.", _PASSAGES))

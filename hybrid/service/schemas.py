@@ -25,6 +25,10 @@ class _Model(BaseModel):
 
 
 _Name = Annotated[str, Field(max_length=200)]
+_Filter = Annotated[
+    dict[str, Any] | None,
+    Field(description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'),
+]
 
 
 class SearchRequest(_Model):
@@ -37,10 +41,7 @@ class SearchRequest(_Model):
         _Name | None,
         Field(description="impact, bm25 or dense, or several that are fused, as in bm25=1.2,impact."),
     ] = None
-    filter: Annotated[
-        dict[str, Any] | None,
-        Field(description='Only passages with these values, as in {"lang": "en", "year": {"gte": 1990}}.'),
-    ] = None
+    filter: _Filter = None
     collapse: Annotated[
         _Name | None, Field(description="A field: only the best passage of each of its values.")
     ] = None
@@ -82,6 +83,7 @@ class AnswerRequest(_Model):
     n: Annotated[int, Field(ge=1, le=100, description="How many answers.")] = 1
     depth: Annotated[int, Field(ge=1, le=100, description="How many passages are retrieved.")] = 10
     channels: _Name | None = None
+    filter: _Filter = None
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"examples": [{"query": "who founded google"}]}
@@ -185,7 +187,7 @@ class Explanation(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer: `text[start:end]` of a passage. `score` is the probability that it is right."""
+    """An answer: `text[start:end]` of a passage. The `score`, 0 to 1, orders those to one question."""
 
     answer: str
     score: float

@@ -28,17 +28,18 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     """Answer requests until a signal comes; those in flight then have `settings.drain` seconds to end.
 
     :raises IndexStateError: there is no index.
-    :raises InputError: the address cannot be used, or the channels of `settings` are none.
+    :raises InputError: the address cannot be used, or the index lacks a channel of `settings`.
     """
     import uvicorn
 
+    from hybrid.retrieval.channels import channels_of
     from hybrid.service.app import create_app
     from hybrid.service.connections import protocol
-    from hybrid.service.live.search import weights_of
+    from hybrid.service.live.search import require_channels, weights_of
 
     newest_version(settings.index)  # told before anything is started
     if settings.channels:
-        weights_of(settings.channels)
+        require_channels(weights_of(settings.channels), channels_of(settings.index))
     listening = _socket(settings.host, settings.port)
     allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, LackingError, SpartaError
+from sparta.base.errors import LackingError, SpartaError
+from sparta.base.shared import Shared
 from sparta.index.folder import (
     Generation,
     IndexFolder,
@@ -36,7 +34,7 @@ class IndexVersion(NamedTuple):
 
 
 @dataclass
-class IndexView:
+class IndexView(Closing):
     """One commit of an index, open for reading."""
 
     generation: Generation
@@ -44,8 +42,10 @@ class IndexView:
     lucene: ImpactSearcher
     tokenizer: QueryTokenizer
     quantizer: Quantizer
-    readers: int = field(default=0)
-    retired: bool = field(default=False)
+
+    def close(self) -> None:
+        """Close Lucene's reader."""
+        self.lucene.close()
 
     def require_fields(self) -> None:
         """Refuse an index that was made before metadata was indexed."""
@@ -63,7 +63,7 @@ class IndexView:
             )
 
 
-class OpenIndex(Closing):
+class OpenIndex(Shared[IndexView]):
     """The newest commit of an index folder when it was opened, or refreshed last.
 
     Threads may share it: a refresh lets searches that are running end on the commit that they began with.
@@ -74,8 +74,7 @@ class OpenIndex(Closing):
     def __init__(self, path: str | Path, bm25: Bm25 | None = None) -> None:
         self.folder = IndexFolder(path)
         self._bm25 = bm25
-        self._lock = threading.Lock()
-        self._view: IndexView | None = self._open()
+        super().__init__(self._open(), str(path))
 
     @property
     def version(self) -> IndexVersion:
@@ -83,45 +82,13 @@ class OpenIndex(Closing):
         with self.reading() as view:
             return view.version
 
-    @contextmanager
-    def reading(self) -> Iterator[IndexView]:
-        """Hold the present view open, whatever is refreshed or closed meanwhile."""
-        with self._lock:
-            view = self._view
-            if view is None:
-                raise IndexStateError(
-                    "the index is closed", where=str(self.folder.path), remedy="open it again"
-                )
-            view.readers += 1
-        try:
-            yield view
-        finally:
-            with self._lock:
-                view.readers -= 1
-                unused = view.retired and not view.readers
-            if unused:
-                view.lucene.close()
-
     def refresh(self) -> bool:
         """See what was committed since; returns whether there was anything. Cheap if there was not."""
         with self.reading() as view:
             if self._newest()[1] == view.version:
                 return False
-        self._replace(self._open())
+        self.replace(self._open())
         return True
-
-    def close(self) -> None:
-        """Release the index as soon as the searches that are running have ended."""
-        self._replace(None)
-
-    def _replace(self, new: IndexView | None) -> None:
-        with self._lock:
-            old, self._view = self._view, new
-            unused = old is not None and not old.readers
-            if old is not None:
-                old.retired = True
-        if old is not None and unused:
-            old.lucene.close()
 
     def _open(self) -> IndexView:
         generation, version = self._newest()

@@ -108,14 +108,24 @@ class BatchSearch:
         return answers
 
 
+def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str]) -> list[str]:
+    """The names of channels that are all there, in an index that has these.
+
+    :raises InputError: one is not.
+    """
+    names = [name for name, _ in weights]
+    for name in names:
+        if name not in there:
+            raise InputError(
+                f"expected a channel of {', '.join(there)}, found {name}, which this index lacks",
+                remedy="leave it out, or make it: dense index",
+            )
+    return names
+
+
 def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int) -> Sequence[Sequence[Hit]]:
     """The hits of each of some questions."""
-    names = [name for name, _ in plan.weights]
-    missing = [name for name in names if name not in snapshot.channels.searchers]
-    if missing:
-        raise InputError(
-            f"expected a channel of {', '.join(snapshot.names)}, found {missing[0]}, which this index lacks"
-        )
+    names = require_channels(plan.weights, snapshot.names)
     channels, searchers = snapshot.channels, snapshot.channels.searchers
     if not plan.fused:
         own, depth = searchers[names[0]], plan.offset + plan.k

@@ -85,7 +85,7 @@ class Service:
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Answers from the best passages."""
         self.settings.limits.check_query(request.query)
-        plan = self._plan(request.channels, request.depth)
+        plan = replace(self._plan(request.channels, request.depth), filter=Filter.of(request.filter))
 
         def read(snapshot: Snapshot) -> dict[str, Any]:
             found = self._answers.answer(snapshot, request.query, plan, request.n)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hybrid.retrieval.channels import DENSE, Channels, channels_of
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.shared import Shared
 from sparta.index.folder import IndexFolder
 from sparta.index.view import IndexVersion, newest_version
 from sparta.lucene.bridge import Bm25
@@ -26,13 +25,15 @@ _ATTEMPTS = 20
 
 
 @dataclass
-class Snapshot:
+class Snapshot(Closing):
     """All channels of an index as one commit has them. It never changes: a new commit is a new snapshot."""
 
     channels: Channels
     seen: Seen
-    users: int = field(default=0)
-    retired: bool = field(default=False)
+
+    def close(self) -> None:
+        """Close its channels."""
+        self.channels.close()
 
     @property
     def lucene(self) -> Searcher:
@@ -73,7 +74,7 @@ def _hand_on(old: Channels, new: Channels) -> None:
         cast("DenseSearcher", new.searchers[DENSE]).keep_model_of(cast("DenseSearcher", old.searchers[DENSE]))
 
 
-class LiveIndex(Closing):
+class LiveIndex(Shared[Snapshot]):
     """An index folder that others may write to while it is searched: `reading` gives its newest snapshot.
 
     A snapshot is closed when its last user has let go of it, so a request ends on the commit it began with.
@@ -83,25 +84,8 @@ class LiveIndex(Closing):
 
     def __init__(self, path: Path, bm25: Bm25 | None = None) -> None:
         self.path, self._bm25 = path, bm25
-        self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._now: Snapshot | None = self._open()
-
-    @contextmanager
-    def reading(self) -> Iterator[Snapshot]:
-        """Hold the present snapshot open."""
-        with self._lock:
-            now = self._now
-            if now is None:
-                raise IndexStateError("the index is closed", where=str(self.path))
-            now.users += 1
-        try:
-            yield now
-        finally:
-            with self._lock:
-                now.users -= 1
-                unused = now.retired and not now.users
-            if unused:
-                now.channels.close()
+        self._opening = threading.Lock()
+        super().__init__(self._open(), str(path))
 
     def refresh(self) -> bool:
         """Take the newest commit from now on; returns whether there is another one. Cheap if there is not."""
@@ -111,22 +95,9 @@ class LiveIndex(Closing):
                     return False
                 new = self._open()
                 _hand_on(now.channels, new.channels)
-            self._replace(new)
+            self.replace(new)
         logger.info("index opened", extra={"generation": new.version[0], "commit": new.version[1]})
         return True
-
-    def close(self) -> None:
-        """Release the index as soon as nobody uses it."""
-        self._replace(None)
-
-    def _replace(self, new: Snapshot | None) -> None:
-        with self._lock:
-            old, self._now = self._now, new
-            if old is not None:
-                old.retired = True
-            unused = old is not None and not old.users
-        if old is not None and unused:
-            old.channels.close()
 
     def _open(self) -> Snapshot:
         """Open all channels at one commit, although a writer may be at work."""

@@ -39,7 +39,7 @@ export async function call(path, { body, signal } = {}) {
 
 export const search = (body, signal) => call("search", { body, signal });
 export const explain = (query, id, signal) => call("explain", { body: { query, id }, signal });
-export const answers = (query, signal) => call("answer", { body: { query, n: 3 }, signal });
+export const answers = (body, signal) => call("answer", { body, signal });
 export const passage = (id, signal) => call(`passages/${encodeURIComponent(id)}`, { signal });
 export const terms = (id, n, signal) => call(`terms/${encodeURIComponent(id)}?n=${n}`, { signal });
 export const info = () => call("info");

@@ -18,7 +18,7 @@ const DEPTH = 50; // how deep the other ranking is looked through, side by side
 
 let info, state, panel;
 let asked = new AbortController();
-let answering = { q: null, controller: new AbortController() };
+let answering = { body: null, controller: new AbortController() };
 let colours = { q: null, of: new Map() };
 let painted = null; // the address of what is shown
 let said = ""; // and what is told of it
@@ -153,7 +153,7 @@ function welcome(results) {
 async function passageView(results, signal) {
   $("answer").replaceChildren();
   answering.controller.abort();
-  answering.q = null;
+  answering.body = null;
   const title = await showPassage(results, state, signal, address({ id: "" }), follow);
   document.title = `${title} – sparta`;
   $("passage-title").focus();
@@ -211,13 +211,14 @@ function paint(hits) {
   delete $("results").dataset.spot;
 }
 
-const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
+const weights = (way) => new Map(channelsOf(way, state).split(",").map((part) => part.trim().split("=")).map(([name, own]) => [name, Number(own ?? 1)]));
 
 function key(way) {
   const words = colours.of.size > 0 && legend(colours.of, $("results"));
-  const said = way === "hybrid" ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
+  const fused = way === "hybrid" || way === "default";
+  const said = fused ? "Bars: what each channel adds to the score, from the line of zero. The thin bar: what each word gives by impacts."
     : way === "impact" ? "Bars: what each word gives; their sum is the score." : "Bars: the score. The thin bar: what each word gives by impacts.";
-  return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || way === "hybrid" ? said : "Bars: the score."));
+  return h("div", { class: "key" }, words, way && h("p", { class: "quiet" }, words || fused ? said : "Bars: the score."));
 }
 
 function nothing() {
@@ -238,11 +239,13 @@ function pages(found) {
     found >= k ? turn(page + 1, "Next →", "next") : h("span"));
 }
 
-/** Let the reader answer a question that stands for a moment, once. */
+/** Let the reader answer a question that stands for a moment, once, from what is ranked. */
 async function answer(found) {
-  if (!info.answers || answering.q === state.q) return;
+  const { query, channels, filter } = request(state, state.by);
+  const body = { query, channels, filter, n: 3 };
+  if (!info.answers || JSON.stringify(answering.body) === JSON.stringify(body)) return;
   answering.controller.abort();
-  answering = { q: state.q, controller: new AbortController() };
+  answering = { body, controller: new AbortController() };
   const { signal } = answering.controller;
   const place = $("answer");
   place.replaceChildren(...(found ? [reading()] : []));
@@ -250,7 +253,7 @@ async function answer(found) {
   try {
     await new Promise((resolve) => setTimeout(resolve, READING));
     if (signal.aborted) return;
-    const found = await api.answers(state.q, signal);
+    const found = await api.answers(body, signal);
     place.replaceChildren(answerView([found.answers ?? found].flat(), { link, follow }) ?? noAnswer());
   } catch (error) {
     if (error.name === "AbortError") return;

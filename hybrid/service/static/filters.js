@@ -9,7 +9,7 @@ export function filters(info, change) {
   const names = info.fields;
   if (names.length === 0) return null;
   const rows = h("div", { class: "rows" });
-  const tell = () => change({ filter: filterOf([...rows.children].map(read)), page: 1 });
+  const tell = () => change({ filter: filterOf([...rows.children]), page: 1 });
   const add = (row, focus) => {
     rows.append(line(names, row, tell));
     if (focus) rows.lastChild.querySelector("input").focus();
@@ -25,7 +25,7 @@ export function filters(info, change) {
   let shown = "";
   const show = (state) => {
     const now = JSON.stringify(state.filter);
-    if (now !== shown && now !== JSON.stringify(filterOf([...rows.children].map(read)))) {
+    if (now !== shown && now !== JSON.stringify(filterOf([...rows.children]))) {
       rows.replaceChildren();
       rowsOf(state.filter).forEach((row) => add(row));
     }
@@ -55,19 +55,32 @@ function line(names, { field, way, value }, tell) {
   return row;
 }
 
-/** Rows as the service's filter: `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990}}`. */
+/**
+ * Rows as the service's filter: `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990}}`.
+ * A row that cannot be joined with one before it is left out, and says so.
+ */
 function filterOf(rows) {
   const filter = {};
-  for (const { field, way, value } of rows) {
+  for (const row of rows) {
+    row.querySelector(".failure")?.remove();
+    const { field, way, value } = read(row);
     if (value === "") continue;
-    const bound = Number.isFinite(Number(value)) ? Number(value) : value;
-    const others = typeof filter[field] === "object" && !filter[field].in ? filter[field] : {};
-    if (way === "is") filter[field] = value; // texts and numbers are one there
-    else if (way === "in") filter[field] = { in: value.split(",").map((own) => own.trim()).filter(Boolean) };
-    else filter[field] = { ...others, [way]: bound };
+    const before = filter[field];
+    if (before === undefined) filter[field] = condition(way, value);
+    else if (isBound(before, way)) Object.assign(before, condition(way, value));
+    else row.append(h("p", { class: "failure", role: "alert" }, `Left out: ${field} has a filter. “is one of” takes several values.`));
   }
   return filter;
 }
+
+function condition(way, value) {
+  if (way === "is") return value; // texts and numbers are one there
+  if (way === "in") return { in: value.split(",").map((own) => own.trim()).filter(Boolean) };
+  return { [way]: Number.isFinite(Number(value)) ? Number(value) : value };
+}
+
+/** Whether a row adds the other bound to one. */
+const isBound = (before, way) => /^[gl]t/.test(way) && typeof before === "object" && Object.keys(before).every((own) => own !== "in" && own[0] !== way[0]);
 
 /** The rows that show a filter. */
 function rowsOf(filter) {

@@ -2,24 +2,28 @@
 
 const SIZES = [10, 20, 50];
 const SHORTEST_STEP = 0.05;
+const HIGHEST = 3;
 
 export const sizes = SIZES;
 
-/** What stands in the address when nothing else is chosen: the service's own ranking. */
+/** What stands in the address when nothing else is chosen: the service's own ranking, `usual`. */
 function defaults(info) {
-  const weights = weightsOf(info.default_channels);
-  const fused = weights.size > 1;
+  const usual = info.default_channels;
+  const by = info.channels.includes(usual) ? usual : asHybrid(info) ? "hybrid" : "default";
   return {
-    q: "", by: fused ? "hybrid" : [...weights.keys()][0], a: fused ? weights.get("bm25") ?? 0 : 1,
-    base: bases(info)[0] ?? "", vs: "", page: 1, k: SIZES[0], filter: {}, one: "", id: "",
+    q: "", by, a: 1, base: bases(info)[0] ?? "", ...asHybrid(info), usual,
+    vs: "", page: 1, k: SIZES[0], filter: {}, one: "", id: "",
   };
 }
 
-/** `impact,bm25=0.8`, or a list of such, by channel. */
-function weightsOf(channels) {
-  const parts = [channels].flat().join(",").split(",").map((part) => part.split("="));
-  return new Map(parts.map(([name, weight]) => [name.trim(), Number(weight ?? 1)]));
+/** The base and the α with which the hybrid is the service's own ranking; null where it is another. */
+function asHybrid(info) {
+  const [, base, given] = info.default_channels.match(/^(.+),bm25(?:=([\d.]+))?$/) ?? [];
+  const a = Number(given ?? 1);
+  return bases(info).includes(base) && a <= HIGHEST && rounded(a) === a ? { base, a } : null;
 }
+
+const rounded = (a) => Number((Math.round(a / SHORTEST_STEP) * SHORTEST_STEP).toFixed(2));
 
 /** Read an address. What it cannot mean is as if it were not there. */
 export function fromAddress(search, info) {
@@ -34,7 +38,7 @@ export function fromAddress(search, info) {
   pick("vs", ways);
   pick("base", bases(info));
   const alpha = Number.parseFloat(given.get("a"));
-  if (alpha >= 0 && alpha <= 3) state.a = Math.round(alpha / SHORTEST_STEP) * SHORTEST_STEP;
+  if (alpha >= 0 && alpha <= HIGHEST) state.a = rounded(alpha);
   const page = Number.parseInt(given.get("page"), 10);
   if (page >= 1) state.page = page;
   if (SIZES.includes(Number(given.get("k")))) state.k = Number(given.get("k"));
@@ -60,10 +64,11 @@ export function toAddress(state, info, changes = {}) {
 
 export const alphaOf = (a) => String(Math.round(a * 100) / 100);
 
-/** The rankings that can be chosen: every channel, and their hybrid. */
+/** The rankings that can be chosen: every channel, their hybrid, and the service's own where it is none of these. */
 export function rankings(info) {
   const mixable = info.channels.includes("bm25") && info.channels.length > 1;
-  return mixable ? [...info.channels, "hybrid"] : info.channels;
+  const own = defaults(info).by === "default";
+  return [...info.channels, ...(mixable ? ["hybrid"] : []), ...(own ? ["default"] : [])];
 }
 
 /** What BM25 can be added to. */
@@ -73,11 +78,12 @@ export function bases(info) {
 }
 
 /** A ranking as the service names it: `impact`, or `impact,bm25=0.8`. */
-export const channelsOf = (way, state) => (way === "hybrid" ? `${state.base},bm25=${alphaOf(state.a)}` : way);
+export const channelsOf = (way, state) =>
+  ({ hybrid: `${state.base},bm25=${alphaOf(state.a)}`, default: state.usual })[way] ?? way;
 
 /** A ranking in words, for headings and for what is read aloud. */
 export const named = (way, state) =>
-  way === "hybrid" ? `${state.base.replace(",", " + ")} + ${alphaOf(state.a)} · bm25` : way;
+  way === "hybrid" ? `${state.base.replace(",", " + ")} + ${alphaOf(state.a)} · bm25` : channelsOf(way, state);
 
 /** The body of a search. */
 export function request(state, way, more = {}) {

@@ -24,7 +24,15 @@ def test_an_answer_is_that_of_the_answerer(built, open_client) -> None:
             expected = [one.as_dict() for one in answerer.answer(QUESTION, 2)]
         assert found["answers"] == expected
         assert found["answers"][0]["passage_id"] == "google"
-    assert client.post("/answer", json={"query": ""}).json()["answers"] is not None
+    kept = {"lang": "fr"}
+    with open_answerer(built, "bm25", depth=3) as answerer:
+        hits = answerer.retriever.search("la moon", 3, filter=kept)
+        expected = [[one.as_dict() for one in answerer.answer_hits("la moon", hits, 2)]]
+        expected += [[one.as_dict() for one in answerer.answer("", 1)]]
+    body = {"query": "la moon", "n": 2, "depth": 3, "channels": "bm25", "filter": kept}
+    found = [client.post("/answer", json=own).json()["answers"] for own in (body, {"query": ""})]
+    assert found == expected
+    assert {one["passage_id"] for one in found[0]} == {"lune"}
 
 
 def test_answers_are_told_apart_by_the_rules_of_the_language(

@@ -98,7 +98,7 @@ def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
 
     assert found(60, "moon") == [["0", "59"]]
     assert found(59, "moon") == [["0"]]
-    assert found(60, ["moon", "sun moon"]) == [["0"], [found(60, "sun moon")[0][0]]]
+    assert found(60, ["moon", "moon"]) == [["0"], ["0"]]
 
 
 def test_a_collapse_does_not_hold_up_searches(built, monkeypatch, open_client) -> None:
@@ -116,7 +116,7 @@ def test_answers_take_no_place_of_other_side_work(built, monkeypatch, open_clien
     go = threading.Event()
     monkeypatch.setattr(Answers, "answer", lambda *_: go.wait(60) and [])
     monkeypatch.setattr(service, "_MOST_ASIDE", 1)
-    client = open_client(built, limits=Limits(answer=0.3))
+    client = open_client(built, limits=Limits(answer=1))
     with ThreadPoolExecutor(1) as other:
         late = other.submit(client.post, "/answer", json={"query": QUESTION})
         time.sleep(0.1)

@@ -28,6 +28,7 @@ def refused(*arguments: object) -> str:
 def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
     assert "no index" in refused("--index", tmp_path / "nothing")
     assert "weights" in refused("--index", built, "--channel", "bm25=x")
+    assert "bm25, impact, found dense" in refused("--index", built, "--channel", "dense,impact")
     assert "keys" in refused("--index", built, "--host", "0.0.0.0")
     assert "no such file" in refused("--index", built, "--keys", tmp_path / "keys")
     with socket.socket() as taken:

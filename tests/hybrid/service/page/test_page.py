@@ -3,13 +3,9 @@
 import contextlib
 import itertools
 import json
-import shutil
-import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +13,12 @@ import pytest
 from tests.hybrid.service.pages import (
     BROWSER,
     ODD,
-    ROOT,
     VIEWS,
-    environment,
     fixed,
     forget,
     rows,
     serving,
     shown,
-    sparta,
     titles,
 )
 
@@ -41,82 +34,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium (or its path in SPARTA_CHROMIUM)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory) -> Path:
-    """The example corpus, with passages that a page could trip over."""
-    folder = tmp_path_factory.mktemp("page")
-    examples = ROOT / "examples"
-    odd = "".join(json.dumps(record) + "\n" for record in ODD)
-    (folder / "wiki.jsonl").write_text((examples / "wiki.jsonl").read_text() + odd)
-    shutil.copy(examples / "questions.jsonl", folder)
-    command = sparta("index", "--corpus", str(folder / "wiki.jsonl"), "--index", str(folder / "index"))
-    subprocess.run(command, env=environment(), check=True, capture_output=True)
-    return folder / "index"
-
-
-@pytest.fixture(scope="module")
-def service(index) -> Iterator[str]:
-    with serving(index) as (address, _):
-        yield address
-
-
-@pytest.fixture(scope="module")
-def ask(service) -> Callable[..., Any]:
-    """What the API itself answers: `ask("search", query=…)`, `ask("passages/google")`."""
-
-    def call(path: str, **body: Any) -> Any:
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(service + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as response:
-            return json.load(response)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def visit(browser, service) -> Iterator[Callable[..., Any]]:
-    """Open an address of the page; nothing may be told on the console, and no other host be asked.
-
-    `answers`: whether the service says that it reads; to read for every question would take long.
-    """
-    contexts: list[Any] = []
-    told: list[str] = []
-    hosts: set[str] = set()
-
-    def without_answers(route: Any) -> None:
-        response = route.fetch()
-        route.fulfill(response=response, json={**response.json(), "answers": False})
-
-    def open_page(address: str = "", *, at: str = service, answers: bool = False, **options: Any) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", lambda message: told.append(message.text))
-        page.on("pageerror", lambda error: told.append(str(error)))
-        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-        if not answers:
-            page.route("**/info", without_answers)
-        page.goto(at + address)
-        page.wait_for_selector("#results[aria-busy=false], #results form")
-        return page
-
-    open_page.told = told  # type: ignore[attr-defined]
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert all(host.startswith("127.0.0.1:") for host in hosts)
-    assert told == []
 
 
 def test_a_question_its_hits_and_their_bars(visit, ask):
@@ -241,7 +158,7 @@ def test_an_answer_stands_on_top(visit, ask):
     page = visit(f"?q={question}", answers=True)
     best = ask("answer", query=question, n=3)["answers"][0]
     expect(page.locator(".answer h2")).to_have_text(best["answer"], timeout=60_000)
-    expect(page.locator(".sure")).to_have_text(f"{100 * best['score']:.0f} % probable")
+    expect(page.locator(".sure")).to_have_text(f"score {best['score']:.2f}")
     assert page.locator(".answer .snippet strong").text_content() == best["text"][best["start"] : best["end"]]
     page.locator(".answer a").click()
     expect(page.locator("h2:focus")).to_have_text(best["title"])

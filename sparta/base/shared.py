@@ -1,0 +1,62 @@
+"""What several users have open at a time, replaced while they use it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError
+
+
+class Shared[View: Closing](Closing):
+    """An index as one commit has it. A view that was replaced is closed when its last user lets go of it.
+
+    :param where: what messages name
+    """
+
+    def __init__(self, view: View, where: str) -> None:
+        self._view: View | None = view
+        self._users: Counter[int] = Counter()
+        self._lock, self._where = threading.Lock(), where
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """Hold the present view open, whatever replaces it meanwhile.
+
+        :raises IndexStateError: it was closed.
+        """
+        with self._lock:
+            view = self._view
+            if view is None:
+                raise IndexStateError("the index is closed", where=self._where, remedy="open it again")
+            self._users[id(view)] += 1
+        try:
+            yield view
+        finally:
+            with self._lock:
+                self._users[id(view)] -= 1
+                unused = self._forgotten(view)
+            if unused:
+                view.close()
+
+    def replace(self, new: View | None) -> None:
+        """Take another view from now on; none where it is closed."""
+        with self._lock:
+            old, self._view = self._view, new
+            unused = old is not None and self._forgotten(old)
+        if old is not None and unused:
+            old.close()
+
+    def close(self) -> None:
+        """Release the index as soon as nobody uses it."""
+        self.replace(None)
+
+    def _forgotten(self, view: View) -> bool:
+        """Whether a view was replaced and has no users; it is then no longer counted."""
+        if view is self._view or self._users[id(view)]:
+            return False
+        del self._users[id(view)]
+        return True

@@ -1,0 +1,46 @@
+"""A view is closed once, when it was replaced and nobody uses it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparta.base.closing import Closing
+from sparta.base.errors import IndexStateError
+from sparta.base.shared import Shared
+
+
+class View(Closing):
+    """Counts how often it is closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_view_outlives_its_replacement_until_its_last_user_lets_go() -> None:
+    first, second = View(), View()
+    shared = Shared(first, "here")
+    with shared.reading() as one:
+        with shared.reading() as other:
+            shared.replace(second)
+            assert one is other is first
+        assert first.closed == 0
+        with shared.reading() as newer:
+            assert newer is second
+    assert (first.closed, second.closed) == (1, 0)
+    with shared.reading():
+        shared.close()
+        assert second.closed == 0
+    assert second.closed == 1
+    shared.close()
+    assert (first.closed, second.closed) == (1, 1)
+    with pytest.raises(IndexStateError, match="here"), shared.reading():
+        pass
+
+
+def test_a_view_that_nobody_uses_is_closed_at_once() -> None:
+    view = View()
+    with Shared(view, ""), pytest.raises(ZeroDivisionError):
+        raise ZeroDivisionError
+    assert view.closed == 1
