@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answers import Answer, combine, probability, ranker_scores, text_of
+from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
@@ -141,7 +142,8 @@ def open_answerer(
     :param settings: depth, weight and threshold of `Answerer`
     """
     folder = reader_folder(reader)
-    retriever = open_retriever(index, channels, bm25=bm25)
+    candidates = max(CANDIDATES, settings.get("depth", DEPTH))
+    retriever = open_retriever(index, channels, bm25=bm25, candidates=candidates)
     try:
         from sparta.reader.reader import Reader
 
