@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._numbers import HIGHEST_COUNT
-from cli._options import Text, bm25_of, counted, dumps, file_type, index_option, number, options, visible
+from cli._options import (
+    Decorator,
+    Text,
+    bm25_of,
+    counted,
+    dumps,
+    file_type,
+    index_option,
+    number,
+    options,
+    visible,
+)
 from cli._page import page_of, page_options
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
@@ -21,6 +33,7 @@ from sparta.base.records import Query
 if TYPE_CHECKING:
     from sparta.search.explain import TermShare
 
+_CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 
 search_options = options(
@@ -39,6 +52,28 @@ search_options = options(
     number("--threads", default=1, text="With --queries: threads."),
     page_options,
 )
+
+
+def channel_option(what: str = "What is searched", name: str = "channel", default: str = "") -> Decorator:
+    """Option of a channel or several, as `open_retriever` takes them; another name is refused at once.
+
+    :param default: where it is not `impact`
+    """
+    return click.option(
+        "--channel",
+        name,
+        metavar="NAME[=WEIGHT],…",
+        callback=_known,
+        help=f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
+        f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}].",
+    )
+
+
+def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
+        names = ", ".join(map(repr, _CHANNELS))
+        raise click.BadParameter(f"{visible(value or '')!r} is not one of {names}")
+    return value
 
 
 def check_search(command: str, given: dict[str, Any], output_name: str = "run.trec") -> None:

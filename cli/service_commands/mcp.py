@@ -7,16 +7,12 @@ from pathlib import Path
 import click
 
 from cli._options import index_option, number
+from cli._search import channel_option
 
 
 @click.command()
 @index_option
-@click.option(
-    "--channel",
-    metavar="NAME[=WEIGHT],…",
-    help="What is searched: impact, bm25 or dense, or several that are fused, as in dense,impact"
-    " [default: impact, or bm25 in an index for BM25 alone].",
-)
+@channel_option()
 @number("-k", default=10, most=100, text="Hits where the model asks for no other number.")
 @click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships].")
 def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli._options import bm25_of, bm25_options, file_type, index_option, number
+from cli._search import channel_option
 
 
 @click.command()
@@ -28,7 +29,7 @@ from cli._options import bm25_of, bm25_options, file_type, index_option, number
 )
 @click.option("--reader", metavar="FOLDER", help="Reader that answers [default: the one that ships].")
 @click.option("--device", metavar="NAME", help="Device of both [default: the best there is].")
-@click.option("--channel", "channels", metavar="NAME[=WEIGHT],…", help="What is searched by default.")
+@channel_option("What is searched by default", "channels")
 @bm25_options
 @number("--threads", default=2, text="Threads that search.")
 @number("--queue", default=64, text="Queries that may wait; more are answered with 429.")

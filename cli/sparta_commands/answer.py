@@ -22,7 +22,7 @@ from cli._options import (
     threads_option,
     visible,
 )
-from cli._search import bold, check_search, mark
+from cli._search import bold, channel_option, check_search, mark
 from sparta.base.files import atomic_path, check_place
 
 reading_options = options(
@@ -46,12 +46,7 @@ reading_options = options(
 @click.argument("query", required=False, type=Text())
 @index_option
 @click.option("-n", type=click.IntRange(1), default=1, show_default=True, help="How many answers.")
-@click.option(
-    "--channel",
-    metavar="NAME[=WEIGHT],…",
-    help="What retrieves: impact, bm25 or dense, or several that are fused, as in dense,impact"
-    " [default: impact, or bm25 in an index for BM25 alone].",
-)
+@channel_option("What retrieves")
 @reading_options
 @click.option(
     "--threshold",
@@ -71,7 +66,7 @@ reading_options = options(
 def answer(**given: Any) -> None:
     """Answer a question from the passages of an index.
 
-    Passages are retrieved, a reader finds the answer in them, and its probability is shown with the passage.
+    Passages are retrieved, a reader finds the answer in them, and its score is shown with the passage.
     With --chain, those of its best paths are read.
 
     \b

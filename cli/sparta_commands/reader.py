@@ -22,6 +22,7 @@ from cli._options import (
     options,
     threads_option,
 )
+from cli._search import channel_option
 from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
 from sparta.base.files import check_place, plain_name
@@ -42,11 +43,7 @@ _questions = options(
     ),
     index_option,
     language_option,
-    click.option(
-        "--channel",
-        metavar="NAME[=WEIGHT],…",
-        help="What retrieves, as in sparta search [default: impact, or bm25 in an index for BM25 alone].",
-    ),
+    channel_option("What retrieves"),
     number("--depth", default=10, text="Passages retrieved per question."),
     click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
     choice("--match", values=["string", "regex"], text="How answers are matched; regex for CuratedTREC."),
@@ -69,10 +66,9 @@ def mine_answers(output: Path, **given: Any) -> None:
     check_place(output, "file")
     from hybrid.answering.mining import mine_answers as mine
     from hybrid.evaluation.questions import questions_of
-    from hybrid.retrieval.searcher import open_retriever
 
     queries = [q for q in _sampled(questions_of(given["dataset"]), given).queries if q.answers]
-    with open_retriever(given["index"], given["channel"]) as retriever:
+    with _opened(given) as retriever:
         settings = {name: given[name] for name in ("depth", "match", "threads")}
         written = mine(queries, retriever, output, language=retriever.language, **settings)
     said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
@@ -156,17 +152,23 @@ def tune_reader(output: Path, **given: Any) -> None:
     """
     from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.tune_reader import tune_and_save
-    from hybrid.retrieval.searcher import open_retriever
 
     questions = _sampled(questions_of(given["dataset"]), given)
     settings = {name: given[name] for name in ("depth", "threads", "int8")}
-    with open_retriever(given["index"], given["channel"]) as retriever:
+    with _opened(given) as retriever:
         tuned = tune_and_save(given["reader"], questions, retriever, output, **settings)
     for weight, em in tuned.by_weight.items():
         click.echo(f"weight {weight:.1f}  EM {100 * em:.2f}{'  *' if weight == tuned.config.weight else ''}")
     error = tuned.calibration_error
     shown = "not measured" if error is None else f"{100 * error:.1f} points"
     click.echo(f"{counted(tuned.questions, 'question')}; expected calibration error {shown}\n{output}")
+
+
+def _opened(given: dict[str, Any]) -> Any:
+    from hybrid.retrieval.fusion import CANDIDATES
+    from hybrid.retrieval.searcher import open_retriever
+
+    return open_retriever(given["index"], given["channel"], candidates=max(CANDIDATES, given["depth"]))
 
 
 def _sampled(questions: Any, given: dict[str, Any]) -> Any:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._chains import chain_options, optional_chain, search_chain
-from cli._options import bm25_of, bm25_options, number, visible
-from cli._search import check_search, print_hits, run_queries, search_fused, search_options
+from cli._options import bm25_of, bm25_options, number
+from cli._search import channel_option, check_search, print_hits, run_queries, search_fused, search_options
 
 if TYPE_CHECKING:
     from sparta.search.explain import TermShare
 
-_CHANNELS = ("impact", "bm25", "dense")
-
-
-def _known(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    if value not in (None, "sparta", *_CHANNELS) and not re.search("[,=]", value or ""):
-        names = ", ".join(map(repr, _CHANNELS))
-        raise click.BadParameter(f"{visible(value or '')!r} is not one of {names}")
-    return value
-
 
 @click.command()
 @search_options
-@click.option(
-    "--channel",
-    metavar="NAME[=WEIGHT],…",
-    callback=_known,
-    help="impact, bm25 or dense, or several that are fused, as in dense,impact or bm25=1.2,impact=1"
-    " [default: impact, or bm25 in an index for BM25 alone].",
-)
-@number("--candidates", default=100, text="Of several channels: passages from each, -k if that is more.")
+@channel_option()
+@number("--candidates", default=100, text="Of several channels: passages from each.")
 @bm25_options
 @chain_options
 def search(channel: str | None, **given: Any) -> None:
@@ -74,7 +58,5 @@ def _search_several(channels: str, given: dict[str, Any]) -> None:
     from hybrid.retrieval.fusion import Fusion, parse_weights
     from sparta.index.folder import default_index
 
-    fusion = Fusion(
-        parse_weights(channels, CHANNELS, "--channel"), candidates=max(given["candidates"], given["k"])
-    )
+    fusion = Fusion(parse_weights(channels, CHANNELS, "--channel"), candidates=given["candidates"])
     search_fused(given["index"] or default_index(), fusion, given)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answers import Answer, combine, folded_texts, probability, ranker_scores, text_of
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
+from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError, LackingError
@@ -149,7 +150,10 @@ def open_answerer(
     """
     if reader is not None:
         reader_folder(reader)  # a wrong path is told before an index is opened
-    retriever = ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25)
+    candidates = max(CANDIDATES, settings.get("depth", DEPTH))
+    retriever: Any = (
+        ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
+    )
     try:
         folder = reader_folder(reader, retriever.language)
         from sparta.reader.reader import Reader

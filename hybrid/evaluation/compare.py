@@ -139,8 +139,7 @@ def latencies(
 
 
 def _ask(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
-    found = channels.search(query, fusion.candidates, fusion.weights)
-    return fused_hits(fusion, found, channels.searchers, k)
+    return fused_hits(fusion, channels, [query], min(k, fusion.candidates))
 
 
 def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:

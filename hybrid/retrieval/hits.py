@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
+from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, ScoredPassage
 from sparta.search.channel_searcher import ChannelSearcher, hit_of
 from sparta.search.ranked import Ranked, depth_of, first_places
+
+_QUERIES_AT_ONCE = 500  # whose candidates are in memory
 
 
 class ChannelPlace(NamedTuple):
@@ -38,17 +42,20 @@ class HybridHit(Hit):
 
 
 def check_page(fusion: Fusion, k: int, offset: int) -> None:
-    """Refuse a page beyond the candidates: what a fused ranking is made of is fixed, so it has an end.
+    """Refuse ranks beyond the candidates, on the first page as on others.
+
+    Scores are normalized over the candidates, so fusing more of them gives another ranking: how many there
+    are is chosen with the fusion and no search changes it, or pages would not be of one ranking.
 
     :raises InputError: `offset + k` is more than the candidates; k or offset is too small.
     """
     depth = depth_of(k, offset)
-    if offset and depth > fusion.candidates:
+    if depth > fusion.candidates:
         raise InputError(
             f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
             f" {offset + 1} to {depth}",
-            remedy=f"fuse more of them, for all pages alike: --candidates {depth}, or"
-            f" Fusion(…, candidates={depth})",
+            remedy=f"ask for fewer, or fuse more for all pages alike: --candidates {depth},"
+            f" Fusion(…, candidates={depth}), or an adapter opened with k={depth}",
         )
 
 
@@ -115,32 +122,41 @@ def _read[T](
     return [next(found[name]) for name, _ in homes]
 
 
+def fused_rankings(
+    fusion: Fusion,
+    channels: Channels,
+    queries: Sequence[str],
+    threads: int = 1,
+    filter: FilterLike | None = None,
+) -> Iterator[FusedRanking]:
+    """For each query the rankings of the channels, fused; `threads` search each channel."""
+    found = channels.batch_search(queries, fusion.candidates, threads, fusion.weights, filter=filter)
+    for own in zip(*found.values(), strict=True):
+        yield FusedRanking(fusion, dict(zip(found, own, strict=True)), channels.searchers)
+
+
 def fused_hits(
     fusion: Fusion,
-    ranked: Mapping[str, Ranked],
-    searchers: Mapping[str, ChannelSearcher],
+    channels: Channels,
+    queries: Sequence[str],
     k: int,
+    threads: int = 1,
+    *,
     offset: int = 0,
-    collapse: str | None = None,
-) -> list[HybridHit]:
-    """Fuse the channels' rankings of one query, and read the records of a page of the best passages."""
-    return batch_fused_hits(fusion, [ranked], searchers, k, offset, collapse)[0]
-
-
-def batch_fused_hits(
-    fusion: Fusion,
-    ranked: Sequence[Mapping[str, Ranked]],
-    searchers: Mapping[str, ChannelSearcher],
-    k: int,
-    offset: int = 0,
+    filter: FilterLike | None = None,
     collapse: str | None = None,
 ) -> list[list[HybridHit]]:
-    """The same for several queries; the records of all of them are read together."""
-    fused = [FusedRanking(fusion, own, searchers) for own in ranked]
-    pages = [own.page(k, offset, collapse) for own in fused]
-    homes = [home for own, page in zip(fused, pages, strict=True) for home in own.homes(page)]
-    records = iter(_read(homes, searchers, lambda own, docids: own.records(docids)))
-    return [
-        own.hits(page, list(itertools.islice(records, len(page))))
-        for own, page in zip(fused, pages, strict=True)
-    ]
+    """A page of the fused ranking of each query; the records of many of them are read together."""
+    check_page(fusion, k, offset)
+    hits: list[list[HybridHit]] = []
+    for fused in itertools.batched(
+        fused_rankings(fusion, channels, queries, threads, filter), _QUERIES_AT_ONCE
+    ):
+        pages = [own.page(k, offset, collapse) for own in fused]
+        homes = [home for own, page in zip(fused, pages, strict=True) for home in own.homes(page)]
+        records = iter(_read(homes, channels.searchers, lambda own, docids: own.records(docids)))
+        hits += [
+            own.hits(page, list(itertools.islice(records, len(page))))
+            for own, page in zip(fused, pages, strict=True)
+        ]
+    return hits

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hybrid.retrieval.channels import CHANNELS, Channels, channel, channels_of, open_channel
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
-from hybrid.retrieval.hits import FusedRanking, HybridHit, check_page, fused_hits
+from hybrid.retrieval.hits import HybridHit, check_page, fused_hits, fused_rankings
 from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
 from sparta.base.records import ScoredPassage
@@ -15,7 +16,6 @@ from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher, check_query_ids
-from sparta.search.ranked import Ranked
 from sparta.search.searcher import BM25, IMPACT
 
 
@@ -76,9 +76,8 @@ class HybridSearcher(Closing):
         :param filter: only passages whose metadata is so; each channel finds its candidates among them
         :param collapse: a metadata field; of the fused ranking only the best passage of each of its values
         """
-        check_page(self.fusion, k, offset)
-        found = self.channels.search(query, self.fusion.candidates, filter=filter)
-        return fused_hits(self.fusion, found, self.channels.searchers, k, offset, collapse)
+        options: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        return fused_hits(self.fusion, self.channels, [query], k, **options)[0]
 
     def batch_search(
         self,
@@ -93,10 +92,9 @@ class HybridSearcher(Closing):
     ) -> dict[str, list[HybridHit]]:
         """The same for many queries, by query id; `threads` for each channel."""
         check_query_ids(queries, query_ids)
-        check_page(self.fusion, k, offset)
-        ranked = zip(query_ids, self._ranked(queries, threads, filter), strict=True)
-        searchers = self.channels.searchers
-        return {q: fused_hits(self.fusion, own, searchers, k, offset, collapse) for q, own in ranked}
+        options: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        hits = fused_hits(self.fusion, self.channels, queries, k, threads, **options)
+        return dict(zip(query_ids, hits, strict=True))
 
     def run(
         self,
@@ -112,16 +110,8 @@ class HybridSearcher(Closing):
         """The same without titles and texts."""
         check_query_ids(queries, query_ids)
         check_page(self.fusion, k, offset)
-        ranked = zip(query_ids, self._ranked(queries, threads, filter), strict=True)
-        searchers = self.channels.searchers
-        return {q: FusedRanking(self.fusion, own, searchers).page(k, offset, collapse) for q, own in ranked}
-
-    def _ranked(
-        self, queries: Sequence[str], threads: int, filter: FilterLike | None
-    ) -> Iterator[dict[str, Ranked]]:
-        ranked = self.channels.batch_search(queries, self.fusion.candidates, threads, filter=filter)
-        for own in zip(*ranked.values(), strict=True):
-            yield dict(zip(ranked, own, strict=True))
+        ranked = fused_rankings(self.fusion, self.channels, queries, threads, filter)
+        return {q: own.page(k, offset, collapse) for q, own in zip(query_ids, ranked, strict=True)}
 
     def close(self) -> None:
         """Release the index."""

@@ -72,6 +72,7 @@ def test_they_reach_every_search(main: Any, command: list[str], index: Path, tmp
         (["search", "moon", "--filter", "yaer=3"], "(lang, title, year), found yaer"),
         (["search", "moon", "--collapse", "yaer"], "(lang, title, year), found yaer"),
         (["search", "moon", "--channel", "bm25,impact", "--offset", "95"], "--candidates 105"),
+        (["search", "moon", "--channel", "bm25,impact", "-k", "101"], "--candidates 101"),
         (["explain", "moon", "p0", "--filter", "{"], "expected a filter as JSON"),
     ],
 )
@@ -85,6 +86,7 @@ def test_a_remedy_works_and_an_empty_page_says_so(index: Path) -> None:
     fused = ["search", "moon", "--channel", "bm25,impact", "--index", str(index)]
     for options, said in (
         (["--offset", "95", "--candidates", "105"], "no passage of this page"),
+        (["-k", "101", "--candidates", "101"], "moon"),
         (["--filter", "year<1000"], "no passage that the filter keeps"),
     ):
         result = CliRunner().invoke(sparta, [*fused, *options])

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from hybrid.retrieval.channels import CHANNELS, channel
-from hybrid.retrieval.fusion import CANDIDATES, Fusion, parse_weights
-from hybrid.retrieval.hits import batch_fused_hits, check_page
+from hybrid.retrieval.fusion import Fusion, parse_weights
+from hybrid.retrieval.hits import fused_hits
 from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import dumps
@@ -132,11 +132,8 @@ def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int
         options: dict[str, Any] = {"filter": plan.filter, "collapse": plan.collapse}
         ranked = own.rank(queries, depth, threads, **options, deepest=plan.deepest)
         return own.batch_hits([one.part(plan.offset, depth) for one in ranked])
-    fusion = Fusion(dict(plan.weights), candidates=max(CANDIDATES, plan.k))
-    check_page(fusion, plan.k, plan.offset)
-    found = channels.batch_search(queries, fusion.candidates, threads, names, filter=plan.filter)
-    each = [dict(zip(found, own, strict=True)) for own in zip(*found.values(), strict=True)]
-    return batch_fused_hits(fusion, each, searchers, plan.k, plan.offset, plan.collapse)
+    page: dict[str, Any] = {"offset": plan.offset, "filter": plan.filter, "collapse": plan.collapse}
+    return fused_hits(Fusion(dict(plan.weights)), channels, queries, plan.k, threads, **page)
 
 
 def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, per_query_lines, results_table
-from hybrid.evaluation.tune_reader import fit, tune_reader
+from hybrid.evaluation.tune_reader import fit, tune_and_save, tune_reader
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, Query, ScoredPassage
 from sparta.reader.config import ReaderConfig
@@ -179,15 +179,14 @@ def test_platt_scaling_finds_what_made_the_data() -> None:
 
 def test_tuning_compares_answers_in_the_language_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """In German "die" is an article: half of the answers are right; by English rules all are wrong."""
-    import hybrid.evaluation.tune_reader as home
-
     asked = tuple(Query(str(i), "?", ("Alpen" if i % 2 else "Elbe",)) for i in range(8))
     hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Rhein")]
     retriever = Mock(language="de")
     retriever.batch_search = lambda texts, ids, depth, threads: dict.fromkeys(ids, hits)
-    monkeypatch.setattr(home.Reader, "open", lambda _: FixedReader({"die Alpen": 1.0, "Rhein": 0.2}))
-    monkeypatch.setattr(home, "SpanReader", Mock())
-    tuned = home.tune_and_save(".", QuestionSet("set", asked), retriever, Path("out"))
+    reader = FixedReader({"die Alpen": 1.0, "Rhein": 0.2})
+    monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda _: reader)
+    monkeypatch.setattr("hybrid.evaluation.tune_reader.SpanReader", Mock())
+    tuned = tune_and_save(".", QuestionSet("set", asked), retriever, Path("out"))
     assert set(tuned.by_weight.values()) == {0.5}
 
 

@@ -391,20 +391,22 @@ def test_search_many_questions(with_dense: Path, tmp_path: Path) -> None:
     """A run holds what a search of each question finds; how deep it is changes no score."""
     asked, output = tmp_path / "q.tsv", tmp_path / "run.trec"
     asked.write_text("a\twho founded google\nb\tmoon\n")
-    given = ["--index", with_dense / "index", "--base", "dense", "-k", "3", "--candidates", "2"]
+    given = ["--index", with_dense / "index", "--base", "dense", "-k", "2", "--candidates", "2"]
     result = run("search", "--queries", asked, "--output", output, *given)
     assert result.exit_code == 0, result.output
     assert "over each channel's 2 best" in result.stdout
     lines = [line.split() for line in output.read_text().splitlines()]
     for query, text in (("a", "who founded google"), ("b", "moon")):
         found = rankings(with_dense, text, ("dense", "bm25"))
-        expected = Fusion({"dense": 1.0, "bm25": 1.0}, candidates=2).fuse(found, 3)
+        expected = Fusion({"dense": 1.0, "bm25": 1.0}, candidates=2).fuse(found, 2)
         own = [line for line in lines if line[0] == query]
         assert [line[2] for line in own] == [p.passage_id for p in expected]
         assert [float(line[4]) for line in own] == pytest.approx([p.score for p in expected])
     assert {line[5] for line in lines} == {"sparta-dense+bm25"}
     nothing = run("search", "☃", "--index", with_dense / "index", "--weights", "bm25=1")
     assert "no passage has a word" in nothing.stdout
+    refused = run("search", "moon", "--index", with_dense / "index", "-k", "101")
+    assert (refused.exit_code, "--candidates 101" in refused.stderr) == (2, True)
     refused = run("search", "moon", "--queries", asked, "--output", output)
     assert (refused.exit_code, "--queries" in refused.stderr) == (2, True)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -181,7 +182,9 @@ def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
     """Lucene's numbers are those of the reader that gave them: two channels may have two commits open."""
     found = {"dense": Ranked(["a"], [7], [1.0]), "bm25": Ranked(["a", "b"], [3, 4], [2.0, 1.0])}
     searchers = {name: Fake({}, name=name) for name in found}
-    hits = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), found, searchers, 5)
+    pair = Mock(searchers=searchers)
+    pair.batch_search = lambda *_, **__: {name: [own] for name, own in found.items()}
+    [hits] = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), pair, ["q"], 5)
     assert [(h.passage_id, h.text) for h in hits] == [("a", "dense 7"), ("b", "bm25 4")]
     assert [h.channels for h in hits] == [
         {"dense": (1, 1.0, 0.5), "bm25": (1, 2.0, 0.5)},
@@ -244,3 +247,7 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
         for call in (searcher.search, lambda *a, **o: searcher.batch_search(["q"], ["1"], *a[1:], **o)):
             with pytest.raises(InputError, match=r"within the 4 candidates.*ranks 4 to 5(.|\n)*candidates=5"):
                 call("q", 2, offset=3)
+            with pytest.raises(InputError, match=r"within the 4 candidates.*ranks 1 to 5"):
+                call("q", 5)
+        with pytest.raises(InputError, match=r"within the 4 candidates.*ranks 1 to 5"):
+            searcher.run(["q"], ["1"], 5)

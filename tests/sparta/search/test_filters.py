@@ -113,6 +113,18 @@ def test_the_rank_of_an_explanation_is_that_among_what_is_kept(index: Path) -> N
         assert opened.fields == ["flag", "lang", "odd", "price", "tags", "title", "year"]
 
 
+def test_an_index_takes_what_its_retrievers_take(index: Path) -> None:
+    options: dict[str, Any] = {"offset": 1, "filter": {"flag": True}, "collapse": "lang"}
+    with Index(index) as opened:
+        for channel in ("impact", "bm25"):
+            own, given = opened.retriever(channel), (QUERIES, QUERIES, 5, 2)
+            assert opened.run(*given, channel=channel, **options) == own.run(*given, **options)
+            assert opened.batch_search(*given, channel=channel, **options) == own.batch_search(
+                *given, **options
+            )
+        assert list(opened.run(QUERIES)) == [str(i) for i in range(len(QUERIES))]
+
+
 @pytest.mark.parametrize(
     "options", [{"filter": {"yaer": 1990}}, {"filter": {"yaer": {"lt": 3}}}, {"collapse": "yaer"}]
 )
