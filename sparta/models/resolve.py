@@ -33,6 +33,11 @@ def default_model_folder() -> Path:
     return shipped_folder(DEFAULT_MODEL)
 
 
+def _shipped_folder(name: str | Path | None) -> Path:
+    own = str(name or DEFAULT_MODEL)
+    return default_model_folder() if own == DEFAULT_MODEL else shipped_folder(own)
+
+
 def installed(folder: Path, what: str) -> Path:
     """Return the folder of a model that ships, if this installation has it."""
     if not folder.is_dir():
@@ -50,7 +55,7 @@ def model_folder(name: str | Path | None) -> Path:
     :raises ModelError: there is none.
     """
     if name is None or is_shipped(name):
-        return installed(shipped_folder(str(name or DEFAULT_MODEL)), "model")
+        return installed(_shipped_folder(name), "model")
     path = Path(name)
     if path.is_dir():
         return _trained(path)
@@ -146,7 +151,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
     shipped = name is None or is_shipped(name)
-    folder = shipped_folder(str(name or DEFAULT_MODEL)) if shipped else _trained(Path(name or ""))
+    folder = _shipped_folder(name) if shipped else _trained(Path(name or ""))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])
