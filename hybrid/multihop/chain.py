@@ -167,7 +167,8 @@ class Chain:
         hits = {one.passage_id: one.hit for one in candidates}
         if step.by == TERMS:
             cover = known.cover.setdefault(step.channel, Cover())
-            if new := [hit for i, hit in hits.items() if i not in cover.rows]:
+            before = {e.hit.passage_id: e.hit for one in candidates for e in one.path.passages}
+            if new := [hit for i, hit in {**hits, **before}.items() if i not in cover.rows]:
                 cover.add([hit.passage_id for hit in new], self.tools.terms(step, question, new))
             pairs = itertools.groupby(candidates, key=lambda one: one.path.ids)
             scores = [s for ids, own in pairs for s in cover.gains(ids, [one.passage_id for one in own])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hybrid.multihop.paths import EvidencePath, passages_of
+from hybrid.multihop.paths import EvidencePath
 
 Pages = Sequence[Collection[str]]
 """The pages that a question needs, each by the ids of the passages that will do."""
@@ -20,12 +20,6 @@ def passage_em(paths: Sequence[EvidencePath], pages: Pages) -> bool:
 def path_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> bool:
     """Whether one of the `k` best paths has a passage of each page."""
     return any(covers(path.evidence_ids, pages) for path in paths[:k])
-
-
-def page_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> float:
-    """Which share of the pages the first `k` different passages of the paths hold."""
-    found = {hit.passage_id for hit in passages_of(paths, k)}
-    return sum(bool(found & set(page)) for page in pages) / len(pages)
 
 
 def covers(ids: Sequence[str], pages: Pages) -> bool:

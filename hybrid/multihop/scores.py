@@ -1,4 +1,4 @@
-"""How scores of retrieval, linking and reranking become one (Chain-of-Skills, Appendix A, eq. 6 to 8)."""
+"""How scores of retrieval, linking and reranking become one (Chain-of-Skills, Appendix A)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def merged(retrieved: Scores, links: Scores, promote: float = 1.0) -> dict[str, 
     found = aligned(links, retrieved)
     both = {n: promote * max(found[n], retrieved[n]) for n in retrieved if n in found}
     return {**retrieved, **found, **both}
-
-
-def reranked(scores: Scores, rerank: Scores, weight: float) -> dict[str, float]:
-    """Eq. 8: each score plus `weight` (β) times that of reranking."""
-    return {name: score + weight * rerank[name] for name, score in scores.items()}
 
 
 class Cover:

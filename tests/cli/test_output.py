@@ -245,3 +245,9 @@ def test_the_first_five_minutes(tmp_path):
     assert "rank 1 of 223" in done(sparta("explain", "who founded google", "google")).stdout
     assert "google" in dict(top_rows(done(sparta("terms", "google", "-n", 10)).stdout))
     assert hits_of("who founded google", "--channel", "bm25", "-k", 1)[0]["id"] == "google"
+    asked = "In which town is the author of Frankenstein buried?"
+    path = [
+        line.split()[1]
+        for line in done(sparta("search", asked, "--chain", "hop", "-k", 1)).stdout.splitlines()
+    ]
+    assert path[1:3] == ["Frankenstein", "Mary"]

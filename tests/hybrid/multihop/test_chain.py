@@ -135,6 +135,21 @@ def test_a_path_covers_the_terms_of_the_question_by_hand() -> None:
     assert found[0].as_dict()["passages"][1]["steps"] == found[0].passages[1].scores
 
 
+def test_terms_may_count_in_the_second_hop_alone() -> None:
+    """The first passages are kept by their scores; e adds to b what b does not cover."""
+    tools = Made()
+    tools.expanded = {"b": hits(e=0)}
+    steps = [
+        Step("search", "retrieve"),
+        Step("first", "rerank", ("search",), weight=0, keep=2),
+        Step("more", "expand", ("first",)),
+        Step("second", "rerank", ("more",), by="terms"),
+    ]
+    [path] = Chain(steps, tools).search("which").paths
+    # e and b are rated together: the most of each term is 2, 3, 3
+    assert (path.ids, path.score) == (("b", "e"), pytest.approx(8 + 4 / 8))
+
+
 def test_paths_of_the_same_passages_count_once() -> None:
     steps = [
         Step("search", "retrieve"),

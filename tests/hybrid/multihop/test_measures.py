@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hybrid.multihop.measures import page_recall, passage_em, path_recall
+from dataclasses import replace
+
+from hybrid.multihop.measures import passage_em, path_recall
 from hybrid.multihop.paths import Evidence, EvidencePath
 from sparta.base.records import Hit
 
@@ -23,6 +25,11 @@ def test_by_hand() -> None:
     assert not passage_em([path("a", "b")], [{"a"}]), "and no others"
     assert not passage_em([], pages)
     assert [path_recall(PATHS, pages, k) for k in (1, 2, 3)] == [False, True, True]
-    # the passages in their order are a, x, b, c, d
-    assert [page_recall(PATHS, pages, k) for k in (0, 1, 2, 3)] == [0, 0.5, 0.5, 1]
-    assert page_recall(PATHS, [{"a"}, {"d"}, {"z"}], 9) == 2 / 3
+
+
+def test_what_only_leads_to_evidence_does_not_count() -> None:
+    row, page = path("row", "page").passages
+    led = EvidencePath((replace(row, counts=False), page))
+    assert passage_em([led], [{"page"}])
+    assert not passage_em([led], [{"row"}, {"page"}])
+    assert not path_recall([led], [{"row"}], 1)

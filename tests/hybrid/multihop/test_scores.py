@@ -1,10 +1,11 @@
-"""Eq. 6 to 8 of Chain-of-Skills, worked by hand."""
+"""Eq. 6 and 7 of Chain-of-Skills, and what passages cover, worked by hand."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from hybrid.multihop.scores import aligned, merged, reranked
+from hybrid.multihop.scores import Cover, aligned, merged
 
 
 def test_equation_6() -> None:
@@ -26,6 +27,14 @@ def test_equation_7() -> None:
     assert merged({}, links, 1.1) == links
 
 
-def test_equation_8() -> None:
-    scores = reranked({"a": 80.0, "b": 60.0}, {"a": 10.0, "b": 30.0}, 1.5)
-    assert scores == {"a": 95.0, "b": 105.0}
+def test_what_a_passage_adds_to_a_path() -> None:
+    """The most of each term among the first passages are 4, 2 and 2: 8 in all."""
+    cover = Cover()
+    cover.add(["a", "b"], np.array([[4, 0, 0], [2, 2, 2]], np.float32))
+    cover.add(["c"], np.array([[8, 0, 4]], np.float32))
+    assert cover.gains([], ["a", "b", "c"]) == [0.5, 0.75, 1.5]
+    assert cover.gains(["a"], ["b", "c"]) == [4 / 8, 8 / 8]
+    assert cover.gains(["a", "b"], ["c"]) == [6 / 8]
+    nothing = Cover()
+    nothing.add(["a"], np.zeros((1, 0), np.float32))
+    assert nothing.gains([], ["a"]) == [0]
