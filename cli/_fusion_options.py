@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ _adding_options = options(
     choice(
         "--normalization",
         values=["minmax", "zscore", "none"],
-        text="Normalization of the scores, by query and channel.",
+        text="Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
     ),
 )
 method_options = options(
@@ -79,7 +79,8 @@ def base_option(shown: str) -> Decorator:
     """Option of the channel that BM25 joins, with what is said of its default."""
     return click.option(
         "--base",
-        type=click.Choice(["impact", "dense", "sparta"]),
+        type=click.Choice(["impact", "dense", "sparta"]),  # sparta: the former name of impact
+        metavar="[impact|dense]",
         help=f"The channel that BM25 is added to [default: {shown}].",
     )
 
@@ -169,8 +170,11 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
         yield formula(*fusions)
 
 
-def print_table(table: Table, form: str, below: Iterator[str]) -> None:
+def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     """Print a table, and notes below it, or on standard error where a program reads the table."""
+    from hybrid.evaluation.results import LEGEND
+
     click.echo(table.write(form))
-    for note in below:
+    marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
+    for note in [LEGEND, *below] if marked else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

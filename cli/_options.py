@@ -19,7 +19,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cli._numbers import HIGHEST_COUNT, Finite
+from cli._numbers import HIGHEST_COUNT, CountOption, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
 from sparta.base.files import COMPRESSED, unreadable
@@ -111,7 +111,8 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     if interrupt is None:
         return "interrupted"
     if not interrupt.kept:
-        return f"interrupted: nothing was written yet; {again} starts from the beginning"
+        there = f"new was written yet, {interrupt.untouched} is as it was" if interrupt.untouched else ""
+        return f"interrupted: nothing {there or 'was written yet'}; {again} starts from the beginning"
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
@@ -150,7 +151,12 @@ def options(*decorators: Decorator) -> Decorator:
 def number(*names: str, default: int, text: str, least: int = 1, most: int | None = None) -> Decorator:
     """Option of a whole number from `least` to `most`, whose default its help shows."""
     return click.option(
-        *names, type=click.IntRange(least, most), default=default, show_default=True, help=text
+        *names,
+        cls=CountOption,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=True,
+        help=text,
     )
 
 
@@ -297,7 +303,9 @@ chunk_options = options(
     ),
 )
 skip_invalid_option = click.option(
-    "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
+    "--skip-invalid",
+    is_flag=True,
+    help="Skip and count bad records instead of stopping; empty ones always are skipped.",
 )
 
 unit_option = choice("--unit", values=UNITS, text=f"{_UNIT}.")

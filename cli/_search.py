@@ -86,7 +86,8 @@ def check_search(command: str, given: dict[str, Any], output_name: str = "run.tr
         )
     if (queries is None) != (output is None):
         raise InputError(
-            "expected --queries and --output together, found only one",
+            "expected --queries and --output together,"
+            f" found {'--output' if queries is None else '--queries'} alone",
             remedy=f"{command} --queries questions.jsonl --output {output_name}",
         )
 
@@ -147,6 +148,8 @@ def print_hits(
             if unknown
             else f"no passage{which} has a word or a term of this query"
         )
+        for bound in page["filter"].text_bounds() if page["filter"] else ():
+            click.echo(f"{bound!r} is compared as a text, not as a number")
     for rank, hit in enumerate(hits, 1 + page["offset"]):
         shares = shares_of(hit)
         matched = {s.term: float(s.share) for s in shares} or terms
@@ -165,7 +168,6 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
 
     :param opened: a searcher of another place than the index folder
     """
-    from hybrid.retrieval.fusion import formula
     from hybrid.retrieval.searcher import HybridSearcher
 
     def places(hit: Any) -> str:
@@ -177,7 +179,6 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
             run_queries(searcher, given)
         else:
             print_hits(searcher, given, places)
-    click.echo(formula(fusion), err=given["as_json"])
 
 
 def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:

@@ -101,6 +101,7 @@ class Server(Closing):
     def __init__(self, access: Access | str) -> None:
         self.access = Access(access) if isinstance(access, str) else access
         hosts = self.access.hosts()
+        self._reached = False
         with optional_packages():
             from opensearchpy import OpenSearch
 
@@ -156,9 +157,13 @@ class Server(Closing):
 
         while True:
             try:
-                return ask()
+                answer = ask()
+                self._reached = True
+                return answer
             except TransportError as error:
+                self._reached |= isinstance(error.status_code, int)
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
+                passing &= self._reached  # a wrong URL is told at once
                 if isinstance(error, SSLError) or not passing or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from sparta.base.errors import InputError, Interrupted
 from sparta.data.units import is_cut, passage_of
 from sparta.index.fields import field_terms
-from sparta.index.folder import GROWING, Generation, IndexFolder
+from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -64,6 +64,7 @@ def _write_batches(
 ) -> None:
     last_commit = time.monotonic()
     kept = progress.consumed
+    told = set[str]()  # fields that are not indexed
     counted = True  # whether all that the writer has is in progress
     update = options.mode == "update"
     cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
@@ -76,7 +77,8 @@ def _write_batches(
             counted = False
             if cut:
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
-            _hand_over(writer, replace(batch, texts=[*map(fold, batch.texts)]), positions, update=update)
+            own = replace(batch, texts=[*map(fold, batch.texts)])
+            _hand_over(writer, own, positions, told, update=update)
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
@@ -146,7 +148,9 @@ def _sentence_number(unit_id: str) -> int:
     return -1 if passage_id == unit_id else int(unit_id[len(passage_id) + 1 :])
 
 
-def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, *, update: bool) -> None:
+def _hand_over(
+    writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, told: set[str], *, update: bool
+) -> None:
     if batch.new_terms:
         writer.add_terms(batch.new_terms)
     writer.add(
@@ -157,7 +161,7 @@ def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, 
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.records),
+        fields=field_terms(batch.records, told),
         update=update,
     )
 
@@ -177,7 +181,8 @@ def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher,
     if taken:
         raise InputError(
             f"expected new passages, found the id {taken[0]!r}, which the index already holds",
-            remedy="replace passages with: sparta update --corpus FILE",
+            remedy="give them ids of their own, or replace passages with: sparta update --corpus FILE"
+            f" {index_flag(existing.path.parent)} (Index.update)",
         )
 
 

@@ -221,7 +221,7 @@ def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
         raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",
             where=str(lucene.path.parent),
-            remedy="sparta search prints ids",
+            remedy="take an id from a search",
         )
     return docids
 
@@ -242,7 +242,10 @@ def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
     """Return the name of one of these channels; the former name of `impact` is understood."""
     known = _OLD_NAMES.get(name, name)
     if known not in channels:
-        raise InputError(f"expected a channel of {', '.join(channels)}, found {name!r}")
+        raise InputError(
+            f"expected a channel of {', '.join(channels)}, found {name!r}",
+            remedy="several are searched by hybrid.HybridSearcher" if set(name) & set(",=") else "",
+        )
     return known
 
 
