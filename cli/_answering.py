@@ -39,10 +39,13 @@ answering_options = options(
 )
 
 
-def answering_of(given: Mapping[str, Any], retrieved: int, *others: str) -> Answering | None:
+def answering_of(
+    given: Mapping[str, Any], retrieved: int, *others: str, language: str = "en"
+) -> Answering | None:
     """How answers are read, if they are.
 
     :param retrieved: how many passages of a question are retrieved
+    :param language: of the texts, whose reader is opened where none is named
     :param others: options of the command that mean something with --answers only
     """
     if not given["answers"]:
@@ -61,6 +64,9 @@ def answering_of(given: Mapping[str, Any], retrieved: int, *others: str) -> Answ
             f"expected --depths of at most the {retrieved} passages that are retrieved, found {depths[-1]}",
             remedy="raise --candidates" if "candidates" in given else "raise --depth",
         )
+    from sparta.reader.config import reader_folder
+
+    folder = reader_folder(given["reader"], language)
     from sparta.reader.reader import Reader
 
-    return Answering(Reader.open(given["reader"], device=given.get("device")), depths, given["weight"])
+    return Answering(Reader.open(folder, device=given.get("device")), depths, given["weight"])

@@ -375,6 +375,11 @@ def encode_options(**given: Any) -> Any:
     )
 
 
+language_option = click.option(
+    "--language", default="en", show_default=True, help="Language of the texts, by its code."
+)
+
+
 def index_options_of(given: dict[str, Any]) -> Any:
     """Return the options of an index that the command line gave."""
     from sparta.index.pipeline import IndexOptions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import Decorator, command_line, folder_type, number, options
+from cli._options import Decorator, command_line, folder_type, language_option, number, options
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ data_options = options(
         help="Validate on the questions of this file, with its texts and negatives as candidates"
         " [default: on questions held out from the training files].",
     ),
+    language_option,
     click.option("--output", required=True, type=folder_type, help="Folder for checkpoints and the model."),
 )
 
@@ -122,7 +123,7 @@ def named_sets(given: dict[str, Any]) -> list[ParagraphSet]:
     :param given: the options; what they say of the sets is taken out, so that the recipe's are left
     """
     named = {layout: given.pop(layout) for layout in ("pairs", "articles", "passages")}
-    batch_size = given.pop("batch_size")
+    batch_size, language = given.pop("batch_size"), given.pop("language")
     if not any(named.values()):
         raise InputError(
             "expected --pairs, --articles or --passages, found none", remedy="name at least one file of pairs"
@@ -133,9 +134,9 @@ def named_sets(given: dict[str, Any]) -> list[ParagraphSet]:
     logging.getLogger("sparta").setLevel(logging.INFO)
     files = [(name, layout) for layout, names in named.items() for name in names]
     words = LONGEST_WORDS * given["train_length"] // TRAIN_LENGTH
-    sets = [open_set(name, layout, batch_size, words) for name, layout in files]
+    sets = [open_set(name, layout, batch_size, words, language) for name, layout in files]
     dev = [(name, files[0][1]) for name in given.pop("dev")]
-    sets += [replace(open_set(name, layout, 1, words), dev=True) for name, layout in dev]
+    sets += [replace(open_set(name, layout, 1, words, language), dev=True) for name, layout in dev]
     files += dev
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in files]

@@ -146,7 +146,7 @@ def tiny_tokenizer(tiny_vocabulary: list[str]) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
-    """A function `(config=None, *, seed=0) -> SpartaModel`: BERT with 2 layers of 32 and random weights.
+    """A function `(config=None, *, seed=0, tokenizer=None) -> SpartaModel`: BERT, 2 layers of 32, random.
 
     The layers are weak and the word embeddings strong: a passage's own words weigh most, and a part of the
     other terms gets a lesser weight, so that rankings make some sense and ties are rare.
@@ -158,10 +158,13 @@ def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
     from sparta.models.config import SpartaConfig
     from sparta.models.sparta import SpartaModel
 
-    def make(config: SpartaConfig | None = None, *, seed: int = 0) -> SpartaModel:
+    def make(
+        config: SpartaConfig | None = None, *, seed: int = 0, tokenizer: Tokenizer | None = None
+    ) -> SpartaModel:
         torch.manual_seed(seed)
+        own = tokenizer or tiny_tokenizer
         bert = BertConfig(
-            vocab_size=tiny_tokenizer.get_vocab_size(),
+            vocab_size=own.get_vocab_size(),
             hidden_size=32,
             num_hidden_layers=2,
             num_attention_heads=2,
@@ -169,7 +172,7 @@ def make_tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., SpartaModel]:
             max_position_embeddings=512,
         )
         encoder = BertModel(bert, add_pooling_layer=False)
-        model = SpartaModel(encoder, Tokenizer.from_str(tiny_tokenizer.to_str()), config or SpartaConfig())
+        model = SpartaModel(encoder, Tokenizer.from_str(own.to_str()), config or SpartaConfig())
         with torch.no_grad():
             words = encoder.get_input_embeddings().weight
             words.normal_()

@@ -17,6 +17,7 @@ from cli._options import (
     counted,
     encoder_options,
     folder_type,
+    language_option,
     number,
     part_of,
     ray_options,
@@ -34,7 +35,7 @@ from sparta.data.units import unit_noun
 @click.option("--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta].")
 @choice("--unit", values=UNITS, text="Unit of the index that the vectors are for.")
 @chunk_options
-@click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
+@language_option
 @shard_option
 @number("--shard-size", default=2048, text="Passages a shard.")
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
@@ -49,9 +50,11 @@ def encode(corpus: str, output: Path, model: str | None, shard: str, **given: An
     """
     from dense.models.resolve import vector_width
     from sparta.data.corpus import CorpusReader
+    from sparta.models.resolve import model_for
 
     CorpusReader(corpus)  # a wrong path is told before torch is loaded
     part, cluster = part_of(shard), cluster_of(given)
+    model = model_for(model, given["language"], "dense")
     vector_width(model)
     from dense.channel.encode import VectorOptions, encode_vectors
 

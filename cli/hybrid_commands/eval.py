@@ -124,7 +124,9 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     if remote and not given["datasets"]:
         raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
     query_sets = query_sets_of(given, index)
-    answering = answering_of(given, max(given["candidates"], *RECALL_AT), "plot")
+    answering = answering_of(
+        given, max(given["candidates"], *RECALL_AT), "plot", language=_language_of(index, remote)
+    )
     names, fusions = _planned_there(given) if remote else _planned(index, given)
     results = []
     with remote_channels(given) if remote else Channels(index, names, bm25_of(given)) as channels:
@@ -144,6 +146,14 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     if answering:
         write_answers(results, given["output_answers"])
         plot_answers(results, answering, given["plot"])
+
+
+def _language_of(index: Path, remote: str | None) -> str:
+    """Return the language of an index; of one that lies elsewhere, English."""
+    from sparta.index.folder import IndexFolder
+
+    generation = None if remote else IndexFolder(index).state().searchable
+    return generation.language if generation else "en"
 
 
 def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from cli._options import (
     file_type,
     form_option,
     index_option,
+    language_option,
     model_options,
     quiet_option,
     skip_invalid_option,
@@ -37,6 +38,7 @@ from sparta.base.errors import InputError
 @model_options
 @unit_option
 @skip_invalid_option
+@language_option
 @click.option("--measures", default="RR,Success@1", show_default=True, help="As ir_measures names them.")
 @depth_option
 @threads_option
@@ -69,9 +71,10 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     check_plot(given["plot"])
     chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
     from sparta.models.load import open_encoder
+    from sparta.models.resolve import model_for
 
-    encoding = encode_options(**given, top_k=None, min_weight=0.0, language="en")
-    model = open_encoder(given["model"], given["bits"], encoding.devices)
+    encoding = encode_options(**given, top_k=None, min_weight=0.0)
+    model = open_encoder(model_for(given["model"], given["language"]), given["bits"], encoding.devices)
     found = []
     for source, corpus in chosen:
         with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:

@@ -13,6 +13,7 @@ from cli._options import (
     counted,
     encode_options,
     folder_type,
+    language_option,
     model_options,
     number,
     part_of,
@@ -32,7 +33,7 @@ from sparta.base.errors import folder_in_use
 @unit_options
 @shard_option
 @number("--shard-size", default=2048, text="Passages per shard.")
-@click.option("--language", default="en", show_default=True, help="Language of the texts, for sentences.")
+@language_option
 @click.option("--resume", is_flag=True, help="Encode only what is missing.")
 @ray_options
 @quiet_option
@@ -43,11 +44,13 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
     the nodes of a Ray cluster (--ray).
     """
     from sparta.data.corpus import CorpusReader
+    from sparta.models.resolve import model_for
 
     CorpusReader(corpus)  # wrong paths are errors before torch is loaded
     if not resume and (output / "manifest.json").exists():
         raise folder_in_use(output)
     part, cluster = part_of(shard), cluster_of(given)
+    model = model_for(given["model"], given["language"])
     from sparta.shards.encode import encode_corpus
 
     options = encode_options(**given, part=part)
@@ -55,7 +58,7 @@ def encode(corpus: str, output: Path, shard: str, resume: bool, quiet: bool, **g
         report = encode_corpus(
             corpus,
             output,
-            given["model"],
+            model,
             options,
             bits=given["bits"],
             resume=resume,

@@ -16,6 +16,7 @@ from cli._options import (
     file_type,
     folder_type,
     form_option,
+    language_option,
     model_options,
     quiet_option,
     threads_option,
@@ -69,7 +70,7 @@ _OF_SETS = (
     show_default=True,
     help="Measures, as ir_measures names them.",
 )
-@click.option("--language", default="en", show_default=True, help="Language of the sets.")
+@language_option
 @depth_option
 @threads_option
 @form_option
@@ -118,7 +119,7 @@ def eval_command(
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
-    answering = answering_of(given, given["depth"])
+    answering = answering_of(given, given["depth"], language=given["language"])
     if qrels:
         found = [evaluate_runs(runs, qrels, measures)]
     else:
@@ -127,10 +128,8 @@ def eval_command(
             domains = dict.fromkeys(sets, "in-domain") | dict.fromkeys(out_of_domain, "out-of-domain")
         for path in domains:
             check_test_set(path)
-        from sparta.models.load import open_encoder
-
         options = encode_options(**given)
-        model = open_encoder(given["model"], given["bits"], options.devices)
+        channels, model = _ranked_by(given, options)
         found = []
         for path, domain in domains.items():
             with corpus_bar(str(path / "corpus.jsonl"), options.unit, quiet=given["quiet"]) as bar:
@@ -138,7 +137,7 @@ def eval_command(
                     path,
                     model,
                     options,
-                    channels=given["channels"] or ("impact", "bm25"),
+                    channels=channels,
                     dense=given["dense"],
                     measures=measures,
                     depth=given["depth"],
@@ -158,3 +157,25 @@ def eval_command(
     click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])
+
+
+def _ranked_by(given: dict[str, Any], options: Any) -> tuple[tuple[str, ...], Any]:
+    """Return what ranks, and the model of impacts, where these do."""
+    from sparta.models.resolve import model_for, shipped_for
+
+    channels = given["channels"]
+    if not channels and given["model"] is None and shipped_for(given["language"]) is None:
+        click.echo(
+            f"no SPARTA model ships for the language {given['language']!r}: ranked by BM25 alone;"
+            " --model names one that reads it",
+            err=True,
+        )
+        channels = ("bm25",)
+    channels = channels or ("impact", "bm25")
+    if tuple(channels) == ("bm25",):
+        return channels, None
+    from sparta.models.load import open_encoder
+
+    return channels, open_encoder(
+        model_for(given["model"], given["language"]), given["bits"], options.devices
+    )

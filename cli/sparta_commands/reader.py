@@ -17,6 +17,7 @@ from cli._options import (
     file_type,
     folder_type,
     index_option,
+    language_option,
     number,
     options,
     threads_option,
@@ -40,6 +41,7 @@ _questions = options(
         help="Questions with answers: a BEIR folder, DPR's TSV or JSON, JSON lines.",
     ),
     index_option,
+    language_option,
     click.option(
         "--channel",
         metavar="NAME[=WEIGHT],…",
@@ -90,6 +92,7 @@ def mine_answers(output: Path, **given: Any) -> None:
 @click.option(
     "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
 )
+@language_option
 @number("--steps", default=1500, text="Training steps.")
 @number("--questions", default=12, text="Questions per batch.")
 @number("--accumulate", default=1, text="Batches per step.")

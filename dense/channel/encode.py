@@ -29,6 +29,7 @@ from dense.search.store import (
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
+from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
 from sparta.shards.executors import Facts, LocalExecutor, Work
@@ -136,12 +137,14 @@ class VectorJob:
     def open(self, device: str) -> Work[Facts]:
         """Return what encodes a block on a device and writes its shard."""
         encoder, options = self.encoder.to(device), self.options
+        language = language_of(options.language)
 
         def work(block: Block, advance: Advance | None) -> Facts:
             number, first, passages = block
             before = encoder.counts
             with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
-                stored = encoder(passages, advance).astype(options.precision)
+                read = [folded(p, language) for p in passages]
+                stored = encoder(read, advance).astype(options.precision)
             positions = np.arange(first, first + len(passages), dtype=np.int64)
             write_shard(self.folder, VectorShard(number, positions, _hashes(passages, options), stored))
             return {"count": len(passages), **(encoder.counts - before)}

@@ -14,6 +14,7 @@ from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
+from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_title
@@ -43,7 +44,8 @@ class LivePassages(Closing):
     was read.
     """
 
-    def __init__(self, path: Path, language: str) -> None:
+    def __init__(self, path: Path, language: str | Language) -> None:
+        self._language = language_of(language) if isinstance(language, str) else language
         self.commit = commit_of(path)
         self.lucene = ImpactSearcher(path, language=language)
         while self.commit != (again := commit_of(path)):  # one fell between: which of them was opened?
@@ -85,11 +87,11 @@ class LivePassages(Closing):
         return hashes
 
     def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
-        """Read passages as an encoder wants them; with `context`, sentences in their passage's text."""
+        """Read passages, folded, as an encoder wants them; with `context`, sentences in their passage."""
         records = [json.loads(raw) for raw in self.lucene.raws(docids)]
         parents = dict.fromkeys(r["passage_id"] for r in records if context and is_sentence(r))
         texts = {parent: _joined(found) for parent, found in self._sentences(parents)}
-        return [_passage(record, texts) for record in records]
+        return [folded(_passage(record, texts), self._language) for record in records]
 
     def _sentences(self, parents: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """All live sentences p#0, p#1, … of some passages; some may have been deleted."""

@@ -81,7 +81,7 @@ class DenseSearcher(ChannelSearcher):
         self.vectors: VectorFolder = place.vectors(channel)
         self.model_name = channel.model.name
         rows = place.read_rows(channel)
-        self._passages = LivePassages(self.folder.lucene_path(self.generation), self.generation.language)
+        self._passages = LivePassages(self.folder.lucene_path(self.generation), self.generation.analysis)
         self.lucene = self._passages.lucene
         try:
             self._follow(channel, rows)
@@ -158,7 +158,7 @@ class DenseSearcher(ChannelSearcher):
     def tokenizer(self) -> QueryTokenizer:
         """The index's tokenizer, to show which words of a question a passage has."""
         assert self.generation is not None
-        return self.folder.query_side(self.generation).query_tokenizer()
+        return self.folder.query_tokenizer(self.generation)
 
     @property
     def language(self) -> str:
@@ -178,7 +178,9 @@ class DenseSearcher(ChannelSearcher):
         """The `k` best passages for each query, ids and scores alone."""
         if not queries:
             return iter(())
-        return self._rank(self.model.encode_questions(queries), k, threads, filter, collapse)
+        assert self.generation is not None
+        folded = [*map(self.generation.analysis.fold, queries)]
+        return self._rank(self.model.encode_questions(folded), k, threads, filter, collapse)
 
     def search_vectors(
         self,

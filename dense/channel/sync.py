@@ -20,6 +20,7 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Advance
 from sparta.data.units import unit_options
 from sparta.index.folder import Generation, IndexFolder
+from sparta.models.resolve import model_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def build_dense(
             place.remove_if_damaged()
         before = place.read() if place.exists() else None
         sources = [open_finished(path) for path in vectors]
-        identity = _chosen_model(model, before, sources, overwrite=overwrite)
+        identity = _chosen_model(model, before, sources, live.language, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
         asked = kind or (before.asked if before else "auto")
         if own and _up_to_date(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
@@ -101,7 +102,7 @@ def build_dense(
             return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
         for source in sources:
             _check_vectors(source, identity, live)
-        with LivePassages(folder.lucene_path(live), live.language) as passages:
+        with LivePassages(folder.lucene_path(live), live.analysis) as passages:
             work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
             work.fill(sources, expect, advance)
             channel = work.finish(asked)
@@ -126,15 +127,20 @@ def _up_to_date(own: Channel, asked: str, commit: str) -> bool:
 
 
 def _chosen_model(
-    name: str | None, before: Channel | None, sources: Sequence[VectorFolder], *, overwrite: bool
+    name: str | None,
+    before: Channel | None,
+    sources: Sequence[VectorFolder],
+    language: str,
+    *,
+    overwrite: bool,
 ) -> ModelIdentity:
-    """The model to encode with: the one named, the channel's, that of the vectors, the shipped one."""
+    """The model to encode with: the one named, the channel's, that of the vectors, the one that ships."""
     own = before.model if before else None
     if overwrite and sources:
         own = None
     given = name or (own.name if own else sources[0].model.name if sources else None)
     try:
-        identity = identify(given)
+        identity = identify(model_for(given, language, "dense"))
     except SpartaError as error:
         if name is None and given is not None:
             error.remedy = "name the place where this model lies now: dense index --model FOLDER"

@@ -27,13 +27,13 @@ class ModelIdentity(NamedTuple):
 
 
 def dense_model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a dense model: the shipped one for None, a given one, or one from the hub.
+    """Return the folder of a dense model: the English one for None, one that ships, a given one.
 
     :raises ModelError: there is none.
     """
-    if name is not None and not is_shipped(name, DEFAULT_DENSE_MODEL):
+    if name is not None and not is_shipped(name, "dense"):
         return model_folder(name)
-    return installed(shipped_folder(DEFAULT_DENSE_MODEL), "dense model")
+    return installed(shipped_folder(str(name or DEFAULT_DENSE_MODEL)), "dense model")
 
 
 def bi_encoder_folder(name: str | Path) -> Path | None:
@@ -41,8 +41,7 @@ def bi_encoder_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    shipped = is_shipped(name, DEFAULT_DENSE_MODEL)
-    return folder_with("dense", dense_model_folder(None) if shipped else Path(name))
+    return folder_with("dense", dense_model_folder(name) if is_shipped(name, "dense") else Path(name))
 
 
 def identify(name: str | Path | None) -> ModelIdentity:

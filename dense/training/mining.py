@@ -186,9 +186,13 @@ class _Miner:
             return [_context(record, passage_id=record["id"]) for record in self.lexical.records(docids)]
         for hit in lexical:
             passage = _of_hit(hit)
-            if has_answer(passage["text"], question.answers, match=self.match):
+            if self._answers(question, passage):
                 return [passage]
         return []
+
+    def _answers(self, question: Question, passage: Context) -> bool:
+        language = self.lexical.language
+        return has_answer(passage["text"], question.answers, match=self.match, language=language)
 
     def negatives(
         self, question: Question, positives: Sequence[Context], hits: Sequence[Hit], most: int
@@ -205,7 +209,7 @@ class _Miner:
             passage = _of_hit(hit)
             if passage["passage_id"] in gold or passage["text"] in seen:
                 continue
-            if self.with_answers or not has_answer(passage["text"], question.answers, match=self.match):
+            if self.with_answers or not self._answers(question, passage):
                 seen.add(passage["text"])
                 found.append(passage)
         return found

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import Answer, combine, probability, ranker_scores, text_of
+from hybrid.answering.answers import Answer, combine, folded_texts, probability, ranker_scores, text_of
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Retriever
+from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Span, Text
@@ -103,6 +104,7 @@ class Answerer(Closing):
                 remedy="index the corpus itself, or vectors whose records have `contents`",
             )
         config, read = self.config, dict[Text, list[Span]]()
+        fold = language_of(self.language).fold
         spans: list[list[Span]] = []
         found: list[Answer] = []
         self.counts.retrieved += len(hits)
@@ -110,7 +112,8 @@ class Answerer(Closing):
         while len(spans) < len(hits) and not self._settled(found, rankers[len(spans)], n):
             some = texts[len(spans) : len(spans) + at_once]
             new = [text for text in dict.fromkeys(some) if text not in read]
-            read.update(zip(new, self.reader.read(query, new, SPANS), strict=True))
+            found_in = self.reader.read(fold(query), folded_texts(new, fold), SPANS)
+            read.update(zip(new, found_in, strict=True))
             spans += [read[text] for text in some]
             found = combine(config, hits, texts, rankers, spans, self.weight, n, self.language)
         self.counts.read += len(spans)
@@ -137,12 +140,15 @@ def open_answerer(
 ) -> Answerer:
     """Open an index, a reader, and what answers with both; closing it closes the index.
 
-    :param channels: as in `open_retriever`; `reader` and `device` as in `Reader.open`
+    :param channels: as in `open_retriever`; `device` as in `Reader.open`
+    :param reader: a folder, or None for the reader that ships for the language of the index
     :param settings: depth, weight and threshold of `Answerer`
     """
-    folder = reader_folder(reader)
+    if reader is not None:
+        reader_folder(reader)  # a wrong path is told before an index is opened
     retriever = open_retriever(index, channels, bm25=bm25)
     try:
+        folder = reader_folder(reader, retriever.language)
         from sparta.reader.reader import Reader
 
         opened = Reader.open(folder, device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,11 @@ def text_of(hit: Hit) -> Text:
     """What the reader reads of a hit: its context, where the passage is a sentence of one, else its text."""
     context = hit.metadata.get("context")
     return Text(context if isinstance(context, str) and context else hit.text, hit.title)
+
+
+def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:
+    """The texts as a reader reads them; what it finds stands at the same place in the texts themselves."""
+    return [Text(fold(text.text), fold(text.title)) for text in texts]
 
 
 def ranker_scores(scores: Sequence[float]) -> list[float]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybrid.answering.answerer import SPANS
-from hybrid.answering.answers import Answer, combine, ranker_scores, text_of
+from hybrid.answering.answers import Answer, combine, folded_texts, ranker_scores, text_of
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
+from sparta.data.languages import language_of
 from sparta.reader.records import Span
 from sparta.search.channel_searcher import hit_of
 
@@ -57,12 +58,14 @@ class Readings:
         self._hits: dict[str, Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
         self._record = retrieved.record
+        fold = language_of(self.language).fold
         asked = [query for query in retrieved.query_set.queries if query.answers]
         for some in itertools.batched(asked, _AT_ONCE):
             jobs = [(query, ids) for query in some for ids in self._together(query.query_id, runs, answering)]
             texts = [[text_of(self.hit(i)) for i in ids] for _, ids in jobs]
             once = [list(dict.fromkeys(own)) for own in texts]
-            read = answering.reader.read_all([query.text for query, _ in jobs], once, SPANS)
+            questions, folded = [fold(q.text) for q, _ in jobs], [folded_texts(own, fold) for own in once]
+            read = answering.reader.read_all(questions, folded, SPANS)
             for (query, ids), own, distinct, spans in zip(jobs, texts, once, read, strict=True):
                 found = dict(zip(distinct, spans, strict=True))
                 self._spans[query.query_id, self._key(ids)] = {

@@ -21,6 +21,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Passage, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
+from sparta.data.languages import folded, language_of
 from sparta.data.trec import is_beir, read_qrels, read_run
 from sparta.search.searcher import BM25, CHANNELS
 
@@ -80,7 +81,7 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
 
 def evaluate_set(
     path: Path,
-    model: SparseEncoder,
+    model: SparseEncoder | None,
     options: EncodeOptions,
     *,
     channels: Sequence[str] = CHANNELS,
@@ -98,6 +99,7 @@ def evaluate_set(
 
     The latency is the time of all queries together, searched by `threads`, divided by their number.
 
+    :param model: needed but for BM25 alone
     :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
     :param depth: hits per query
     :param output_runs: a folder in which to leave the TREC runs
@@ -121,6 +123,8 @@ def evaluate_set(
                 channels=BM25, unit=options.unit, language=options.language, skip_invalid=skip_invalid
             )
             build_index(index.path, tested.corpus, options=own, advance=advance)
+        elif model is None:
+            raise InputError("expected a model for impacts, found none", remedy="open one, or rank by bm25")
         else:
             source = corpus_source(tested.corpus, model, options, skip_invalid=skip_invalid, advance=advance)
             write_index(index, source, WriteOptions(language=options.language))
@@ -131,7 +135,9 @@ def evaluate_set(
         }
         for model_name in dense:
             corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
-            searches[str(model_name)] = partial(search_exactly, model_name, corpus, tested, depth)
+            searches[str(model_name)] = partial(
+                search_exactly, model_name, corpus, tested, depth, options.language
+            )
         for name, search in searches.items():
             run, seconds = search()
             runs[name] = run
@@ -189,7 +195,7 @@ def search_index(
 
 
 def search_exactly(
-    model: str | Path, passages: Iterable[Passage], tested: TestSet, depth: int
+    model: str | Path, passages: Iterable[Passage], tested: TestSet, depth: int, language: str = "en"
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
     """Score every passage with a bi-encoder or a Poly-Encoder; the run, and the seconds the queries took.
 
@@ -202,12 +208,13 @@ def search_exactly(
     from dense.models.resolve import bi_encoder_folder, dense_model_folder
 
     loaded = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
-    candidates = list(passages)
+    own = language_of(language)
+    candidates = [folded(passage, own) for passage in passages]
     vectors = torch.from_numpy(loaded.encode_passages(candidates))
     run: dict[str, list[ScoredPassage]] = {}
     started = time.monotonic()
     for some in itertools.batched(tested.queries, _AT_ONCE):
-        questions = torch.from_numpy(loaded.encode_questions([query.text for query in some]))
+        questions = torch.from_numpy(loaded.encode_questions([own.fold(query.text) for query in some]))
         for query, scores in zip(some, loaded.score(questions, vectors).detach().numpy(), strict=True):
             best = np.argsort(-scores, kind="stable")[: depth + tested.beir]
             run[query.query_id] = [ScoredPassage(candidates[i].passage_id, float(scores[i])) for i in best]

@@ -30,13 +30,18 @@ class Holds:
     """Whether a passage holds an answer to a question; decided once, when it is first asked for.
 
     :param text: gives the text of a passage by its id.
-    :param match: as in `has_answer`.
+    :param match: and `language`, as in `has_answer`.
     """
 
     def __init__(
-        self, answers: Mapping[str, Sequence[str]], text: Callable[[str], str], *, match: str = "string"
+        self,
+        answers: Mapping[str, Sequence[str]],
+        text: Callable[[str], str],
+        *,
+        match: str = "string",
+        language: str = "en",
     ) -> None:
-        self.answers, self.match = answers, match
+        self.answers, self.match, self.language = answers, match, language
         self._text = text
         self._known: dict[tuple[str, str], bool] = {}
 
@@ -44,7 +49,8 @@ class Holds:
         """Whether this passage holds an answer to this question."""
         key = query_id, passage_id
         if key not in self._known:
-            self._known[key] = has_answer(self._text(passage_id), self.answers[query_id], match=self.match)
+            text, answers = self._text(passage_id), self.answers[query_id]
+            self._known[key] = has_answer(text, answers, match=self.match, language=self.language)
         return self._known[key]
 
 
@@ -170,7 +176,8 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         stored = record(passage_id)
         return str(stored.get("text") or stored.get("contents") or "")
 
-    return Retrieved(query_set, runs, Holds(query_set.answers, text, match=query_set.match), record, pages)
+    holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
+    return Retrieved(query_set, runs, holds, record, pages)
 
 
 def _pages(channels: Channels, passages: Sequence[Shown]) -> dict[str, str]:

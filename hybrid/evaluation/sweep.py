@@ -60,14 +60,16 @@ def sweep(
     found = []
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        tested = open_test_set(source, work) if isinstance(source, Path) else source
+        tested = open_test_set(source, work, options.language) if isinstance(source, Path) else source
         check_unit(tested, options.unit)
         options = replace(options, top_k=None, min_weight=0.0)  # pruning is what is measured
         shards = work / "shards"
         encode_corpus(tested.corpus, shards, model, options, skip_invalid=skip_invalid, advance=advance)
         for top_k in (*sorted(set(ks)), None):
             index = IndexFolder(work / f"index-{top_k}")
-            written = write_index(index, kept_source(shards, top_k), WriteOptions()).written
+            written = write_index(
+                index, kept_source(shards, top_k), WriteOptions(language=options.language)
+            ).written
             run, seconds = search_index(index.path, "impact", tested, depth, threads)
             found.append(
                 Kept(

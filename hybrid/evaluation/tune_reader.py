@@ -128,7 +128,8 @@ def tune_and_save(
         for hit in hits
     }
     run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
-    known = replace(questions, queries=tuple(asked))
+    language = getattr(retriever, "language", questions.language)
+    known = replace(questions, queries=tuple(asked), language=language)
     retrieved = Retrieved(known, {"": run}, Holds({}, str), records.__getitem__)
     tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
     model = SpanReader.load(folder)  # in full precision

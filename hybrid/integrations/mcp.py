@@ -49,10 +49,12 @@ def mcp_server(
     :param index: an index folder; an open retriever has the tools search and answer only
     :param channels: as in `open_retriever`
     :param k: hits for a question, where a call names no other number
-    :param reader: a reader's folder; None is the one that ships, where it and torch are installed
+    :param reader: a reader's folder; None is the one that ships for the language, if it and torch are there
     """
-    folder = _folder_of_reader(reader)
-    tools = _Tools(index, channels, k, folder)
+    if reader is not None:
+        reader_folder(reader)  # a wrong path is told before an index is opened
+    tools = _Tools(index, channels, k)
+    tools.folder = folder = _folder_of_reader(reader, tools.language)
     own: list[Callable[..., Objects]] = [tools.search]
     own += [tools.explain, tools.passage] if tools.index is not None else []
     own += [tools.answer] if folder else []
@@ -62,11 +64,11 @@ def mcp_server(
     return server
 
 
-def _folder_of_reader(reader: str | Path | None) -> Path | None:
+def _folder_of_reader(reader: str | Path | None, language: str) -> Path | None:
     if reader is not None:
         return reader_folder(reader)
     try:
-        return reader_folder() if find_spec("torch") else None
+        return reader_folder(None, language) if find_spec("torch") else None
     except ModelError:
         return None
 
@@ -93,12 +95,18 @@ def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
 class _Tools:
     """What the tools share. One question or id gives its own objects; a list of them gives one for each."""
 
-    def __init__(self, source: Source, channels: str | None, k: int, reader: Path | None) -> None:
+    def __init__(self, source: Source, channels: str | None, k: int) -> None:
         self.open = lambda: open_source(source, channels, MOST)
         self.retriever = self.open()
         self.index = Index(source) if source is None or isinstance(source, str | Path) else None
-        self.k, self.folder, self.lock = k, reader, Lock()
+        self.k, self.lock = k, Lock()
+        self.folder: Path | None = None
         self.reader: Reader | None = None
+
+    @property
+    def language(self) -> str:
+        """That of the texts, as far as the retriever says."""
+        return getattr(self.retriever, "language", "en")
 
     @property
     def passages(self) -> Index:
@@ -154,7 +162,7 @@ class _Tools:
         from sparta.reader.reader import Reader
 
         self.reader = self.reader or Reader.open(self.folder)
-        answerer = Answerer(self.retriever, self.reader)
+        answerer = Answerer(self.retriever, self.reader, language=self.language)
 
         def answers(one: str) -> Objects:
             return [found.as_dict() for found in answerer.answer(one, n)]

@@ -22,6 +22,7 @@ EXTRAS = {
     "mteb": ("mteb",),
     "sentence-transformers": ("sentence_transformers",),
     "ray": ("ray",),
+    "zh": ("opencc",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches."""

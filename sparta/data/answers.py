@@ -12,28 +12,33 @@ import regex
 
 from sparta.data.languages import Language, language_of
 
-# Scripts without spaces: every character is a token.
-_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}"
-_TOKEN = regex.compile(rf"(?V1)[{_ALONE}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{_ALONE}]]+|[^\p{{Z}}\p{{C}}]")
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 
 
-def tokens(text: str) -> list[str]:
+@lru_cache
+def _token(alone: str) -> regex.Pattern[str]:
+    return regex.compile(rf"(?V1)[{alone}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{alone}]]+|[^\p{{Z}}\p{{C}}]")
+
+
+def tokens(text: str, language: str = "en") -> list[str]:
     """Letters, digits and marks together, other visible characters alone; decomposed and lower-cased.
 
-    Characters of Chinese and Japanese, which are written without spaces, are alone too.
+    Characters that are words by themselves, as in Chinese, are alone too. Scripts are one, where the language
+    folds them.
     """
-    return [t.lower() for t in _TOKEN.findall(unicodedata.normalize("NFD", text))]
+    own = language_of(language)
+    folded = own.fold(text)
+    return [t.lower() for t in _token(own.alone).findall(unicodedata.normalize("NFD", folded))]
 
 
-def _tokens_in_place(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the tokens of a text and the characters of the text itself that each one covers."""
     decomposed, places = [], []
-    for place, character in enumerate(text):
+    for place, character in enumerate(language.fold(text)):
         for part in unicodedata.normalize("NFD", character):
             decomposed.append(part)
             places.append(place)
-    found = list(_TOKEN.finditer("".join(decomposed)))
+    found = list(_token(language.alone).finditer("".join(decomposed)))
     spans = [(places[m.start()], places[m.end() - 1] + 1) for m in found]
     return [m[0].lower() for m in found], spans
 
@@ -49,12 +54,12 @@ def answer_spans(
     """
     if match == "regex":
         return sorted({m.span() for answer in answers for m in _matches(answer, text) if m[0].strip()})
-    words, places = _tokens_in_place(text)
     own = language_of(language)
+    words, places = _tokens_in_place(text, own)
     counted = [i for i, word in enumerate(words) if _counts(word, own)]
     spans: set[tuple[int, int]] = set()
     for answer in answers:
-        wanted = tokens(answer)
+        wanted = tokens(answer, language)
         found = _runs(words, wanted)
         if not found:
             wanted = [word for word in wanted if _counts(word, own)]
@@ -78,10 +83,11 @@ def _counts(word: str, language: Language) -> bool:
 
 def normalized(answer: str, language: str = "en") -> str:
     """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
-    characters (NFC), so that accents agree however they are written.
+    characters (NFC), so that accents agree however they are written, and one script.
     """
     own = language_of(language)
-    bare = "".join(c for c in unicodedata.normalize("NFC", answer).lower() if not own.punctuation(c))
+    composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
+    bare = "".join(c for c in composed if not own.punctuation(c))
     return " ".join(word for word in bare.split() if word not in own.articles)
 
 
@@ -104,8 +110,8 @@ def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> f
 
 def _parts(answer: str, language: str) -> list[str]:
     """Return what F1 counts: the words of an answer, or its tokens where characters are words."""
-    bare = normalized(answer, language)
-    return _TOKEN.findall(bare) if language_of(language).in_order else bare.split()
+    bare, own = normalized(answer, language), language_of(language)
+    return _token(own.alone).findall(bare) if own.in_order else bare.split()
 
 
 def _f1(
@@ -125,7 +131,7 @@ def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
     return matcher.find_longest_match().size
 
 
-def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> bool:
+def has_answer(text: str, answers: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
     """Whether the text holds one of the answers.
 
     :param match: `string`: the tokens of an answer stand side by side in the text; `regex`: an answer is a
@@ -133,14 +139,14 @@ def has_answer(text: str, answers: Sequence[str], *, match: str = "string") -> b
     """
     if match == "regex":
         return any(_searched(answer, text) for answer in answers)
-    found = f" {' '.join(tokens(text))} "
-    return any(wanted.strip() and wanted in found for wanted in map(_wanted, answers))
+    found = f" {' '.join(tokens(text, language))} "
+    return any((wanted := _wanted(answer, language)).strip() and wanted in found for answer in answers)
 
 
 @lru_cache(maxsize=1 << 14)
-def _wanted(answer: str) -> str:
+def _wanted(answer: str, language: str) -> str:
     """Return what the text must hold, tokens between spaces: an answer is looked for in many texts."""
-    return f" {' '.join(tokens(answer))} "
+    return f" {' '.join(tokens(answer, language))} "
 
 
 def _matches(pattern: str, text: str) -> list[regex.Match[str]]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
+from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
 from sparta.data.units import CHUNK, UNIT_ID, UNITS
 
 LONGEST_SENTENCE = 128
 """In words; the models that ship read about 200 at once."""
 _USUAL_SENTENCE = 64
-_HAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\S)+")
-_NEW_LINE = re.compile(r"\n[ \t]*(?=[^\W_a-zß-öø-ÿ]|[-*•–—#>|\d])")
-_QUOTES = re.compile(r"[\"'()\[\]{}<>«»“”„‘’‚‹›「」『』（）]")
+Splitter = Callable[[str], list[tuple[int, int]]]
+"""From a text to the spans of its parts, in characters."""
 
 
 def split_units(passages: Iterable[Passage], unit: str, language: str = "en") -> Iterator[Passage]:
@@ -41,7 +41,8 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
         if isinstance(passages, CorpusReader):
             passages.counts.cut += 1
 
-    spans = _chunker(*map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
+    own = language_of(language)
+    spans = _chunker(own, *map(int, chunk.groups())) if chunk else sentence_splitter(language, count_cut)
     for passage in passages:
         if UNIT_ID.search(passage.passage_id):
             bad = BadRecordError(
@@ -61,9 +62,7 @@ def split_units(passages: Iterable[Passage], unit: str, language: str = "en") ->
             yield (_chunk if chunk else _sentence)(passage, number, start, end)
 
 
-def sentence_splitter(
-    language: str, on_cut: Callable[[], object] = lambda: None
-) -> Callable[[str], list[tuple[int, int]]]:
+def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None) -> Splitter:
     """A function from a text to the character spans of its sentences, without surrounding white space.
 
     A line that begins with a capital, a digit or a mark begins a sentence. Quotes and brackets keep what is
@@ -73,19 +72,22 @@ def sentence_splitter(
     """
     from sentencex import get_sentence_boundaries
 
+    own = language_of(language)
+    quotes, new_line = _characters(own.quotes), _new_line(own.marks)
+
     def ends(text: str) -> Iterator[tuple[int, int]]:
-        for boundary in get_sentence_boundaries(language, text):
+        for boundary in get_sentence_boundaries(own.splitter, text):
             yield boundary["start_index"], boundary["end_index"]
 
     def pieces(text: str) -> Iterator[tuple[int, int]]:
         for first, last in ends(text):
-            for start, end in _lines(text, first, last):
-                if len(_WORD.findall(text, start, end)) <= _USUAL_SENTENCE:
+            for start, end in _lines(text, first, last, new_line):
+                if len(own.units.findall(text, start, end)) <= _USUAL_SENTENCE:
                     yield start, end
                     continue
-                unquoted = _QUOTES.sub(" ", text[start:end])
+                unquoted = quotes.sub(" ", text[start:end])
                 for a, b in ends(unquoted):
-                    parts = list(_cut(text, start + a, start + b))
+                    parts = list(_cut(text, start + a, start + b, own))
                     if len(parts) > 1:
                         on_cut()
                     yield from parts
@@ -96,17 +98,28 @@ def sentence_splitter(
     return spans
 
 
-def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+@lru_cache
+def _characters(some: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(some)}]")
+
+
+@lru_cache
+def _new_line(marks: str) -> re.Pattern[str]:
+    """Where a line begins with a capital, a letter without case, a digit or a mark of a list."""
+    return re.compile(rf"\n[ \t]*(?=[^\W_a-zß-öø-ÿ]|[\d{re.escape(marks)}])")
+
+
+def _lines(text: str, start: int, end: int, new_line: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Cut where a line begins that does not look like the rest of the one before."""
-    for mark in _NEW_LINE.finditer(text, start, end):
+    for mark in new_line.finditer(text, start, end):
         yield start, mark.start()
         start = mark.start()
     yield start, end
 
 
-def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _cut(text: str, start: int, end: int, language: Language) -> Iterator[tuple[int, int]]:
     """Cut into parts of at most `LONGEST_SENTENCE` words."""
-    words = list(_WORD.finditer(text, start, end))
+    words = list(language.units.finditer(text, start, end))
     for first in range(LONGEST_SENTENCE, len(words), LONGEST_SENTENCE):
         yield start, words[first].start()
         start = words[first].start()
@@ -120,11 +133,11 @@ def stripped(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-def _chunker(words: int, overlap: int) -> Callable[[str], list[tuple[int, int]]]:
+def _chunker(language: Language, words: int, overlap: int) -> Splitter:
     """A function from a text to the character spans of its chunks; the last one may be shorter."""
 
     def spans(text: str) -> list[tuple[int, int]]:
-        found = [m.span() for m in _WORD.finditer(text)]
+        found = [m.span() for m in language.units.finditer(text)]
         starts = range(0, max(1, len(found) - overlap), words - overlap)
         chunks = [found[first : first + words] for first in starts]
         return [(chunk[0][0], chunk[-1][1]) for chunk in chunks if chunk] or [(0, len(text))]

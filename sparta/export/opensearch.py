@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError
+from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
 from sparta.export.opensearch_fields import FIELDS, NUMBERS, field_values
@@ -45,34 +46,31 @@ _ENGLISH_FILTERS = {
     "sparta_stop": {"type": "stop", "stopwords": "_english_"},
 }
 _ANALYZERS = {
-    "ar": "arabic",
-    "bn": "bengali",
-    "da": "danish",
-    "de": "german",
-    "en": "sparta_english",
-    "es": "spanish",
-    "fa": "persian",
-    "fi": "finnish",
-    "fr": "french",
-    "ha": "whitespace",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "id": "indonesian",
-    "it": "italian",
-    "ko": "cjk",
-    "nl": "dutch",
-    "no": "norwegian",
-    "pt": "portuguese",
-    "ru": "russian",
-    "so": "whitespace",
-    "sv": "swedish",
-    "sw": "whitespace",
-    "th": "thai",
-    "tr": "turkish",
-    "yo": "whitespace",
-    "zh": "cjk",
+    "english": "sparta_english",
+    "cjk.CJKAnalyzer": "cjk",
+    "core.WhitespaceAnalyzer": "whitespace",
+    "standard.StandardAnalyzer": "standard",
+    "ar.ArabicAnalyzer": "arabic",
+    "bn.BengaliAnalyzer": "bengali",
+    "da.DanishAnalyzer": "danish",
+    "de.GermanAnalyzer": "german",
+    "es.SpanishAnalyzer": "spanish",
+    "fa.PersianAnalyzer": "persian",
+    "fi.FinnishAnalyzer": "finnish",
+    "fr.FrenchAnalyzer": "french",
+    "hi.HindiAnalyzer": "hindi",
+    "hu.HungarianAnalyzer": "hungarian",
+    "id.IndonesianAnalyzer": "indonesian",
+    "it.ItalianAnalyzer": "italian",
+    "nl.DutchAnalyzer": "dutch",
+    "no.NorwegianAnalyzer": "norwegian",
+    "pt.PortugueseAnalyzer": "portuguese",
+    "ru.RussianAnalyzer": "russian",
+    "sv.SwedishAnalyzer": "swedish",
+    "th.ThaiAnalyzer": "thai",
+    "tr.TurkishAnalyzer": "turkish",
 }
-"""Those that OpenSearch has of the analyzers in `Analyzers.java`."""
+"""Those that OpenSearch has of the analyzers of languages (`Language.analyzer`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +130,29 @@ def opened_source(searcher: Searcher) -> Iterator[Source]:
         view.require_impacts()
         side = searcher.index.folder.query_side(view.generation)
         contents = Contents.read(view.lucene)
-        check_sayable(contents.highest, view.generation.language)
+        check_sayable(contents.highest, view.generation.analysis)
         positions = view.lucene.positions(contents.docids)
         yield Source(contents, positions, view.generation, view.version, side)
 
 
-def check_sayable(highest: int, language: str) -> None:
+def check_sayable(highest: int, language: str | Language) -> None:
     """Refuse an index, given its highest impact, whose rankings OpenSearch could not repeat."""
     if highest > HIGHEST_IMPACT:
         raise InputError(
             f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
             remedy="index again with --bits 8",
         )
-    if language not in _ANALYZERS:
+    own = language_of(language) if isinstance(language, str) else language
+    if not _can_analyze(own):
+        known = ", ".join(code for code, one in LANGUAGES.items() if _can_analyze(one))
         raise InputError(
-            f"expected a language that OpenSearch can analyze ({', '.join(_ANALYZERS)}), found {language!r}",
+            f"expected a language that OpenSearch can analyze ({known}), found one of {own.analyzer}",
             remedy="search this index with sparta, or build it with one of these",
         )
+
+
+def _can_analyze(language: Language) -> bool:
+    return language.analyzer in _ANALYZERS and language.fold is Language().fold
 
 
 def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> dict[str, Any]:
@@ -176,7 +180,7 @@ def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> 
                 NUMBERS: {"type": "keyword", "doc_values": False},
                 TEXT: {
                     "type": "text",
-                    "analyzer": _ANALYZERS[source.generation.language],
+                    "analyzer": _ANALYZERS[source.generation.analysis.analyzer],
                     "similarity": "sparta_bm25",
                 },
                 IMPACTS: {"type": "rank_features"},

@@ -95,9 +95,9 @@ def optimize_index(index: IndexFolder) -> None:
     index.require_live()  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
-        with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
+        with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
             carried = searcher.user_data or ""
-        with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
+        with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
             writer.force_merge(1)
             writer.commit(carried)
 
@@ -117,11 +117,11 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
     index.require_live()  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
-        with ImpactSearcher(index.lucene_path(live), language=live.language) as searcher:
+        with ImpactSearcher(index.lucene_path(live), language=live.analysis) as searcher:
             named = _with_sentences(searcher, passage_ids, live.unit)
             progress = Progress.loads(searcher.user_data or "")
         missing = [i for i, found in named.items() if not found]
-        with ImpactWriter(index.lucene_path(live), language=live.language, codec=live.codec) as writer:
+        with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
             deleted = writer.delete([i for found in named.values() for i in found])
             # In one commit with the deletions: no kill comes between, and a job that is resumed keeps them.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
@@ -141,11 +141,11 @@ def _documents(index: IndexFolder) -> int:
     generation = index.state().searchable
     if generation is None:
         return 0
-    with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
+    with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
         return searcher.num_docs
 
 
 def _free_space(index: IndexFolder, generation: Generation) -> None:
     """Have Lucene remove what a writer left behind that met a full disk; it does so as it opens."""
-    with suppress(SpartaError), ImpactWriter(index.lucene_path(generation), language=generation.language):
+    with suppress(SpartaError), ImpactWriter(index.lucene_path(generation), language=generation.analysis):
         pass

@@ -17,7 +17,8 @@ from filelock import FileLock, Timeout
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, ModelError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import read_manifest, write_manifest
-from sparta.models.query_encoder import QuerySide
+from sparta.data.languages import Language, language_of
+from sparta.models.query_encoder import QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
@@ -25,7 +26,7 @@ LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
-BOTH_CHANNELS = "impact,bm25"
+BOTH_CHANNELS, BM25 = "impact,bm25", "bm25"
 GROWING = ("append", "update")  # modes of jobs that write into the live generation
 _LOCK_SECONDS = 0.2  # a reader that looks whether there is a writer lets go sooner
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
@@ -54,7 +55,8 @@ class Generation:
     `job` describes the input that is being written or was written last (source, how it was cut); `counts` are
     for people, a reader takes progress from the Lucene commit. `origin` is the source of its first job, as
     soon as another follows; a manifest has it only then. `fields` names the metadata that is indexed; None is
-    an index of format 1, which has none.
+    an index of format 1, which has none. `analyzer` is named where the language alone would not say how its
+    texts were read.
     """
 
     number: int
@@ -68,6 +70,18 @@ class Generation:
     lucene_version: str = LUCENE_VERSION
     origin: str = ""
     fields: str | None = None
+    analyzer: str = ""
+
+    @property
+    def analysis(self) -> Language:
+        """How its texts and questions are read: as its language has it, by the analyzer it was made with.
+
+        :raises InputError: the language is unknown here.
+        """
+        own = language_of(self.language)
+        if self.analyzer:
+            return own if own.analyzer == self.analyzer else replace(own, analyzer=self.analyzer)
+        return replace(own, analyzer=own.former or own.analyzer, fold=Language().fold)
 
     @property
     def first_source(self) -> str:
@@ -234,6 +248,10 @@ class IndexFolder:
         except (IndexStateError, ModelError) as error:
             raise IndexStateError(error.message, where=error.where, remedy=REBUILD_INDEX) from error
 
+    def query_tokenizer(self, generation: Generation) -> QueryTokenizer:
+        """What makes bags of terms of its questions."""
+        return self.query_side(generation).query_tokenizer(generation.analysis)
+
     def begin(
         self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
     ) -> Generation:
@@ -246,6 +264,8 @@ class IndexFolder:
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
             generation = Generation(number, side.identity(), language, codec, unit, job=job, fields="all")
+            if generation.analysis != (own := language_of(language)):
+                generation = replace(generation, analyzer=own.analyzer)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
             self.sweep()
@@ -342,6 +362,4 @@ def _as_dict(generation: Generation | None) -> dict[str, Any] | None:
     if generation is None:
         return None
     values = {name: getattr(generation, name) for name in Generation.__dataclass_fields__}
-    if not generation.origin:
-        del values["origin"]
-    return values
+    return {name: value for name, value in values.items() if value or name not in ("origin", "analyzer")}

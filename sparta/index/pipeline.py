@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from sparta.base.errors import InputError, Interrupted
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import (
     IndexReport,
     delete_passages,
@@ -21,15 +23,18 @@ from sparta.index.build import (
     write_index,
 )
 from sparta.index.channels import sync_channels
-from sparta.index.folder import BOTH_CHANNELS, GROWING, IndexFolder
+from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, IndexFolder
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, Source, WriteOptions
 from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
-from sparta.models.resolve import known_query_side
+from sparta.models.query_encoder import QuerySide
+from sparta.models.resolve import DEFAULT_MODEL, known_query_side, model_for, shipped_for
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
+
+logger = logging.getLogger(__name__)
 
 _ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
 
@@ -39,7 +44,8 @@ class IndexOptions:
     """How an index is made or extended.
 
     None keeps the setting of an index that is extended, and is the default of a new one: unit `passage`,
-    language `en`, all terms, the fast codec, the model that ships with sparta.
+    language `en`, all terms, the fast codec, the model that ships for the language; where none does, an index
+    is for BM25 alone.
 
     `channels` is `impact,bm25`, or `bm25` alone, for which nothing is encoded. `model` is a folder or a hub
     id, `bits` the bits of an impact, `device` one or several torch devices with commas between them. `unit`
@@ -68,7 +74,7 @@ class IndexOptions:
         return WriteOptions(
             mode=mode,
             resume=self.resume,
-            language=self.language or "en",
+            language=self.language or DEFAULT_LANGUAGE,
             threads=self.threads,
             codec=self.codec,
             optimize=self.optimize,
@@ -82,7 +88,7 @@ class IndexOptions:
 
         return EncodeOptions(
             unit=self.unit or "passage",
-            language=self.language or "en",
+            language=self.language or DEFAULT_LANGUAGE,
             top_k=self.top_k,
             min_weight=self.min_weight or 0.0,
             dtype=self.dtype,
@@ -114,7 +120,7 @@ def build_index(
     given = options or IndexOptions()
     reader = open_corpus(corpus, skip_invalid=given.skip_invalid)  # a wrong path is told before all else
     folder = IndexFolder(path)
-    chosen = _resolved(folder, given, mode)
+    chosen = _resolved(folder, given, mode, encodes=True)
     find_runtime()  # without Java nothing can be written: an error before hours of encoding
     channels = chosen.channels or BOTH_CHANNELS
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
@@ -134,9 +140,9 @@ def _source(
     encoder: SparseEncoder | None,
 ) -> Source:
     """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
-    alone = options.channels == "bm25"
-    if alone and (side := known_query_side(options.model, options.bits)):
-        return text_source(reader, job, side, options.language or "en", advance)
+    alone = options.channels == BM25
+    if alone and (side := _known_side(options)):
+        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, advance)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
@@ -161,7 +167,7 @@ def build_index_from_vectors(
     """
     folder = IndexFolder(path)
     given = options or IndexOptions()
-    chosen = _resolved(folder, given, mode)
+    chosen = _resolved(folder, given, mode, encodes=False)
     find_runtime()
     with _kept_on_interrupt(folder, mode):
         source = vectors_source(vectors, tokenizer)
@@ -192,13 +198,17 @@ def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteRep
     return DeleteReport(len(named), deleted, tuple(missing), unit, sync_channels(folder.path))
 
 
-def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOptions:
-    """The options with what the index itself decides filled in; what is extended must be there."""
-    if options.channels not in (None, BOTH_CHANNELS, "bm25"):
+def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:
+    """The options with what the index itself, or its language, decides filled in; what is extended is there.
+
+    :param encodes: whether a model is to encode the passages
+    """
+    if options.channels not in (None, BOTH_CHANNELS, BM25):
         raise InputError(f"expected the channels {BOTH_CHANNELS} or bm25, found {options.channels!r}")
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
-        return replace(options, language=options.language or "en", unit=options.unit or "passage")
+        new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
+        return with_model(new) if encodes else new
     own = live.form
     if options.language not in (None, own["language"]):
         raise InputError(
@@ -207,7 +217,39 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str) -> IndexOpt
             remedy="leave --language out, or put these texts into another --index",
         )
     filled = {name: own[name] for name in own if getattr(options, name) is None}
-    return replace(options, **filled)
+    return with_model(replace(options, **filled)) if encodes else replace(options, **filled)
+
+
+def with_model(options: IndexOptions) -> IndexOptions:
+    """The options with the model that ships for their language, where none is named; or for BM25 alone.
+
+    :raises ModelError: impacts are wanted, and there is no model to write them.
+    """
+    language = options.language or DEFAULT_LANGUAGE
+    if options.model is not None or language_of(language).model == DEFAULT_MODEL:
+        return options
+    if name := shipped_for(language):
+        return replace(options, model=name)
+    if options.channels == BOTH_CHANNELS:
+        model_for(None, language)
+    if options.channels is None:
+        logger.warning(
+            "no SPARTA model ships for the language %r: indexed for BM25 alone, without impacts;"
+            " --model names one that reads it",
+            language,
+        )
+    return replace(options, channels=BM25)
+
+
+def _known_side(options: IndexOptions) -> QuerySide | None:
+    """The query side of the model, where that needs no torch."""
+    if (
+        options.model is None
+        and options.channels == BM25
+        and shipped_for(options.language or DEFAULT_LANGUAGE) is None
+    ):
+        return QuerySide.none()
+    return known_query_side(options.model, options.bits)
 
 
 def _nothing_to_do(
@@ -216,7 +258,7 @@ def _nothing_to_do(
     """What can be said before torch and a model are loaded: the index is up to date, or must not change."""
     if not folder.exists():
         return None
-    side = known_query_side(options.model, options.bits)
+    side = _known_side(options)
     if side is None:
         return None
     return up_to_date(folder, Source(job, side, lambda _: iter(())), options.for_writing(mode))

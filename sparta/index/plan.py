@@ -8,7 +8,7 @@ from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.data.units import unit_options
-from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
+from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
@@ -129,7 +129,7 @@ def has_written(index: IndexFolder, generation: Generation) -> bool:
 
 def committed(index: IndexFolder, generation: Generation) -> Progress:
     """What the last commit carries."""
-    with ImpactSearcher(index.lucene_path(generation), language=generation.language) as searcher:
+    with ImpactSearcher(index.lucene_path(generation), language=generation.analysis) as searcher:
         return Progress.loads(searcher.user_data or "")
 
 
@@ -194,4 +194,6 @@ def _the_same_again(model: str) -> str:
 def _misfits(generation: Generation, source: Source) -> list[str]:
     """In what a source's vectors differ from those of a generation."""
     old, new = generation.model, source.side.identity()
+    if generation.channels == BM25 and not (old["name"] and new["name"]):
+        return []  # no vectors, and no model: any may come
     return [k for k in new if k != "name" and old.get(k) != new[k]]

@@ -84,7 +84,7 @@ def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
             where=str(path),
             remedy=REBUILD_INDEX,
         )
-    with ImpactSearcher(path, language=generation.language) as searcher:
+    with ImpactSearcher(path, language=generation.analysis) as searcher:
         n = searcher.num_docs
         return f"{n:,} passage{'s' * (n != 1)}"
 

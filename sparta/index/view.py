@@ -56,7 +56,8 @@ class IndexView:
             raise IndexStateError(
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
-                remedy="add them with: sparta index --corpus FILE --resume, or search --channel bm25",
+                remedy="add them with: sparta index --corpus FILE --resume"
+                f"{'' if self.generation.model.get('name') else ' --model FOLDER'}, or search --channel bm25",
             )
 
 
@@ -133,8 +134,10 @@ class OpenIndex(Closing):
     def _view_of(self, generation: Generation, version: IndexVersion) -> IndexView:
         side = self.folder.query_side(generation)
         path = self.folder.lucene_path(generation)
-        lucene = ImpactSearcher(path, language=generation.language, bm25=self._bm25)
-        return IndexView(generation, version, lucene, side.query_tokenizer(), side.quantizer)
+        lucene = ImpactSearcher(path, language=generation.analysis, bm25=self._bm25)
+        return IndexView(
+            generation, version, lucene, side.query_tokenizer(generation.analysis), side.quantizer
+        )
 
     def _newest(self) -> tuple[Generation, IndexVersion]:
         """The generation that is searched, and its last commit; warns of one that is not finished."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,14 +29,14 @@ def write(index: IndexFolder, generation: Generation, source: Source, options: W
             return progress
         with ImpactWriter(
             path,
-            language=generation.language,
+            language=generation.analysis,
             threads=options.threads,
             ram_buffer_mb=options.ram_buffer_mb,
             codec=generation.codec,
         ) as writer:
             if source.fixed_vocabulary:
                 writer.add_terms(source.side.vocabulary())
-            _write_batches(writer, source, options, progress, existing)
+            _write_batches(writer, source, options, progress, existing, generation.analysis.fold)
     finally:
         if existing:
             existing.close()
@@ -46,7 +47,7 @@ def _start(path: Path, generation: Generation, job: str) -> tuple[Progress, Impa
     """How far this job got, and a view of the documents that were there before."""
     if not path.is_dir() or not any(path.glob("segments_*")):
         return Progress(job=job), None
-    existing = ImpactSearcher(path, language=generation.language)
+    existing = ImpactSearcher(path, language=generation.analysis)
     progress = Progress.loads(existing.user_data or "")
     if progress.job != job:
         progress = Progress(job=job, next_position=progress.next_position)
@@ -59,6 +60,7 @@ def _write_batches(
     options: WriteOptions,
     progress: Progress,
     existing: ImpactSearcher | None,
+    fold: Callable[[str], str],
 ) -> None:
     last_commit = time.monotonic()
     kept = progress.consumed
@@ -74,7 +76,7 @@ def _write_batches(
             counted = False
             if cut:
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
-            _hand_over(writer, batch, positions, update=update)
+            _hand_over(writer, replace(batch, texts=[*map(fold, batch.texts)]), positions, update=update)
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:

@@ -27,6 +27,7 @@ from sparta.base.errors import (
     StorageError,
 )
 from sparta.base.filters import Filter
+from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
     Hits,
@@ -55,6 +56,15 @@ class Bm25(NamedTuple):
     b: float = 0.4
 
 
+def _analyzer(language: str | Language) -> str:
+    """What Java calls the analyzer of a language."""
+    if isinstance(language, Language):
+        return language.analyzer
+    if language not in LANGUAGES:
+        raise InputError(f"unknown language {language!r}; known are {', '.join(LANGUAGES)}")
+    return LANGUAGES[language].analyzer
+
+
 class ImpactWriter(Closing):
     """Writes passages with their impacts into one Lucene index folder; nothing lasts before `commit`.
 
@@ -62,7 +72,7 @@ class ImpactWriter(Closing):
     failure shows at the next call. As a context manager it closes, and commits nothing.
 
     :param path: index folder, made when it is not there
-    :param language: analysis of the texts, as a two-letter code
+    :param language: its analyzer reads the texts, which may be named by its code
     :param threads: indexing threads
     :param ram_buffer_mb: memory for impacts that are not flushed yet, and as much for everything else
     :param codec: of new segments: `fast`, the fastest to search, which needs sparta's jar, or `lucene`, which
@@ -76,15 +86,16 @@ class ImpactWriter(Closing):
         self,
         path: str | Path,
         *,
-        language: str = "en",
+        language: str | Language = "en",
         threads: int = 2,
         ram_buffer_mb: int = 64,
         codec: str = "fast",
     ) -> None:
         self.path = Path(path)
+        analyzer = _analyzer(language)
         with _java(self.path) as autoclass:
             java = autoclass("sparta.lucene.ImpactWriter")
-            self._java = java(str(self.path.absolute()), language, threads, ram_buffer_mb, codec)
+            self._java = java(str(self.path.absolute()), analyzer, threads, ram_buffer_mb, codec)
 
     def add_terms(self, terms: Sequence[str]) -> None:
         """Append to the vocabulary; the ids of its terms count on from 0.
@@ -198,11 +209,14 @@ class ImpactSearcher(Closing):
     :raises InputError: k1 is negative, or b is not between 0 and 1.
     """
 
-    def __init__(self, path: str | Path, *, language: str = "en", bm25: Bm25 | None = None) -> None:
+    def __init__(
+        self, path: str | Path, *, language: str | Language = "en", bm25: Bm25 | None = None
+    ) -> None:
         self.path = Path(path)
+        analyzer = _analyzer(language)
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
-            self._java = java(str(self.path.absolute()), language, *(bm25 or Bm25()))
+            self._java = java(str(self.path.absolute()), analyzer, *(bm25 or Bm25()))
         self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
         self._forgotten.atexit = False
 

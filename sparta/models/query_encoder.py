@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -15,9 +16,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, storage_errors
+from sparta.data.languages import Language
 from sparta.models.quantize import Quantizer, QueryQuantizer
 
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
@@ -87,11 +90,19 @@ class QueryTokenizer:
 
     Without `weights`, each token counts 1 every time it occurs (SPARTA, eq. 6). With `weights (vocabulary,)
     int32` each distinct token counts its weight once, however often it occurs (as inference-free models
-    define it); one unit is a weight of `step` (decision 0020).
+    define it); one unit is a weight of `step` (decision 0020). What is tokenized is first folded as the
+    `language` of the texts is.
     """
 
-    def __init__(self, tokenizer: Tokenizer, weights: np.ndarray | None = None, step: float = 1.0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        weights: np.ndarray | None = None,
+        step: float = 1.0,
+        language: Language | None = None,
+    ) -> None:
         self.tokenizer = tokenizer
+        self.language = language or Language()
         self.weights = weights
         self.step = step
         added = tokenizer.get_added_tokens_decoder()
@@ -99,7 +110,7 @@ class QueryTokenizer:
 
     def tokens(self, text: str) -> list[int]:
         """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation."""
-        encoded = self.tokenizer.encode(text, add_special_tokens=False)
+        encoded = self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
         pieces = zip(encoded.ids, encoded.tokens, strict=True)
         return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]
 
@@ -119,6 +130,44 @@ class QueryTokenizer:
         """Return the same by wordpiece instead of id."""
         return {self.tokenizer.id_to_token(i) or "": weight for i, weight in self.bag(text).items()}
 
+    def pieces(self, text: str) -> list[tuple[str, int, int]]:
+        """Return every token of a text, and which of its characters it covers: `(token, start, end)`."""
+        encoded = self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
+        return [(token, *place) for token, place in zip(encoded.tokens, encoded.offsets, strict=True)]
+
+
+class WordTokenizer(QueryTokenizer):
+    """Queries become bags of words, where there is no model: for BM25 alone, to mark what a hit is found by.
+
+    A word in lower case is a term; of characters that are words by themselves, each two side by side are.
+    """
+
+    def __init__(self, language: Language) -> None:
+        super().__init__(no_tokenizer(), language=language)
+
+    def pieces(self, text: str) -> list[tuple[str, int, int]]:
+        """Return the words of a text, and the pairs of characters, with their places."""
+        folded = self.language.fold(text)
+        found = [m.span() for m in self.language.words.finditer(folded) if m[0][0].isalnum()]
+        single = re.compile(f"[{self.language.alone}]").match
+        pairs = [
+            (a, d)
+            for (a, b), (c, d) in itertools.pairwise(found)
+            if b == c and single(folded, a) and single(folded, c)
+        ]
+        paired = {place for a, d in pairs for place in ((a, a + 1), (d - 1, d))}
+        places = [place for place in found if place not in paired] + pairs
+        return [(folded[a:b].lower(), a, b) for a, b in sorted(places)]
+
+    def terms(self, text: str) -> dict[str, int]:
+        """Return how often each of them occurs."""
+        return dict(Counter(term for term, _, _ in self.pieces(text)))
+
+
+def no_tokenizer() -> Tokenizer:
+    """A tokenizer that knows no word."""
+    return Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+
 
 @dataclass(frozen=True, slots=True)
 class QuerySide:
@@ -134,6 +183,11 @@ class QuerySide:
     model_hash: str
     quantizer: Quantizer
     query_quantizer: QueryQuantizer | None = None
+
+    @staticmethod
+    def none() -> QuerySide:
+        """The side of no model, for BM25 alone; its name is empty."""
+        return QuerySide(no_tokenizer(), None, "", "", Quantizer(1.0, 8))
 
     def identity(self) -> dict[str, Any]:
         """For a manifest: vectors with the same identity may share an index."""
@@ -197,10 +251,12 @@ class QuerySide:
             QueryQuantizer(**grid) if grid else None,
         )
 
-    def query_tokenizer(self) -> QueryTokenizer:
-        """Queries to bags of terms."""
+    def query_tokenizer(self, language: Language | None = None) -> QueryTokenizer:
+        """Queries, in the language of the texts, to bags of terms."""
+        if not self.model:
+            return WordTokenizer(language or Language())
         grid = self.query_quantizer
-        return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0)
+        return QueryTokenizer(self.tokenizer, self.weights, grid.step if grid else 1.0, language)
 
     def vocabulary(self) -> list[str]:
         """Return the wordpieces, by term id; a number that stands for none gets a name of its own."""

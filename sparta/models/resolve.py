@@ -6,13 +6,14 @@ import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import InputError, ModelError
+from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
 
@@ -32,6 +33,11 @@ def default_model_folder() -> Path:
     return shipped_folder(DEFAULT_MODEL)
 
 
+def _shipped_folder(name: str | Path | None) -> Path:
+    own = str(name or DEFAULT_MODEL)
+    return default_model_folder() if own == DEFAULT_MODEL else shipped_folder(own)
+
+
 def installed(folder: Path, what: str) -> Path:
     """Return the folder of a model that ships, if this installation has it."""
     if not folder.is_dir():
@@ -44,12 +50,12 @@ def installed(folder: Path, what: str) -> Path:
 
 
 def model_folder(name: str | Path | None) -> Path:
-    """Return the folder of a model: the shipped one for None or its name, a given one, or one from the hub.
+    """Return the folder of a model: the English one for None, a shipped one, a given one, one from the hub.
 
     :raises ModelError: there is none.
     """
     if name is None or is_shipped(name):
-        return installed(default_model_folder(), "model")
+        return installed(_shipped_folder(name), "model")
     path = Path(name)
     if path.is_dir():
         return _trained(path)
@@ -65,7 +71,7 @@ def sparta_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("sparta", model_folder(None) if is_shipped(name) else Path(name))
+    return folder_with("sparta", model_folder(name) if is_shipped(name) else Path(name))
 
 
 def folder_with(part: str, folder: Path) -> Path | None:
@@ -78,9 +84,41 @@ def folder_with(part: str, folder: Path) -> Path | None:
     return folder if isinstance(config, dict) and part in config else None
 
 
-def is_shipped(name: str | Path, default: str = DEFAULT_MODEL) -> bool:
-    """Whether a name is that of a model that ships, and no folder's."""
-    return str(name) == default and not Path(name).is_dir()
+Kind = Literal["model", "dense", "reader"]
+"""What ships for a language: SPARTA's model, the dense one, the reader."""
+
+
+def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
+    """Whether a name is that of a model that ships for some language, and no folder's."""
+    return any(str(name) == getattr(one, kind) for one in LANGUAGES.values()) and not Path(name).is_dir()
+
+
+def shipped_for(language: str, kind: Kind = "model") -> str | None:
+    """Return the name of what ships for a language, if this installation has it; the default one must."""
+    name: str | None = getattr(language_of(language), kind)
+    return name if name and (name == _default(kind) or shipped_folder(name).is_dir()) else None
+
+
+def _default(kind: Kind) -> str | None:
+    name: str | None = getattr(LANGUAGES[DEFAULT_LANGUAGE], kind)
+    return name
+
+
+_WHAT = {"model": "SPARTA model", "dense": "dense model", "reader": "reader"}
+
+
+def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
+    """Return the model that is named, or the one that ships for a language; None for the default one.
+
+    :raises ModelError: none ships.
+    """
+    found = name or shipped_for(language, kind)
+    if found is None:
+        raise ModelError(
+            f"expected a {_WHAT[kind]} for the language {language!r}, for which none ships",
+            remedy=f"name one with {'--reader' if kind == 'reader' else '--model'}",
+        )
+    return name if found == _default(kind) else found
 
 
 def _trained(folder: Path) -> Path:
@@ -112,7 +150,8 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
 
     None for hub ids, models of other makers and whatever is not as it should be: loading the model tells.
     """
-    folder = default_model_folder() if name is None or is_shipped(name) else _trained(Path(name))
+    shipped = name is None or is_shipped(name)
+    folder = _shipped_folder(name) if shipped else _trained(Path(name or ""))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         quantizer = Quantizer(**config["sparta"]["quantizer"])

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.resolve import folder_with, is_shipped, shipped_folder
+from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
 
 DEFAULT_READER = "reader-bge-small-en"
 
 
-def reader_folder(name: str | Path | None = None) -> Path:
-    """Return the folder of a reader: the shipped one for None or its name, or a given one.
+def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
+    """Return the folder of a reader: for None the one that ships for the language, or a named one.
 
     :raises ModelError: there is none.
     """
-    if name is None or is_shipped(name, DEFAULT_READER):
-        name = shipped_folder(DEFAULT_READER)
+    name = name or model_for(None, language, "reader") or DEFAULT_READER
+    if is_shipped(name, "reader"):
+        name = shipped_folder(str(name))
     if not Path(name).is_dir():
         raise ModelError(
             "expected the folder of a reader, found none",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines
 from sparta.data.answers import answer_spans
 from sparta.data.jsonlist import json_list
+from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored_form
 from sparta.reader.records import Text
@@ -34,16 +35,22 @@ class ReadingExample:
     spans: tuple[tuple[tuple[int, int], ...], ...]
     source: str = ""
 
+    def folded(self, fold: Callable[[str], str]) -> ReadingExample:
+        """The example as a reader reads it."""
+        texts = tuple(Text(fold(text.text), fold(text.title)) for text in self.passages)
+        return replace(self, question=fold(self.question), passages=texts)
+
     @property
     def positives(self) -> list[int]:
         """Which passages hold an answer."""
         return [i for i, own in enumerate(self.spans) if own]
 
 
-def read_examples(path: Path) -> list[ReadingExample]:
+def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
     """Read SQuAD JSON, MRQA JSONL, DPR JSON, pairs with `answers`, or what `sparta mine-answers` wrote.
 
-    Questions whose answer stands nowhere in their passages are left out.
+    Questions whose answer stands nowhere in their passages, as the language has it, are left out; the others
+    are folded as it is.
 
     :raises InputError: another form, or no question with an answer.
     """
@@ -52,12 +59,12 @@ def read_examples(path: Path) -> list[ReadingExample]:
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
         found = [one for text in texts for one in _of_text(text, path.name)]
     elif form == "dpr":
-        found = list(_dpr(path))
+        found = list(_dpr(path, language))
     elif form == "pairs":
-        found = list(_records(path))
+        found = list(_records(path, language))
     else:
         found = []
-    kept = [one for one in found if one.positives]
+    kept = [one.folded(language_of(language).fold) for one in found if one.positives]
     if not kept:
         raise InputError(
             "expected questions with an answer that stands in their text, found none",
@@ -74,7 +81,7 @@ def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:
         yield ReadingExample(asked[1], answers, text, (tuple(dict.fromkeys(spans)),), source)
 
 
-def _dpr(path: Path) -> Iterator[ReadingExample]:
+def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             contexts = [
@@ -83,7 +90,7 @@ def _dpr(path: Path) -> Iterator[ReadingExample]:
                 *record.get("negative_ctxs", ()),
             ]
             texts = [Text(str(c["text"]), str(c.get("title") or "")) for c in contexts]
-            yield matched(str(record["question"]), record["answers"], texts, path.name)
+            yield matched(str(record["question"]), record["answers"], texts, path.name, language=language)
 
 
 def matched(
@@ -92,12 +99,14 @@ def matched(
     texts: Sequence[Text],
     source: str,
     spans: Sequence[Sequence[tuple[int, int]] | None] = (),
+    *,
+    language: str = "en",
 ) -> ReadingExample:
     """An example with the given spans; where none are given, every mention of an answer is one (distant
     supervision). Of more passages than `PASSAGES`, those with a span stay first.
     """
     found = [
-        tuple(answer_spans(text.text, answers) if own is None else own)
+        tuple(answer_spans(text.text, answers, language=language) if own is None else own)
         for text, own in zip(texts, spans or [None] * len(texts), strict=True)
     ]
     order = (
@@ -118,7 +127,7 @@ def _given_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
     return spans
 
 
-def _records(path: Path) -> Iterator[ReadingExample]:
+def _records(path: Path, language: str) -> Iterator[ReadingExample]:
     for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
@@ -129,17 +138,19 @@ def _records(path: Path) -> Iterator[ReadingExample]:
             if "passages" in record:
                 texts = [Text(str(p["text"]), str(p.get("title") or "")) for p in record["passages"]]
                 spans = [_given_spans(p) for p in record["passages"]]
-                example = matched(str(record["question"]), answers, texts, path.name, spans)
+                example = matched(
+                    str(record["question"]), answers, texts, path.name, spans, language=language
+                )
             else:
-                example = _pair(record, answers, path.name)
+                example = _pair(record, answers, path.name, language)
         yield example
 
 
-def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str) -> ReadingExample:
+def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str, language: str) -> ReadingExample:
     """Mentions within the positive sentence; without any, those elsewhere in its context."""
     text = str(record.get("context") or record["positive"])
     start, end = int(record.get("start") or 0), int(record.get("end") or len(text))
-    spans = answer_spans(text, answers)
+    spans = answer_spans(text, answers, language=language)
     near = [(a, b) for a, b in spans if start <= a and b <= end]
     passage = Text(text, str(record.get("title") or ""))
     return ReadingExample(str(record["question"]), answers, (passage,), (tuple(near or spans),), source)

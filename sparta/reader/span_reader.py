@@ -16,7 +16,7 @@ from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_model
-from sparta.reader.config import DEFAULT_READER, ReaderConfig, reader_folder
+from sparta.reader.config import ReaderConfig, reader_folder
 from sparta.reader.fusion import FusedEncoder
 
 
@@ -92,7 +92,7 @@ class SpanReader(nn.Module):
     @staticmethod
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
         """Return an untrained reader on an encoder: a folder, a hub id, a SPARTA model, or another reader."""
-        shipped = is_shipped(name, DEFAULT_READER)
+        shipped = is_shipped(name, "reader")
         if found := reader_folder(name) if shipped else folder_with("reader", Path(name)):
             other = SpanReader.load(found)
             reader = SpanReader(_plain(other), other.tokenizer, config)

@@ -66,6 +66,7 @@ class ReaderRecipe:
     dropout: float = 0.0
     seed: int = 13
     device: str | None = None
+    language: str = "en"
     layout: ReaderLayout = field(default_factory=ReaderLayout)
 
 
@@ -235,8 +236,8 @@ class ReaderTraining:
         f1, em = 0.0, 0
         for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):
             answer = text.text[spans[0].start : spans[0].end] if spans else ""
-            f1 += token_f1(answer, example.answers)
-            em += exact_match(answer, example.answers)
+            f1 += token_f1(answer, example.answers, language=self.recipe.language)
+            em += exact_match(answer, example.answers, language=self.recipe.language)
         n = max(1, len(self.held_out))
         logger.info("held-out questions: F1 %.1f, EM %.1f", 100 * f1 / n, 100 * em / n)
         return 100 * f1 / n
@@ -338,7 +339,7 @@ def train_reader(
     sized = [one if isinstance(one, tuple) else (Path(one), None) for one in data]
     if len({path.resolve() for path, _ in sized}) < len(sized):
         raise InputError("expected different files, found one twice", remedy="name it once, as in FILE=5000")
-    sets = [ReadingSet(path.name, read_examples(path), size) for path, size in sized]
+    sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]
     training = ReaderTraining(recipe, sets, output)
     result = training.run(resume=resume)
     rank, _ = process_group()

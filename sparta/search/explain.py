@@ -15,9 +15,6 @@ from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docid_of, docids_of
 
-_HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
-_WORD = re.compile(rf"[{_HAN}]|(?:(?![{_HAN}])\w)+|[^\w\s]")
-_SNIPPET_WORDS = 40
 _LEAD = 8  # of the words shown, one in so many stands before the first match
 _MARKED_FROM = 0.1  # of the highest share
 _DIGITS = 6
@@ -138,7 +135,7 @@ def snippet(
     text: str,
     terms: Mapping[str, float] | Collection[str],
     mark: Callable[[str], str],
-    words: int = _SNIPPET_WORDS,
+    words: int | None = None,
 ) -> str:
     """The same as `marked_snippet` as one text, in which `mark` says how a word is shown."""
     found = marked_snippet(tokenizer, text, terms, words)
@@ -153,45 +150,82 @@ def marked_snippet(
     tokenizer: QueryTokenizer,
     text: str,
     terms: Mapping[str, float] | Collection[str],
-    words: int = _SNIPPET_WORDS,
+    words: int | None = None,
 ) -> Snippet:
     """About `words` words of a text: the window whose distinct terms have the highest shares together.
 
     Words are marked that contain a term with at least a tenth of the highest share. White space is one blank.
 
     :param terms: query terms with their shares of the score; without shares, all count alike
+    :param words: None is as many as the language has it
     """
     shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
-    found = list(_WORD.finditer(text))
+    words = words or tokenizer.language.snippet
+    found = list(tokenizer.language.words.finditer(text))
     if not found:
         return Snippet("", [])
-    matches = _Matches(tokenizer, shares)
-    matched = [matches[m.group()] for m in found]
+    matched = _matched(tokenizer, text, found, shares)
     start = _best_window(matched, shares, words)
     last = min(len(found), start + words)
-    least = max(shares.values(), default=0.0) * _MARKED_FROM
     shown, at = "… " if start else "", found[start].start()
     marks = []
     for m, own in zip(found[start:last], matched[start:last], strict=True):
         shown += " " * (m.start() > at)
-        if any(shares[term] >= least for term in own):
-            marks.append((len(shown), len(shown) + len(m.group()), sum(shares[term] for term in own)))
+        marks.append(_Mark(len(shown), len(shown) + len(m.group()), own))
         shown += m.group()
         at = m.end()
-    return Snippet(shown + (" …" if last < len(found) else ""), marks)
+    shown += " …" if last < len(found) else ""
+    return Snippet(shown, _marks(marks, shares, spaced=tokenizer.language.spaced))
 
 
 def marked_words(
     tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
 ) -> list[tuple[int, int, float]]:
     """The same words in a whole text as it is, `(start, end, share)`."""
-    matches, least = _Matches(tokenizer, shares), max(shares.values(), default=0.0) * _MARKED_FROM
-    words = ((m.span(), matches[m.group()]) for m in _WORD.finditer(text))
-    return [
-        (*place, sum(shares[term] for term in own))
-        for place, own in words
-        if any(shares[term] >= least for term in own)
-    ]
+    found = list(tokenizer.language.words.finditer(text))
+    matched = _matched(tokenizer, text, found, shares)
+    marks = [_Mark(*m.span(), own) for m, own in zip(found, matched, strict=True)]
+    return _marks(marks, shares, spaced=tokenizer.language.spaced)
+
+
+class _Mark(NamedTuple):
+    """A word or a character of a text, and the terms in it."""
+
+    start: int
+    end: int
+    terms: tuple[str, ...]
+
+
+def _marks(
+    words: Iterable[_Mark], shares: Mapping[str, float], *, spaced: bool
+) -> list[tuple[int, int, float]]:
+    """Those with a term that has a tenth of the highest share; characters of one term are marked as one."""
+    least = max(shares.values(), default=0.0) * _MARKED_FROM
+    marks: list[_Mark] = []
+    for word in words:
+        if not any(shares[term] >= least for term in word.terms):
+            continue
+        last = marks[-1] if marks else None
+        if last and not spaced and last.end == word.start and set(last.terms) & set(word.terms):
+            together = tuple(dict.fromkeys(last.terms + word.terms))
+            marks[-1] = _Mark(last.start, word.end, together)
+        else:
+            marks.append(word)
+    return [(start, end, sum(shares[term] for term in terms)) for start, end, terms in marks]
+
+
+def _matched(
+    tokenizer: QueryTokenizer, text: str, words: Sequence[re.Match[str]], terms: Collection[str]
+) -> list[tuple[str, ...]]:
+    """The terms in each word of a text; where no spaces are between words, the text is tokenized as one."""
+    if tokenizer.language.spaced:
+        matches = _Matches(tokenizer, terms)
+        return [matches[m.group()] for m in words]
+    inside: list[list[str]] = [[] for _ in text]
+    for term, start, end in tokenizer.pieces(text):
+        for place in range(start, end) if term in terms else ():
+            inside[place].append(term)
+    return [tuple(dict.fromkeys(t for own in inside[m.start() : m.end()] for t in own)) for m in words]
 
 
 class _Matches(dict[str, tuple[str, ...]]):
@@ -199,7 +233,7 @@ class _Matches(dict[str, tuple[str, ...]]):
 
     def __init__(self, tokenizer: QueryTokenizer, terms: Collection[str]) -> None:
         super().__init__()
-        self.tokenizer, self.terms = tokenizer.tokenizer, set(terms)
+        self.tokenizer, self.terms = tokenizer, set(terms)
         self.letters = [term.removeprefix("##") for term in terms]
 
     def __missing__(self, word: str) -> tuple[str, ...]:
@@ -211,8 +245,8 @@ class _Matches(dict[str, tuple[str, ...]]):
         possible = not word.isascii() or any(letters in lower for letters in self.letters)
         if not possible or not word[0].isalnum():
             return ()
-        tokens = self.tokenizer.encode(word, add_special_tokens=False).tokens
-        return tuple(token for token in dict.fromkeys(tokens) if token in self.terms)
+        tokens = dict.fromkeys(token for token, *_ in self.tokenizer.pieces(word))
+        return tuple(token for token in tokens if token in self.terms)
 
 
 def _best_window(matched: Sequence[Sequence[str]], shares: Mapping[str, float], words: int) -> int:

@@ -126,10 +126,11 @@ class Searcher(ChannelSearcher):
             if kept or collapse:
                 view.require_fields()
             bags = [view.tokenizer.terms(query) for query in impacts]
+            folded = [*map(view.generation.analysis.fold, texts)]
 
             def search(depth: int, which: Sequence[int]) -> list[Ranked]:
                 own = [bags[i] for i in which if i < len(bags)]
-                others = [texts[i - len(bags)] for i in which if i >= len(bags)]
+                others = [folded[i - len(bags)] for i in which if i >= len(bags)]
                 hits = view.lucene.search(own, others, depth, threads, kept)
                 return _columns(view.lucene, hits, len(own))
 

@@ -15,6 +15,7 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
+from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DEFAULT_TOKEN_BUDGET, DocumentEncoder
 from sparta.models.load import open_encoder
@@ -87,10 +88,11 @@ def _block_encoder(model: SparseEncoder, options: EncodeOptions) -> Work[Encoded
     encoder = DocumentEncoder(
         model, dtype=options.dtype, token_budget=options.token_budget, top_k=options.top_k
     )
+    language = language_of(options.language)
 
     def encode(block: Block, advance: Advance | None) -> EncodedShard:
         number, first, passages = block
-        rows, windowed = encoder.encode(passages, advance)
+        rows, windowed = encoder.encode([folded(p, language) for p in passages], advance)
         rows = prune(rows, min_weight=options.min_weight)
         ids = tuple(p.passage_id for p in passages)
         return EncodedShard(number, first, ids, tuple(map(stored_record, passages)), rows, windowed)

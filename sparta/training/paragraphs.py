@@ -15,8 +15,9 @@ import numpy as np
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
+from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
-from sparta.data.sentences import sentence_splitter
+from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import LONGEST_CHARACTERS, form_of, read_records
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,13 @@ class Paragraph:
         kept = [i for i, place in enumerate(self.places) if place < end]
         questions = tuple(self.questions[i] for i in kept)
         return replace(self, questions=questions, places=tuple(self.places[i] for i in kept))
+
+    def folded(self, language: Language) -> Paragraph:
+        """Return the paragraph as encoders read it."""
+        questions = tuple((language.fold(question), n) for question, n in self.questions)
+        return replace(
+            self, text=language.fold(self.text), title=language.fold(self.title), questions=questions
+        )
 
     def whole(self) -> Passage:
         """Return the paragraph as a candidate."""
@@ -173,7 +181,9 @@ def longest_text(words: int) -> int:
     return LONGEST_CHARACTERS * words // LONGEST_WORDS
 
 
-def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS) -> ParagraphSet:
+def open_set(
+    name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS, language: str = "en"
+) -> ParagraphSet:
     """Return a training set from `FILE` or `FILE=WEIGHT`.
 
     :param layout: `pairs`: the answer is the positive, inside its context when the record has one;
@@ -181,7 +191,7 @@ def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WOR
         so that they are each other's context; `passages`: the answer is the whole context.
     """
     path, factor = name_and_weight(name, "FILE")
-    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest))
+    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language))
     if len(paragraphs) < batch_size:
         raise InputError(
             f"expected at least {batch_size} different texts, one batch, found {len(paragraphs)}",
@@ -192,9 +202,10 @@ def open_set(name: str, layout: str, batch_size: int, longest: int = LONGEST_WOR
 
 
 def read_paragraphs(
-    path: Path, layout: str = "pairs", *, longest: int = LONGEST_WORDS
+    path: Path, layout: str = "pairs", *, longest: int = LONGEST_WORDS, language: str = "en"
 ) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a training file, in its order; long ones are cut at sentences.
+    """Yield the paragraphs of a training file, in its order; long ones are cut at sentences, and all are
+    folded as their language is.
 
     Pairs are JSONL: `question`, `positive`, maybe `context` with `start` and `end` (what the positive stands
     in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
@@ -202,18 +213,27 @@ def read_paragraphs(
     (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
     positive, without questions.
     """
+    own = language_of(language)
+    for one in _paragraphs(path, layout, longest, own, sentence_splitter(language)):
+        yield one.folded(own)
+
+
+def _paragraphs(
+    path: Path, layout: str, longest: int, language: Language, spans: Splitter
+) -> Iterator[Paragraph]:
     form, most = form_of(path), longest_text(longest)
     if form in ("squad", "mrqa"):
         texts = read_squad(path) if form == "squad" else read_mrqa(path)
         yield from (
-            _whole_texts(texts, path, most) if layout == "passages" else _texts_by_sentence(texts, longest)
+            _whole_texts(texts, path, most)
+            if layout == "passages"
+            else _texts_by_sentence(texts, longest, language, spans)
         )
         return
     records = read_records(path, form, most)
     if layout == "passages" or form in ("dpr", "beir"):
         yield from _passages(records, path, most)
         return
-    spans = sentence_splitter("en")
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
     negatives: dict[tuple[str, str], dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
@@ -227,15 +247,18 @@ def read_paragraphs(
             without_context.append(record)
     for (title, context), queries in texts_of.items():
         queries = list(dict.fromkeys(queries))
-        for part in cut(context, title, _sentences(context, queries, spans(context)), queries, longest):
+        for part in cut(
+            context, title, _sentences(context, queries, spans(context)), queries, longest, language
+        ):
             yield part
             yield from map(_negative, negatives[title, context])
-    yield from _without_context(without_context, longest if layout == "articles" else 0, most)
+    yield from _without_context(without_context, longest if layout == "articles" else 0, most, language)
 
 
-def _texts_by_sentence(texts: Iterable[QuestionedText], longest: int) -> Iterator[Paragraph]:
+def _texts_by_sentence(
+    texts: Iterable[QuestionedText], longest: int, language: Language, spans: Splitter
+) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
-    spans = sentence_splitter("en")
     for one in texts:
         sentences = spans(one.text)
         answers = [
@@ -243,7 +266,7 @@ def _texts_by_sentence(texts: Iterable[QuestionedText], longest: int) -> Iterato
             for question, begins in _answered(one)
         ]
         queries = [(question, span) for question, span in answers if span]
-        yield from cut(one.text, one.title, sentences, queries, longest)
+        yield from cut(one.text, one.title, sentences, queries, longest, language)
 
 
 def _whole_texts(texts: Iterable[QuestionedText], path: Path, most: int) -> Iterator[Paragraph]:
@@ -294,13 +317,18 @@ def _sentences(context: str, queries: list[tuple[str, Span]], split: Iterable[Sp
 
 
 def cut(
-    context: str, title: str, sentences: Sequence[Span], queries: Sequence[tuple[str, Span]], longest: int
+    context: str,
+    title: str,
+    sentences: Sequence[Span],
+    queries: Sequence[tuple[str, Span]],
+    longest: int,
+    language: Language,
 ) -> Iterator[Paragraph]:
     """Cut a text at sentences into parts of at most `longest` words; yield those that have questions."""
     chunk: list[Span] = []
     words = 0
     for span in [*sentences, None]:
-        length = len(context[slice(*span)].split()) if span else 0
+        length = language.length(context[slice(*span)]) if span else 0
         if chunk and (span is None or words + length > longest):
             start = chunk[0][0]
             text = context[start : chunk[-1][1]]
@@ -319,7 +347,9 @@ def cut(
             words += length
 
 
-def _without_context(records: Sequence[dict[str, Any]], longest: int, most: int) -> Iterator[Paragraph]:
+def _without_context(
+    records: Sequence[dict[str, Any]], longest: int, most: int, language: Language
+) -> Iterator[Paragraph]:
     """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
     queries: dict[str, list[str]] = {}
     titles: dict[str, str] = {}
@@ -329,16 +359,16 @@ def _without_context(records: Sequence[dict[str, Any]], longest: int, most: int)
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
-    for texts in _joinable(queries, longest):
+    for texts in _joinable(queries, longest, language):
         yield _join(texts, queries, titles[texts[0]])
         yield from (_negative(t) for text in texts for t in negatives[text] if t not in queries)
 
 
-def _joinable(texts: Iterable[str], longest: int) -> Iterator[list[str]]:
+def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterator[list[str]]:
     """Yield texts that follow each other, of at most `longest` words together, or each for itself."""
     chunk: list[str] = []
     for text in texts:
-        if chunk and sum(len(t.split()) for t in [*chunk, text]) > longest:
+        if chunk and sum(map(language.length, [*chunk, text])) > longest:
             yield chunk
             chunk = []
         chunk.append(text)

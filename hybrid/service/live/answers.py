@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,15 +11,11 @@ from hybrid.service.live.search import Plan, hits_of
 from hybrid.service.live.snapshot import Snapshot
 from sparta.base.extras import optional_packages
 from sparta.base.records import Retriever
+from sparta.models.resolve import shipped_for
 from sparta.reader.config import reader_folder
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
-
-
-def can_answer() -> bool:
-    """Whether what a reader needs is installed."""
-    return find_spec("torch") is not None
 
 
 class Answers:
@@ -28,19 +23,26 @@ class Answers:
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self._name, self._device = reader, device
+        self._opened: dict[str, Reader] = {}
 
-    @cached_property
+    def can_answer(self, language: str) -> bool:
+        """Whether there is a reader for a language, and what it needs is installed."""
+        return find_spec("torch") is not None and bool(self._name or shipped_for(language, "reader"))
+
     @optional_packages()
-    def _reader(self) -> Reader:
-        from sparta.reader.reader import Reader
+    def _reader(self, language: str) -> Reader:
+        if language not in self._opened:
+            from sparta.reader.reader import Reader
 
-        return Reader.open(reader_folder(self._name), device=self._device)
+            folder = reader_folder(self._name, language)
+            self._opened[language] = Reader.open(folder, device=self._device)
+        return self._opened[language]
 
     def answer(self, snapshot: Snapshot, query: str, plan: Plan, n: int) -> list[dict[str, Any]]:
         """The `n` best answers from the passages that the plan finds."""
         [hits] = hits_of(snapshot, plan, [query], 1)
-        answerer = Answerer(
-            cast(Retriever, None), self._reader, depth=plan.k
-        )  # the passages are found already
+        language = snapshot.lucene.language
+        nothing = cast(Retriever, None)  # the passages are found already
+        answerer = Answerer(nothing, self._reader(language), depth=plan.k, language=language)
         found: Sequence[Any] = answerer.answer_hits(query, hits, n)
         return [one.as_dict() for one in found]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid.service.errors import BusyError, within
-from hybrid.service.live.answers import Answers, can_answer
+from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.page import example_questions, marks_of_text
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
@@ -160,7 +160,7 @@ class Service:
                 "fields": snapshot.lucene.fields,
                 "version": snapshot.version._asdict(),
                 "writable": self.settings.writable,
-                "answers": can_answer(),
+                "answers": self._answers.can_answer(snapshot.lucene.language),
                 "examples": self._examples,
             }
 

@@ -20,6 +20,7 @@ from sparta.base.errors import SpartaError
 from sparta.base.extras import optional_packages
 from sparta.data.units import passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.models.resolve import is_shipped
 from sparta.search.searcher import BM25
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Writer(Closing):
         name = str(own["name"])
         return IndexOptions(
             channels=channels,
-            model=self._settings.model or (name if Path(name).is_dir() else None),
+            model=self._settings.model or (name if Path(name).is_dir() or is_shipped(name) else None),
             bits=own["quantizer"]["bits"],
             device=self._settings.device,
             commit_seconds=math.inf,

@@ -60,11 +60,13 @@ export function marked(text, marks, terms, colours) {
   const characters = Array.from(text);
   const piece = (start, end) => characters.slice(start, end).join("");
   const most = Math.max(...marks.map(([, , share]) => share), Number.MIN_VALUE);
+  const total = terms.reduce((all, { share }) => all + share, 0);
+  const byShare = (share) => terms.find((term) => Math.abs(term.share / total - share) < 1e-3)?.term; // in another script
   const children = [];
   let at = 0;
   for (const [start, end, share] of marks) {
     const word = piece(start, end);
-    const colour = colours.get(termOf(word, terms)) ?? "t0";
+    const colour = colours.get(termOf(word, terms) ?? byShare(share)) ?? "t0";
     children.push(piece(at, start));
     at = end;
     if (colour === "t0" && terms.length > 0) {

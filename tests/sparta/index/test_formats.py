@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparta.data.languages import LANGUAGES
 from sparta.index.build import write_index
 from sparta.index.folder import FORMAT_VERSION, IndexFolder
 from sparta.index.jobs import WriteOptions
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sources import vectors_source
 from sparta.search.searcher import Searcher
 
@@ -74,3 +77,26 @@ def test_the_newest_format_is_the_one_written_now(tmp_path, tiny_tokenizer, code
     assert shape(now) == shape(then), (
         "a manifest of another shape is a new format: FORMAT_VERSION, tests/formats"
     )
+
+
+def test_an_older_index_in_chinese_is_searched_as_it_was_written(tmp_path):
+    """Its manifest names no analyzer: its texts were bigrams alone, and not folded."""
+    path = tmp_path / "ix"
+    records = [{"id": "1", "text": "臺灣"}, {"id": "2", "text": "台湾"}]
+    older = replace(LANGUAGES["zh"], analyzer=LANGUAGES["zh"].former, fold=str)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LANGUAGES, "zh", older)
+        build_index(path, records, options=IndexOptions(language="zh", channels="bm25"))
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["live"]["analyzer"] == "cjk.CJKAnalyzer"
+    live = IndexFolder(path).require_live()
+    state = IndexFolder(path).state()
+    IndexFolder(path).write_state(replace(state, live=replace(live, analyzer="")))
+    assert "analyzer" not in json.loads((path / "manifest.json").read_text())["live"]
+    build_index(path, [{"id": "3", "text": "臺灣大學"}], "append", IndexOptions(language="zh"))
+    with Searcher(path, channel="bm25") as searcher:
+        assert {hit.passage_id for hit in searcher.search("臺灣")} == {"1", "3"}
+        assert {hit.passage_id for hit in searcher.search("台湾")} == {"2"}
+    build_index(path, records, "overwrite", IndexOptions(language="zh", channels="bm25"))
+    with Searcher(path, channel="bm25") as searcher:
+        assert {hit.passage_id for hit in searcher.search("台湾")} == {"1", "2"}

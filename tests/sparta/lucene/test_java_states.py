@@ -223,7 +223,6 @@ SENTENCES = {
     "en": "Google's founders were running the companies' servers at Stanford's U.S. campus — naïvely, 1998!",
     "de": "Die Gründer der Universität führten größere Häuser.",
     "ja": "東京の大学で研究をしています。",
-    "zh": "谁创立了谷歌公司？",
     "pl": "Założyciele firm mieszkali w dużych domach.",
     "uk": "Засновники компаній жили у великих будинках.",
     "ar": "أسس الطلاب الشركة في الجامعة",

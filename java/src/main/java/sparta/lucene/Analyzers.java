@@ -1,5 +1,6 @@
 package sparta.lucene;
 
+import java.lang.reflect.InvocationTargetException;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Supplier;
@@ -8,96 +9,44 @@ import org.apache.lucene.analysis.LowerCaseFilter;
 import org.apache.lucene.analysis.StopFilter;
 import org.apache.lucene.analysis.TokenStream;
 import org.apache.lucene.analysis.Tokenizer;
-import org.apache.lucene.analysis.ar.ArabicAnalyzer;
-import org.apache.lucene.analysis.bn.BengaliAnalyzer;
-import org.apache.lucene.analysis.cjk.CJKAnalyzer;
-import org.apache.lucene.analysis.core.WhitespaceAnalyzer;
-import org.apache.lucene.analysis.da.DanishAnalyzer;
-import org.apache.lucene.analysis.de.GermanAnalyzer;
+import org.apache.lucene.analysis.cjk.CJKBigramFilter;
+import org.apache.lucene.analysis.cjk.CJKWidthFilter;
 import org.apache.lucene.analysis.en.EnglishAnalyzer;
 import org.apache.lucene.analysis.en.EnglishPossessiveFilter;
 import org.apache.lucene.analysis.en.PorterStemFilter;
-import org.apache.lucene.analysis.es.SpanishAnalyzer;
-import org.apache.lucene.analysis.fa.PersianAnalyzer;
-import org.apache.lucene.analysis.fi.FinnishAnalyzer;
-import org.apache.lucene.analysis.fr.FrenchAnalyzer;
-import org.apache.lucene.analysis.hi.HindiAnalyzer;
-import org.apache.lucene.analysis.hu.HungarianAnalyzer;
-import org.apache.lucene.analysis.id.IndonesianAnalyzer;
-import org.apache.lucene.analysis.it.ItalianAnalyzer;
-import org.apache.lucene.analysis.nl.DutchAnalyzer;
-import org.apache.lucene.analysis.no.NorwegianAnalyzer;
-import org.apache.lucene.analysis.pt.PortugueseAnalyzer;
-import org.apache.lucene.analysis.ru.RussianAnalyzer;
 import org.apache.lucene.analysis.standard.StandardTokenizer;
-import org.apache.lucene.analysis.sv.SwedishAnalyzer;
-import org.apache.lucene.analysis.te.TeluguAnalyzer;
-import org.apache.lucene.analysis.th.ThaiAnalyzer;
-import org.apache.lucene.analysis.tr.TurkishAnalyzer;
 
-/** The analysis of the field {@code text} by language: for each the one that Pyserini's searchers use. */
+/**
+ * The analysis of the field {@code text}, by name: one of ours, or a class of Lucene's named from its package {@code
+ * org.apache.lucene.analysis} on, as in {@code de.GermanAnalyzer}. Which language has which is said in Python
+ * (sparta.data.languages).
+ */
 public final class Analyzers {
-  private static final Map<String, Supplier<Analyzer>> BY_LANGUAGE = new TreeMap<>();
-
-  static {
-    BY_LANGUAGE.put("ar", ArabicAnalyzer::new);
-    BY_LANGUAGE.put("bn", BengaliAnalyzer::new);
-    BY_LANGUAGE.put("da", DanishAnalyzer::new);
-    BY_LANGUAGE.put("de", GermanAnalyzer::new);
-    BY_LANGUAGE.put("en", English::new);
-    BY_LANGUAGE.put("es", SpanishAnalyzer::new);
-    BY_LANGUAGE.put("fa", PersianAnalyzer::new);
-    BY_LANGUAGE.put("fi", FinnishAnalyzer::new);
-    BY_LANGUAGE.put("fr", FrenchAnalyzer::new);
-    BY_LANGUAGE.put("ha", WhitespaceAnalyzer::new);
-    BY_LANGUAGE.put("hi", HindiAnalyzer::new);
-    BY_LANGUAGE.put("hu", HungarianAnalyzer::new);
-    BY_LANGUAGE.put("id", IndonesianAnalyzer::new);
-    BY_LANGUAGE.put("it", ItalianAnalyzer::new);
-    // Not in Lucene's common analyzers, but in Anserini's jar.
-    BY_LANGUAGE.put("ja", () -> byName("ja", "org.apache.lucene.analysis.ja.JapaneseAnalyzer"));
-    BY_LANGUAGE.put("ko", CJKAnalyzer::new);
-    BY_LANGUAGE.put("nl", DutchAnalyzer::new);
-    BY_LANGUAGE.put("no", NorwegianAnalyzer::new);
-    BY_LANGUAGE.put("pl", () -> byName("pl", "org.apache.lucene.analysis.morfologik.MorfologikAnalyzer"));
-    BY_LANGUAGE.put("pt", PortugueseAnalyzer::new);
-    BY_LANGUAGE.put("ru", RussianAnalyzer::new);
-    BY_LANGUAGE.put("so", WhitespaceAnalyzer::new);
-    BY_LANGUAGE.put("sv", SwedishAnalyzer::new);
-    BY_LANGUAGE.put("sw", WhitespaceAnalyzer::new);
-    BY_LANGUAGE.put("te", TeluguAnalyzer::new);
-    BY_LANGUAGE.put("th", ThaiAnalyzer::new);
-    BY_LANGUAGE.put("tr", TurkishAnalyzer::new);
-    BY_LANGUAGE.put("uk", () -> byName("uk", "org.apache.lucene.analysis.uk.UkrainianMorfologikAnalyzer"));
-    BY_LANGUAGE.put("yo", WhitespaceAnalyzer::new);
-    BY_LANGUAGE.put("zh", CJKAnalyzer::new);
-  }
+  private static final String LUCENE = "org.apache.lucene.analysis.";
+  private static final Map<String, Supplier<Analyzer>> OURS =
+      new TreeMap<>(Map.of("english", English::new, "cjk-bigrams-and-unigrams", BigramsAndUnigrams::new));
 
   private Analyzers() {}
 
-  /** The codes of the known languages, in alphabetical order, with a comma and a blank between them. */
-  public static String known() {
-    return String.join(", ", BY_LANGUAGE.keySet());
-  }
-
-  /** A new analyzer; an {@link IllegalArgumentException} that names the known languages for any other. */
-  static Analyzer of(String language) {
-    Supplier<Analyzer> known = BY_LANGUAGE.get(language);
-    if (known == null) {
-      throw new IllegalArgumentException(
-          "unknown language '" + language + "'; known are " + known());
+  /** A new analyzer; an {@link IllegalArgumentException} for a name that is none. */
+  static Analyzer of(String name) {
+    Supplier<Analyzer> ours = OURS.get(name);
+    if (ours != null) {
+      return ours.get();
     }
-    return known.get();
-  }
-
-  private static Analyzer byName(String language, String className) {
     try {
-      return (Analyzer) Class.forName(className).getDeclaredConstructor().newInstance();
-    } catch (ReflectiveOperationException e) {
+      Class<?> known = Class.forName(LUCENE + name);
+      return known.asSubclass(Analyzer.class).getDeclaredConstructor().newInstance();
+    } catch (ClassNotFoundException e) {
       throw new IllegalArgumentException(
-          "the analyzer of language '" + language + "' comes with pyserini, which is not installed here:"
+          "the analyzer '" + name + "' is not here: expected " + String.join(", ", OURS.keySet()) + " or a class below "
+              + LUCENE + ", as de.GermanAnalyzer; those of ja, pl and uk come with pyserini:"
               + " pip install 'sparta-search[pyserini]'",
           e);
+    } catch (InvocationTargetException e) {
+      throw new IllegalArgumentException("the analyzer '" + name + "' cannot be made: " + e.getCause(), e);
+    } catch (ReflectiveOperationException | ClassCastException e) {
+      throw new IllegalArgumentException("'" + name + "' is no analyzer that can be made without settings: " + e, e);
     }
   }
 
@@ -114,6 +63,26 @@ public final class Analyzers {
     @Override
     protected TokenStream normalize(String field, TokenStream in) {
       return new LowerCaseFilter(in);
+    }
+  }
+
+  /**
+   * Chinese, Japanese and Korean: each character, and each two that stand side by side; words of other scripts in lower
+   * case.
+   */
+  private static final class BigramsAndUnigrams extends Analyzer {
+    private static final int ALL =
+        CJKBigramFilter.HAN | CJKBigramFilter.HIRAGANA | CJKBigramFilter.KATAKANA | CJKBigramFilter.HANGUL;
+
+    @Override
+    protected TokenStreamComponents createComponents(String field) {
+      Tokenizer words = new StandardTokenizer();
+      return new TokenStreamComponents(words, new CJKBigramFilter(normalize(field, words), ALL, true));
+    }
+
+    @Override
+    protected TokenStream normalize(String field, TokenStream in) {
+      return new LowerCaseFilter(new CJKWidthFilter(in));
     }
   }
 }

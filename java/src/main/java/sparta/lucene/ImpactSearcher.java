@@ -62,15 +62,15 @@ public final class ImpactSearcher implements Closeable {
   /**
    * Opens the last commit.
    *
-   * @param language decides the analysis of text queries; the one the index was written with
+   * @param analyzer names the analysis of text queries; the one the index was written with
    */
-  public ImpactSearcher(String dir, String language) throws IOException {
-    this(dir, language, ImpactSimilarity.K1, ImpactSimilarity.B);
+  public ImpactSearcher(String dir, String analyzer) throws IOException {
+    this(dir, analyzer, ImpactSimilarity.K1, ImpactSimilarity.B);
   }
 
   /** Opens the last commit, with other parameters of BM25. */
-  public ImpactSearcher(String dir, String language, float k1, float b) throws IOException {
-    analyzer = Analyzers.of(language);
+  public ImpactSearcher(String dir, String analyzer, float k1, float b) throws IOException {
+    this.analyzer = Analyzers.of(analyzer);
     Path folder = Path.of(dir);
     if (!Files.isDirectory(folder)) {
       throw new IndexNotFoundException("no folder " + dir); // Lucene would create it

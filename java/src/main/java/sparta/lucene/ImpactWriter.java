@@ -58,12 +58,12 @@ public final class ImpactWriter implements Closeable {
    * Creates the index in Lucene's format, or opens what its last commit left.
    *
    * @param dir the index folder
-   * @param language decides the analysis of the text, see {@link Analyzers}
+   * @param analyzer names the analysis of the text, see {@link Analyzers}
    * @param threads indexing threads, at least 1
    * @param ramBufferMb memory for impacts before they are flushed to a segment, and as much for everything else
    */
-  public ImpactWriter(String dir, String language, int threads, int ramBufferMb) throws IOException {
-    this(dir, language, threads, ramBufferMb, "lucene");
+  public ImpactWriter(String dir, String analyzer, int threads, int ramBufferMb) throws IOException {
+    this(dir, analyzer, threads, ramBufferMb, "lucene");
   }
 
   /**
@@ -72,7 +72,7 @@ public final class ImpactWriter implements Closeable {
    * @param codec what new segments are written with, see {@link ImpactCodec#of}; older ones stay as they are until
    *     they are merged
    */
-  public ImpactWriter(String dir, String language, int threads, int ramBufferMb, String codec) throws IOException {
+  public ImpactWriter(String dir, String analyzer, int threads, int ramBufferMb, String codec) throws IOException {
     if (threads < 1 || threads > MOST_THREADS || ramBufferMb < 1) {
       throw new IllegalArgumentException(
           "threads must be 1 to %d and ramBufferMb 1 or more, found %d and %d"
@@ -81,7 +81,7 @@ public final class ImpactWriter implements Closeable {
     this.threads = threads;
     budget = (long) ramBufferMb << 20;
     IndexWriterConfig config =
-        config(Analyzers.of(language), ramBufferMb)
+        config(Analyzers.of(analyzer), ramBufferMb)
             .setCodec(new PendingImpactsCodec(ImpactCodec.of(codec), pending));
     directory = FSDirectory.open(Path.of(dir));
     IndexWriter opened = null;

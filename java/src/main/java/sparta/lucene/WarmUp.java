@@ -25,7 +25,7 @@ public final class WarmUp {
   }
 
   private static void write(String folder, String codec) throws IOException {
-    try (ImpactWriter writer = new ImpactWriter(folder, "en", 2, 16, codec)) {
+    try (ImpactWriter writer = new ImpactWriter(folder, "english", 2, 16, codec)) {
       writer.addTerms(StringTable.of("one", "two"));
       add(writer, false);
       writer.commit("first");
@@ -40,7 +40,7 @@ public final class WarmUp {
   }
 
   private static void search(String folder) throws IOException {
-    try (ImpactSearcher searcher = new ImpactSearcher(folder, "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder, "english")) {
       ByteBuffer head = Packed.writer(5 * Integer.BYTES);
       head.putInt(1).putInt(0).putInt(2).putInt(1).putInt(1);
       byte[] query = StringTable.pack(head.array(), List.of(new BytesRef("one"), new BytesRef("two")));

@@ -15,9 +15,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class AnalyzersTest {
-  private static List<String> tokens(String language, String text) throws IOException {
+  private static List<String> tokens(String name, String text) throws IOException {
     List<String> tokens = new ArrayList<>();
-    try (Analyzer analyzer = Analyzers.of(language);
+    try (Analyzer analyzer = Analyzers.of(name);
         TokenStream stream = analyzer.tokenStream("text", text)) {
       CharTermAttribute token = stream.addAttribute(CharTermAttribute.class);
       stream.reset();
@@ -33,31 +33,32 @@ class AnalyzersTest {
   void englishIsStemmedWithoutPossessivesAndStopWords() throws IOException {
     assertEquals(
         List.of("googl", "founder", "were", "run", "quickli"),
-        tokens("en", "Google's founders were at the running, quickly."));
-    assertEquals(List.of(), tokens("en", "the and of ... !"));
+        tokens("english", "Google's founders were at the running, quickly."));
+    assertEquals(List.of(), tokens("english", "the and of ... !"));
+  }
+
+  @Test
+  void aCharacterAndEachTwoSideBySide() throws IOException {
+    assertEquals(
+        List.of("北", "北京", "京", "京大", "大", "gps", "東"), tokens("cjk-bigrams-and-unigrams", "北京大 ＧＰＳ，東"));
   }
 
   @ParameterizedTest
-  @ValueSource(
-      strings = {
-        "ar", "bn", "da", "de", "es", "fa", "fi", "fr", "ha", "hi", "hu", "id", "it", "ko", "nl", "no", "pt",
-        "ru", "so", "sv", "sw", "te", "th", "tr", "yo", "zh"
-      })
-  void everyLanguageCutsTextIntoTokens(String language) throws IOException {
-    assertTrue(tokens(language, "Lucene 東京 2024 поиск Suche").size() >= 3);
+  @ValueSource(strings = {"cjk.CJKAnalyzer", "core.WhitespaceAnalyzer", "de.GermanAnalyzer", "standard.StandardAnalyzer"})
+  void aClassOfLucenesIsNamedFromItsPackageOn(String name) throws IOException {
+    assertTrue(tokens(name, "Lucene 東京 2024 поиск Suche").size() >= 3);
   }
 
   @Test
   void whatComesWithPyseriniIsSaid() {
-    for (String language : List.of("ja", "pl", "uk")) {
-      Exception thrown = assertThrows(IllegalArgumentException.class, () -> Analyzers.of(language));
-      assertTrue(thrown.getMessage().contains("'" + language + "' comes with pyserini"), thrown.getMessage());
-    }
+    Exception thrown = assertThrows(IllegalArgumentException.class, () -> Analyzers.of("ja.JapaneseAnalyzer"));
+    assertTrue(thrown.getMessage().contains("'ja.JapaneseAnalyzer' is not here"), thrown.getMessage());
+    assertTrue(thrown.getMessage().contains("sparta-search[pyserini]"), thrown.getMessage());
   }
 
-  @Test
-  void anUnknownLanguageIsToldTheKnownOnes() {
-    Exception thrown = assertThrows(IllegalArgumentException.class, () -> Analyzers.of("xx"));
-    assertTrue(thrown.getMessage().contains("'xx'") && thrown.getMessage().contains("ar, bn"), thrown.getMessage());
+  @ParameterizedTest
+  @ValueSource(strings = {"core.LowerCaseFilter", "en.AbstractWordsFileFilterFactory", "core.FlattenGraphFilter"})
+  void whatIsNoAnalyzerIsRefused(String name) {
+    assertThrows(IllegalArgumentException.class, () -> Analyzers.of(name));
   }
 }

@@ -53,7 +53,7 @@ class ImpactSearcherTest {
     for (int i = 0; i < 60; i++) {
       queries.add(Corpus.randomQuery(random, vocabulary, weighted));
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals(corpus.passages.size(), searcher.numDocs());
       for (int k : new int[] {1, 2, 10, 100, n, n + 1000, Integer.MAX_VALUE}) {
         int threads = 1 + random.nextInt(3);
@@ -75,7 +75,7 @@ class ImpactSearcherTest {
     Corpus corpus = new Corpus(1);
     List<String> mine = List.of("p#0", "p#1", "p#10", "p#200", "p#65");
     List<String> others = List.of("p", "p#", "p#/", "p#0x", "p#0#1", "p#:", "p#x#0", "pp#0", "o#9", "q#0", "p\"#0");
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 2, 16)) {
       writer.addTerms(corpus.terms());
       for (List<String> ids : List.of(mine, others, List.of("p#2", "p#3"))) {
         List<Corpus.Passage> batch = new ArrayList<>();
@@ -88,7 +88,7 @@ class ImpactSearcherTest {
       writer.remove(StringTable.of("p#2", "p#10"));
       writer.commit("");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals(List.of("p#0", "p#1", "p#200", "p#3", "p#65"), sentences(searcher, "p"));
       assertEquals(List.of("p#0#1"), sentences(searcher, "p#0"));
       assertEquals(List.of("o#9", "q#0"), sentences(searcher, "q", "nobody", "o", "q"));
@@ -107,7 +107,7 @@ class ImpactSearcherTest {
 
   /** Writes in one commit. */
   private void write(Corpus corpus) throws IOException {
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 2, 16)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 2, 16)) {
       writer.addTerms(corpus.terms());
       corpus.add(writer, corpus.passages, false);
       writer.commit("");
@@ -119,14 +119,14 @@ class ImpactSearcherTest {
     int size = corpus.passages.size();
     for (int c = 0; c < commits; c++) {
       String format = codec.equals("mixed") ? c % 2 == 0 ? "fast" : "lucene" : codec;
-      try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, format)) {
+      try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 3, 16, format)) {
         writer.addTerms(corpus.terms());
         corpus.add(writer, corpus.passages.subList(size * c / commits, size * (c + 1) / commits), false);
         writer.commit("part " + c);
       }
     }
     String last = codec.equals("mixed") ? "lucene" : codec;
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 16, last)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 3, 16, last)) {
       writer.addTerms(corpus.terms());
       List<Corpus.Passage> replacements = new ArrayList<>();
       Set<String> gone = new HashSet<>();
@@ -240,7 +240,7 @@ class ImpactSearcherTest {
       Map<Integer, Integer> impacts = i % 3 == 0 ? Map.of(0, 5, 1, 2) : i % 3 == 1 ? Map.of(0, 7) : Map.of(1, 3, 2, 4);
       corpus.passages.add(new Corpus.Passage("p" + i, n - i, impacts));
     }
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 64, codec)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 1, 64, codec)) {
       writer.addTerms(corpus.terms());
       corpus.add(writer, corpus.passages, false);
       writer.forceMerge(1);
@@ -248,7 +248,7 @@ class ImpactSearcherTest {
     }
     Map<Integer, Integer> query = Map.of(0, 1, 1, 1, 2, 1);
     List<Corpus.Hit> all = corpus.search(query);
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       for (int k : new int[] {1, 10, 1500, 9_999, 29_999}) {
         byte[] found = searcher.searchImpacts(Corpus.pack(List.of(query)), Corpus.ALL, k, 1);
         assertEquals(all.subList(0, k), Corpus.unpack(searcher, found).get(0));
@@ -260,7 +260,7 @@ class ImpactSearcherTest {
   void textIsFoundByItsWordsAndTiesByPosition() throws IOException {
     Corpus corpus = Corpus.random(new Random(5), 300, 5, 9);
     write(corpus);
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       byte[] queries = StringTable.of("Where is P17's word?", "passages", "", "the of", "unheard");
       List<List<Corpus.Hit>> found = Corpus.unpack(searcher, searcher.searchText(queries, Corpus.ALL, 20, 2));
       assertEquals("p17", found.get(0).get(0).id());
@@ -278,7 +278,7 @@ class ImpactSearcherTest {
     write(corpus);
     byte[] queries = Corpus.pack(List.of(Map.of(0, 1), Map.of(1, 2, 3, 1), Map.of()));
     byte[] texts = StringTable.of("p17", "passages", "unheard");
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       for (int threads = 1; threads <= 3; threads++) {
         List<List<Corpus.Hit>> expected =
             new ArrayList<>(Corpus.unpack(searcher, searcher.searchImpacts(queries, Corpus.ALL, 20, 1)));
@@ -307,7 +307,7 @@ class ImpactSearcherTest {
     for (String term : List.of("term0", "term1", "term0")) {
       terms.add(new org.apache.lucene.util.BytesRef(term));
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       byte[] found = searcher.searchImpacts(StringTable.pack(head.array(), terms), Corpus.ALL, 5, 1);
       assertEquals(List.of(List.of(new Corpus.Hit("a", 9, 0))), Corpus.unpack(searcher, found));
     }
@@ -315,10 +315,10 @@ class ImpactSearcherTest {
 
   @Test
   void anEmptyIndexAnswersWithNothing() throws IOException {
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 16)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 1, 16)) {
       writer.commit("empty");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals("empty", searcher.userData());
       byte[] found = searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1), Map.of())), Corpus.ALL, 10, 4);
       assertEquals(List.of(List.of(), List.of()), Corpus.unpack(searcher, found));
@@ -330,12 +330,12 @@ class ImpactSearcherTest {
   @Test
   void refusesWhatMakesNoSense() throws IOException {
     Path missing = folder.resolve("missing");
-    assertThrows(IndexNotFoundException.class, () -> new ImpactSearcher(missing.toString(), "en"));
+    assertThrows(IndexNotFoundException.class, () -> new ImpactSearcher(missing.toString(), "english"));
     assertTrue(java.nio.file.Files.notExists(missing), "looking for an index must not make a folder");
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 1, 16)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 1, 16)) {
       writer.commit("");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       byte[] query = Corpus.pack(List.of(Map.of(0, 1)));
       assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, Corpus.ALL, 0, 1));
       assertThrows(IllegalArgumentException.class, () -> searcher.searchImpacts(query, Corpus.ALL, 1, 0));

@@ -32,11 +32,11 @@ class ImpactWriterTest {
   @TempDir Path folder;
 
   private ImpactWriter open() throws IOException {
-    return new ImpactWriter(folder.toString(), "en", 2, 16);
+    return new ImpactWriter(folder.toString(), "english", 2, 16);
   }
 
   private int numDocs() throws IOException {
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       return searcher.numDocs();
     }
   }
@@ -61,13 +61,13 @@ class ImpactWriterTest {
     writer.rollback();
     writer.close();
     assertEquals(200, numDocs());
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals("{\"next\": 200}", searcher.userData());
     }
     try (ImpactWriter again = open()) {
       again.commit("{\"next\": 201}");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals("{\"next\": 201}", searcher.userData());
     }
   }
@@ -86,7 +86,7 @@ class ImpactWriterTest {
       }
       writer.commit("");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       assertEquals(25, searcher.numDocs());
       List<Corpus.Hit> hits =
           Corpus.unpack(searcher, searcher.searchImpacts(Corpus.pack(List.of(Map.of(0, 1))), Corpus.ALL, 100, 1)).get(0);
@@ -133,7 +133,7 @@ class ImpactWriterTest {
       }
       writer.commit("");
     }
-    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "en")) {
+    try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
       for (int i : new int[] {0, 1, 1499, 2999}) {
         int docid = Packed.ints(searcher.docids(StringTable.of("p" + i)), "docids")[0];
         byte[] term = StringTable.of("a-long-enough-term-to-make-the-array-grow-" + i);
@@ -211,7 +211,7 @@ class ImpactWriterTest {
   @ValueSource(strings = {"fast", "lucene"})
   void fullBuffersLoseNothing(String codec, @TempDir Path folder) throws IOException {
     Corpus corpus = Corpus.random(new Random(5), 6000, 400, 70_000);
-    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "en", 3, 1, codec)) {
+    try (ImpactWriter writer = new ImpactWriter(folder.toString(), "english", 3, 1, codec)) {
       writer.addTerms(corpus.terms());
       for (int i = 0; i < 6000; i += 500) {
         corpus.add(writer, corpus.passages.subList(i, i + 500), false);
