@@ -75,7 +75,7 @@ of_tasks=()
 for name in "${dev[@]}"; do of_tasks+=(--dataset "$work/data/$name.dev.jsonl"); done
 
 train() {
-  local placement seed start models=()
+  local placement seed start name models=()
   pretrain attention
   fit default attention paper "$work/pretrained-attention" "$steps" 13 "${own[@]}" "${skills[@]}"
   [ -d "$work/skills-bge-small-en" ] || dense convert --from "$work/default" --output "$work/skills-bge-small-en" --int8
@@ -85,12 +85,13 @@ train() {
     for placement in attention none; do
       for start in "$work/pretrained-$placement" "$encoder"; do
         [ "$SECONDS" -lt "$limit" ] || break 3
-        local name
         name=$placement-$([ "$start" = "$encoder" ] && echo plain || echo pretrained)-$seed
         fit "$name" "$placement" paper "$start" "$few" "$seed" "${own[@]}" "${skills[@]}"
-        models+=(--model "$work/$name")
       done
     done
+  done
+  for name in "$work"/{attention,none}-*-*/done; do
+    [ ! -e "$name" ] || models+=(--model "${name%/done}")
   done
   hybrid tasks --index "$work/pool" "${of_tasks[@]}" "${models[@]}" --model taser-det-en \
     --per-query "$work/ablations.jsonl" --format markdown > "$work/ablations.md"
