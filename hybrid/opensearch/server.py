@@ -140,6 +140,7 @@ class Server(Closing):
             SSLError,
             TransportError,
         )
+        from urllib3.exceptions import NewConnectionError
 
         ends, wait = time.monotonic() + patience, _FIRST_WAIT
         while True:
@@ -150,7 +151,8 @@ class Server(Closing):
             except TransportError as error:
                 self._reached |= isinstance(error.status_code, int)
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
-                passing &= self._reached  # a wrong URL is told at once
+                if not self._reached and isinstance(error.info, NewConnectionError):
+                    passing = False  # a wrong URL is told at once
                 if isinstance(error, SSLError) or not passing or time.monotonic() + wait > ends:
                     raise self._refused(error) from error
             except SerializationError as error:
