@@ -62,8 +62,8 @@ class SpartaGroup(click.Group):
             click.echo(f"error: {visible(str(error), keep='\n')}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
-            # Another one would break off Python's own end: C++ aborts where threads still run.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # Python's own end waits for threads: broken off by another Ctrl-C, C++ would abort.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
             command = self.commands.get(ctx.invoked_subcommand or "")
             kept = interrupt if isinstance(interrupt, Interrupted) else None
             click.echo(_interrupted(command, kept), err=True)

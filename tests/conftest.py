@@ -112,7 +112,7 @@ def own_logger() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _ctrl_c() -> Iterator[None]:
-    """A command that was interrupted ignores further Ctrl-C; the tests after it do not."""
+    """After a command that was interrupted, Ctrl-C ends the process at once; not so in the tests after it."""
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)

@@ -154,6 +154,7 @@ class Server(Closing):
             SSLError,
             TransportError,
         )
+        from urllib3.exceptions import NewConnectionError
 
         while True:
             try:
@@ -163,7 +164,8 @@ class Server(Closing):
             except TransportError as error:
                 self._reached |= isinstance(error.status_code, int)
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
-                passing &= self._reached  # a wrong URL is told at once
+                if not self._reached and isinstance(error.info, NewConnectionError):
+                    passing = False  # a wrong URL is told at once
                 if isinstance(error, SSLError) or not passing or not patience.wait():
                     raise self._refused(error) from error
             except SerializationError as error:

@@ -387,12 +387,12 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
         return "jsonl"
     if b"\t" in first_line:
         return "tsv"
+    text = name.endswith(_TEXT_SUFFIXES)
+    folder = "give its folder, of which each .txt or .md file is a passage; or " if text else ""
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy="give its folder, of which each .txt or .md file is a passage"
-        if name.endswith(_TEXT_SUFFIXES)
-        else f"make JSONL of it: {_conversion(path)}",
+        remedy=f"{folder}make JSONL of it: {_conversion(path)}",
     )
 
 

@@ -161,4 +161,4 @@ def test_texts_of_subfolders_are_passages_too(tmp_path: Path, caplog: pytest.Log
     for number in range(30):
         (tmp_path / f"t{number}.txt").write_text("The sun is hot.")
     assert len(ids(tmp_path)) == 33
-    assert "t23.txt, t24.txt and 13 more; not reading far/" in caplog.text
+    assert "t22.txt, t23.txt and 13 more; not reading far/" in caplog.text
