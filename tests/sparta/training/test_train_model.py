@@ -213,7 +213,9 @@ def test_occurrences_count_in_training_as_in_encoding(training, train, share):
     assert made.score(made.encode_queries(["\u200b"]), batch.candidates).abs().sum() == 0, "nothing is asked"
     made.loss(0)[0].backward()
     assert made.model.gains.grad.abs().sum() > 0
-    assert any(made.model.gains is p for g in made.parameter_groups()[1:2] for p in g["params"])
+    factors = {id(p): g.get("factor") for g in made.parameter_groups() for p in g["params"]}
+    assert factors[id(made.model.gains)] == made.config.gain_rate
+    assert factors[id(made.model.term_embeddings)] == made.config.term_rate
 
     result = train("with", learning_rate=1e-12, full_precision=True)
     model = SpartaModel.load(result.folder)
