@@ -27,7 +27,7 @@ from sparta.search.searcher import Searcher
 
 LONGEST = 10
 """Words of a name at most, as the paper's spans."""
-_FORM = "4"  # of the table: tables of another are not read
+_FORM = "5"  # of the table: tables of another are not read
 _AT_ONCE = 20_000
 _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
@@ -165,8 +165,8 @@ def _spans(
 
 
 def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """Read the titles of all passages; 20 bytes a name in memory."""
-    names, titles, docids = array("Q"), array("Q"), array("i")
+    """Read the titles of all passages; 21 bytes a name in memory."""
+    names, titles, added, docids = array("Q"), array("Q"), array("b"), array("i")
     last = None
     with searcher.index.reading() as view:
         live = view.lucene.live()
@@ -181,13 +181,14 @@ def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.in
                 for words in (whole, bare) if whole != bare else (whole,):
                     if 0 < len(words) <= LONGEST:
                         names.append(hashed(words))
-                        titles.append(hashed(whole))
+                        titles.append(hashed([title]))
+                        added.append(words != whole)
                         docids.append(docid)
-    own = np.array(names, np.uint64), np.array(titles, np.uint64)
-    _, first = np.unique(np.stack(own), axis=1, return_index=True)  # of each page its first passage
+    own = np.stack((np.array(names, np.uint64), np.array(titles, np.uint64)))
+    _, first = np.unique(own, axis=1, return_index=True)  # of each page its first passage
     first.sort()
-    hashes, wholes = (one[first] for one in own)
-    best = np.lexsort((first, hashes != wholes, hashes))
+    hashes = own[0, first]
+    best = np.lexsort((first, np.array(added, np.int8)[first], hashes))
     return hashes[best], np.array(docids, np.int32)[first][best]
 
 

@@ -25,6 +25,8 @@ TITLES = {
     "p": "Prometheus",
     "e": "E.T. the Extra-Terrestrial",
     "t": "The",
+    "rome": "Rome",
+    "ROME": "ROME",
     "none": "",
     "long": " ".join(["Very"] * (LONGEST + 1)),
 }
@@ -62,6 +64,7 @@ def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
         ("who made prometheus", []),  # without capitals, one word is no name
         ("Prometheus fell. The rest. Alba Longa too", [("Alba Longa", ["a-1"])]),  # begins a sentence
         ("Prometheus and [START_ENT] longa [END_ENT] of Alba Longa", [("longa", ["l"])]),  # KILT's marks
+        ("in Rome", [("Rome", ["rome", "ROME"])]),  # two pages
         ("a Row is no page", []),
         ("Very " * (LONGEST + 1), []),
         ("", []),
@@ -96,7 +99,7 @@ def test_names_against_a_dictionary(tmp_path: Path) -> None:
 
 def test_titles_in_metadata(searcher: Searcher) -> None:
     table = TitleTable.of(searcher)
-    [(name, docids)] = table.named(["Alba  longa", "Rome"])
+    [(name, docids)] = table.named(["Alba  longa", "Paris"])
     assert name == "Alba  longa"
     assert searcher.hits_of(docids)[0].passage_id == "a-1"
     assert table.named(None) == table.named("Alba Longa") == []
