@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -61,6 +62,8 @@ class SpartaGroup(click.Group):
             click.echo(f"error: {visible(str(error), keep='\n')}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
+            # Python's own end waits for threads: broken off by another Ctrl-C, C++ would abort.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
             command = self.commands.get(ctx.invoked_subcommand or "")
             kept = interrupt if isinstance(interrupt, Interrupted) else None
             click.echo(_interrupted(command, kept), err=True)

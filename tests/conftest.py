@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import string
 import subprocess
 import sys
@@ -107,6 +108,14 @@ def own_logger() -> Iterator[None]:
     before = logger.handlers, logger.propagate, logger.level
     yield
     logger.handlers, logger.propagate, logger.level = before
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """After a command that was interrupted, Ctrl-C ends the process at once; not so in the tests after it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import QUESTION, sparta, written
+from tests.cli.commands import QUESTION, sparta, sparta_process, written
 
 importlib.import_module("sparta.shards.encode")  # before a test replaces what it imports
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
@@ -74,3 +74,16 @@ def test_an_interrupt(built, corpus, monkeypatch):
     result = sparta("index", "--corpus", corpus)
     assert result.exit_code == 130
     assert "nothing was written yet" in result.stderr
+
+
+def test_a_second_ctrl_c_does_not_break_off_the_end(tmp_path, corpus, model):
+    """The second comes while Python shuts down, when threads of the first job still run."""
+    code = """
+import atexit, os, signal
+import sparta.shards.encode as module
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+module.open_encoder = lambda *_, **__: signal.raise_signal(signal.SIGINT)
+"""
+    ended = sparta_process("encode", "--corpus", corpus, "--output", tmp_path / "new", *model, before=code)
+    assert (ended.returncode, ended.stderr.count("\n")) == (130, 1), ended.stderr
