@@ -13,7 +13,7 @@ from sparta.base.records import Advance, Hit, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import channel_plugin, other_channels
-from sparta.index.folder import default_index
+from sparta.index.folder import default_index, index_flag
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
@@ -128,7 +128,7 @@ class Index(Closing):
             raise InputError(
                 "expected an index with a dense channel, found none",
                 where=str(self.path),
-                remedy="build it with: dense index",
+                remedy=f"build it with: dense index {index_flag(self.path)}",
             )
         return self.searcher.beside(channel_name(channel))
 

@@ -30,6 +30,7 @@ from dense.search.store import Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.files import atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
+from sparta.index.folder import index_flag
 
 KIND = "dense-channel"
 FORMAT_VERSION = 1
@@ -89,8 +90,12 @@ class ChannelFolder:
         self.path = path
 
     @property
+    def _again(self) -> str:
+        return f"dense index {index_flag(self.path.parent)}"
+
+    @property
     def _remedy(self) -> str:
-        return f"dense index --index {self.path.parent} --overwrite"
+        return f"{self._again} --overwrite"
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
@@ -123,7 +128,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
-                remedy=f"make it with: dense index --index {self.path.parent}",
+                remedy=f"make it with: {self._again}",
             )
         with self._damage():
             found = read_manifest(self.path, KIND, FORMAT_VERSION)
@@ -173,7 +178,7 @@ class ChannelFolder:
             raise IndexStateError(
                 "a file of the dense channel cannot be read: it is not as it was written",
                 where=str(self.path / name),
-                remedy="run: dense index",
+                remedy=f"run: {self._again}",
             )
 
     def _is_as_written(self, name: str) -> bool:
@@ -203,7 +208,7 @@ class ChannelFolder:
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),
-                remedy="run: dense index",
+                remedy=f"run: {self._again}",
             ) from error
         return rows
 
@@ -213,7 +218,7 @@ class ChannelFolder:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
         except SpartaError as error:
             damaged = error.where.endswith(".safetensors")
-            error.remedy = "delete this file, and run: dense index" if damaged else "run: dense index"
+            error.remedy = f"{'delete this file, and ' if damaged else ''}run: {self._again}"
             if error.where.endswith("manifest.json") and Path(error.where).is_file():
                 error.remedy = self._remedy
             raise

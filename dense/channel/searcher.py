@@ -24,7 +24,7 @@ from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
-from sparta.index.folder import IndexFolder, default_index, no_passages, require_fields
+from sparta.index.folder import IndexFolder, default_index, index_flag, no_passages, require_fields
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.ranked import Ranked, deepened, depth_of, reduction
@@ -109,7 +109,7 @@ class DenseSearcher(ChannelSearcher):
             raise IndexStateError(
                 f"expected a vector of each of {len(live)} passages, found {len(rows)}",
                 where=str(self.vectors.folder.parent),
-                remedy="make the dense channel anew: dense index --overwrite",
+                remedy=f"make the dense channel anew: dense index --overwrite {index_flag(self.folder.path)}",
             )
         else:
             docids = live.docids
@@ -144,7 +144,8 @@ class DenseSearcher(ChannelSearcher):
                 f"expected the model that the dense channel was made with ({made_with.sha256[:12]}…), found"
                 f" another in its place ({found.sha256[:12]}…)",
                 where=found.name,
-                remedy="put that model back, or make the channel anew: dense index --overwrite",
+                remedy="put that model back, or make the channel anew: dense index --overwrite"
+                f" {index_flag(self.folder.path)}",
             )
         return open_question_encoder(dense_model_folder(self.model_name))
 

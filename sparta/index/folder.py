@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,11 @@ _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 def default_index() -> Path:
     """`$SPARTA_INDEX`, or `./sparta-index`."""
     return Path(os.environ.get("SPARTA_INDEX") or DEFAULT_INDEX)
+
+
+def index_flag(path: Path) -> str:
+    """The option that names an index, for commands in messages."""
+    return f"--index {shlex.quote(str(path))}"
 
 
 def codec_name(name: str | None) -> str:
@@ -133,7 +139,7 @@ def no_passages(path: Path) -> IndexStateError:
     return IndexStateError(
         "the index holds no passages yet",
         where=str(path),
-        remedy="finish it with: sparta index … --resume",
+        remedy=f"finish it with: sparta index … --resume {index_flag(path)}",
     )
 
 
@@ -143,7 +149,7 @@ def require_fields(generation: Generation, path: Path) -> None:
         raise IndexStateError(
             "filter, collapse: expected an index whose metadata is indexed, found one of an older sparta",
             where=str(path),
-            remedy="build it again: sparta index --corpus FILE --overwrite",
+            remedy=f"build it again: sparta index --corpus FILE --overwrite {index_flag(path)}",
         )
 
 
@@ -205,7 +211,7 @@ class IndexFolder:
             raise IndexStateError(
                 "expected a finished index, found one that is still being built",
                 where=str(self.path),
-                remedy="finish it with: sparta index … --resume",
+                remedy=f"finish it with: sparta index … --resume {index_flag(self.path)}",
             )
         return live
 

@@ -16,6 +16,7 @@ from sparta.index.folder import (
     Generation,
     IndexFolder,
     IndexState,
+    index_flag,
     lost_commit,
     no_passages,
     require_fields,
@@ -56,7 +57,8 @@ class IndexView:
             raise IndexStateError(
                 "expected an index with impacts, found one for BM25 alone",
                 where=str(self.lucene.path.parent),
-                remedy="add them with: sparta index --corpus FILE --resume, or search --channel bm25",
+                remedy="add them with: sparta index --corpus FILE --resume"
+                f" {index_flag(self.lucene.path.parent)}; or search --channel bm25",
             )
 
 

@@ -1,0 +1,35 @@
+"""What an error advises: commands that can be run as they are printed, and the same for Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparta import Index
+from sparta.base.errors import InputError, NoPassageError
+from tests.cli.commands import QUESTION, RECORDS, done, sparta, written
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
+
+
+def advice(*arguments: object) -> str:
+    """What follows the arrow in the message of a command that fails."""
+    result = sparta(*arguments)
+    assert result.exit_code, result.output
+    return str(result.stderr.partition("→ ")[2]).strip()
+
+
+@pytest.fixture
+def alone(corpus: Path, tmp_path: Path) -> Path:
+    """An index for BM25 alone, whose name a shell must have quoted."""
+    folder = tmp_path / "bm25 alone"
+    done(sparta("index", "--corpus", corpus, "--index", folder, "--channels", "bm25"))
+    return folder
+
+
+def test_the_index_is_named(alone: Path, built: Path) -> None:
+    said = advice("search", QUESTION, "--index", built, "--channel", "dense")
+    assert said == f"build it with: dense index --index {built}"
+    said = advice("search", QUESTION, "--index", alone, "--channel", "impact")
+    assert f"--resume --index '{alone}'" in said
