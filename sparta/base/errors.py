@@ -83,10 +83,10 @@ class Interrupted(KeyboardInterrupt):
 REBUILD_INDEX = "restore it from a copy, or build it again: sparta index --corpus FILE --overwrite"
 
 
-def folder_in_use(output: object) -> IndexStateError:
-    """Return what is said where a resumable job would begin in a folder that holds files."""
+def folder_in_use(output: object, *, resumable: bool = True) -> IndexStateError:
+    """Return what is said where a job would begin in a folder that holds files."""
     return IndexStateError(
         "expected an empty or a new folder, found one that holds files",
         where=str(output),
-        remedy="continue with --resume, or choose another --output",
+        remedy=("continue with --resume, or " if resumable else "") + "choose another --output",
     )

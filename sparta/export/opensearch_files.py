@@ -37,7 +37,7 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
     :raises InputError: OpenSearch cannot say what the index holds.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise folder_in_use(folder)
+        raise folder_in_use(folder, resumable=False)
     with opened_source(searcher) as source:
         make_folder(folder / "bulk")
         body = index_body(source)

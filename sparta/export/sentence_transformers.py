@@ -56,12 +56,12 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     :raises ModelError: a model of other makers.
     :raises IndexStateError: the folder holds files.
     """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise folder_in_use(output, resumable=False)
     from sentence_transformers import SparseEncoder as Theirs
 
     from sparta.export.modeling_sparta import SpartaRouter
 
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise folder_in_use(output)
     opened = model if isinstance(model, SparseEncoder) else load_model(model)
     if not isinstance(opened, SpartaModel):
         raise ModelError(

@@ -33,3 +33,13 @@ def test_the_index_is_named(alone: Path, built: Path) -> None:
     assert said == f"build it with: dense index --index {built}"
     said = advice("search", QUESTION, "--index", alone, "--channel", "impact")
     assert f"--resume --index '{alone}'" in said
+
+
+@pytest.mark.parametrize("command", [("export", "--format", "opensearch"), ("export-model",)])
+def test_a_full_folder_of_what_cannot_be_resumed(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("SPARTA_INDEX", str(built))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert advice(*command, "--output", tmp_path / "full") == "choose another --output"
