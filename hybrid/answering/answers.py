@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,8 +122,8 @@ def combine(
     """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
 
     Answers that the measure of their language counts as the same are one, with the best score of its
-    mentions (the maximum, as in SPARTA's own code). Equal scores: the passage that was ranked higher, then
-    the place in it.
+    mentions (the maximum, as in SPARTA's own code). Of mentions that overlap in a text, only the best counts.
+    Equal scores: the passage that was ranked higher, then the place in it.
 
     :param spans: those of the first passages; the others are not read yet
     """
@@ -145,6 +146,11 @@ def combine(
             )
             found.append((-score, at, span.start, answer))
     best: dict[str, Answer] = {}
+    taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
     for *_, answer in sorted(found, key=lambda one: one[:3]):
+        others = taken[answer.text]
+        if any(answer.start < one.end and one.start < answer.end for one in others):
+            continue
+        others.append(answer)
         best.setdefault(_key(answer.answer, language), answer)
     return list(best.values())[:n]

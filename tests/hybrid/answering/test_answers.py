@@ -205,3 +205,16 @@ def test_thresholds_and_nothing_found() -> None:
     for wrong in ({"depth": 0}, {"weight": 1.5}, {"threshold": -0.1}):
         with pytest.raises(InputError, match="expected a depth of at least 1"):
             Answerer(FixedRetriever(hits), reader, **wrong)  # type: ignore[arg-type]
+
+
+def test_of_answers_that_overlap_in_a_passage_the_best_is_shown() -> None:
+    text = "Mercury is a silvery metal"
+    hits = [hit("a", text), hit("b", text + "."), hit("c", "Gallium is a silvery metal")]
+    spans = [
+        [Span(0, 0, 7, 3.0), Span(0, 0, 20, 2.0), Span(0, 13, 26, 0.5)],
+        [Span(1, 0, 7, 1.5), Span(1, 0, 20, 1.0)],  # a lesser mention of Mercury, and what overlaps it
+        [Span(2, 0, 7, 0.0), Span(2, 11, 26, -1.0)],
+    ]
+    found = combine(CONFIG, hits, [text_of(one) for one in hits], [1.0] * 3, spans, 0.2, 5)
+    assert [one.answer for one in found] == ["Mercury", "silvery metal", "Gallium"]
+    assert found[0].score == pytest.approx(0.8 * sigmoid(3) + 0.2)
