@@ -111,7 +111,8 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     if interrupt is None:
         return "interrupted"
     if not interrupt.kept:
-        return f"interrupted: nothing was written yet; {again} starts from the beginning"
+        there = f"new was written yet, {interrupt.untouched} is as it was" if interrupt.untouched else ""
+        return f"interrupted: nothing {there or 'was written yet'}; {again} starts from the beginning"
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 

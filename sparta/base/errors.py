@@ -72,12 +72,16 @@ class MissingPackageError(SpartaError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a job that keeps what it finished: `kept` units (passages, vectors, steps) are on disk."""
+    """Ctrl-C in a job that keeps what it finished: `kept` units (passages, vectors, steps) are on disk.
 
-    def __init__(self, kept: int, unit: str) -> None:
+    `untouched` is what was there before and still is, if anything.
+    """
+
+    def __init__(self, kept: int, unit: str, untouched: str = "") -> None:
         super().__init__(f"{kept:,} {unit}s kept")
         self.kept = kept
         self.unit = unit
+        self.untouched = untouched
 
 
 REBUILD_INDEX = "restore it from a copy, or build it again: sparta index --corpus FILE --overwrite"

@@ -235,7 +235,7 @@ def _kept_on_interrupt(folder: IndexFolder, mode: str) -> Iterator[None]:
     """Say at Ctrl-C how many passages are committed."""
     try:
         yield
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        raise Interrupted(kept_passages(folder, mode), "passage") from None
+    except KeyboardInterrupt as stopped:
+        kept = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
+        there = "the index" if folder.exists() and folder.state().live else ""
+        raise Interrupted(kept, "passage", there) from None
