@@ -139,6 +139,9 @@ class CorpusReader:
         self.counts = ReadCounts()
         self._paths, self._left_out = _files_of(self.source)
         self._tally = Tally()
+        if self._paths == [self.source] and Path(self.source).is_file():
+            for _, first in itertools.islice(numbered_lines(self.source, Tally()), 1):
+                format_of(self.source, first)
         self._at_end = False
 
     def __iter__(self) -> Iterator[Passage]:
@@ -366,10 +369,12 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
         return "jsonl"
     if b"\t" in first_line:
         return "tsv"
+    text = name.endswith(_TEXT_SUFFIXES)
+    folder = "give its folder, of which each .txt or .md file is a passage; or " if text else ""
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy=f"make JSONL of it: {_conversion(path)}",
+        remedy=f"{folder}make JSONL of it: {_conversion(path)}",
     )
 
 

@@ -209,3 +209,19 @@ def test_queries_that_are_not_what_they_should_be(built, tmp_path):
     result = sparta("search", "--queries", "queries.tsv", "--output", "no/run.trec", "--index", built)
     refused(result, 2, "no/run.trec", "No such file")
     assert not Path("run.trec").exists()
+
+
+@pytest.mark.parametrize("command", ["index", "update", "encode"])
+def test_an_unknown_format_is_told_before_anything_is_loaded(command, tmp_path, built):
+    text = tmp_path / "README.md"
+    text.write_text("# Moon\n\nThe moon is round.\n")
+    where = ["--output", "shards"] if command == "encode" else ["--index", built]
+    arguments = [command, "--corpus", text, *where, "--model", "no/such/model"]
+    refused(sparta(*arguments), 2, f"{text}:1: unknown format", "give its folder", "each .txt or .md file")
+
+
+def test_skipped_records_that_are_not_listed_are_counted(tmp_path, model):
+    path = written(tmp_path / "c.jsonl", RECORDS[0], *({"id": f"e{i}", "text": ""} for i in range(28)))
+    result = done(sparta("index", "--corpus", path, "--channels", "bm25"))
+    assert "  … and 8 more" in result.stderr.splitlines()
+    assert "sparta-index: 1 passage, 1 written in" in result.stdout
