@@ -38,5 +38,5 @@ def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
             f"the index holds no passage with the id {', '.join(map(repr, report.missing[:_SHOWN]))}"
             + (f" and {len(report.missing) - _SHOWN:,} more" if len(report.missing) > _SHOWN else ""),
             where=str(path),
-            remedy="sparta search prints ids",
+            remedy="take an id from a search",
         )

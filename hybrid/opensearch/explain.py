@@ -29,7 +29,7 @@ def explain_remote(opened: RemoteIndex, query: str, passage_id: str) -> Explanat
             raise InputError(
                 f"the index holds no passage with the id {passage_id!r}",
                 where=f"{server.where}/{now.index}",
-                remedy="sparta search prints ids",
+                remedy="take an id from a search",
             )
         hit, rank = {}, 0
     else:

@@ -12,6 +12,8 @@ from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, IndexFolder,
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
+_OVERWRITE = "--overwrite (overwrite=True)"
+
 
 def plan(
     index: IndexFolder, state: IndexState, source: Source, options: WriteOptions
@@ -149,12 +151,13 @@ def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> Ind
         return IndexStateError(
             f"an unfinished index of {state.building.job.get('source')} is here",
             where=str(index.path),
-            remedy="continue with --resume, or start again with --overwrite",
+            remedy=f"continue with --resume (resume=True), or start again with {_OVERWRITE}",
         )
     return IndexStateError(
         "an index of other input, or made with other options, is here",
         where=str(index.path),
-        remedy="add to it with --append, replace it with --overwrite, or name another with --index",
+        remedy=f"add to it with --append (Index.append), replace it with {_OVERWRITE},"
+        " or name another with --index (path)",
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from sparta.base.errors import InputError, Interrupted
 from sparta.data.units import is_cut, passage_of
 from sparta.index.fields import field_terms
-from sparta.index.folder import GROWING, Generation, IndexFolder
+from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -175,7 +175,8 @@ def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher,
     if taken:
         raise InputError(
             f"expected new passages, found the id {taken[0]!r}, which the index already holds",
-            remedy="replace passages with: sparta update --corpus FILE",
+            remedy="give them ids of their own, or replace passages with: sparta update --corpus FILE"
+            f" {index_flag(existing.path.parent)} (Index.update)",
         )
 
 

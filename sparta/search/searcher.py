@@ -181,7 +181,7 @@ def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
         raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",
             where=str(lucene.path.parent),
-            remedy="sparta search prints ids",
+            remedy="take an id from a search",
         )
     return docids
 

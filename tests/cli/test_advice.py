@@ -43,3 +43,17 @@ def test_a_full_folder_of_what_cannot_be_resumed(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert advice(*command, "--output", tmp_path / "full") == "choose another --output"
+
+
+def test_both_ways_to_say_it(built: Path, corpus: Path, model: tuple[str, ...], index: Path) -> None:
+    """The same error reaches people who typed a command and those who called a method."""
+    more = written(corpus.parent / "more.jsonl", {"id": "new", "text": "the sun"})
+    said = advice("index", "--corpus", more, "--index", built, *model)
+    assert "--append (Index.append)" in said
+    assert "--overwrite (overwrite=True)" in said
+    taken = advice("index", "--append", "--corpus", written(more, RECORDS[0]), "--index", index, *model)
+    assert "ids of their own" in taken
+    assert f"sparta update --corpus FILE --index {index} (Index.update)" in taken
+    with Index(built) as opened, pytest.raises(NoPassageError) as caught:
+        opened.passage("nowhere")
+    assert caught.value.remedy == "take an id from a search"
