@@ -298,7 +298,9 @@ chunk_options = options(
     ),
 )
 skip_invalid_option = click.option(
-    "--skip-invalid", is_flag=True, help="Skip and count bad records instead of stopping."
+    "--skip-invalid",
+    is_flag=True,
+    help="Skip and count bad records instead of stopping; empty ones always are skipped.",
 )
 
 unit_option = choice("--unit", values=UNITS, text=f"{_UNIT}.")

@@ -346,7 +346,7 @@ def _text_file(path: str, tally: Tally) -> tuple[int, _Outcome]:
 
     def parse(text: str) -> dict[str, Any]:
         heading = _HEADING.search(text) if name.suffix != ".txt" else None
-        title = heading[1] if heading else name.stem
+        title = heading[1] if heading else name.stem if text.strip() else ""
         return {"id": re.sub(r"\s+", "_", name.name), "title": title, "text": text.strip()}
 
     return len(data), _passages_of(parse, data, f"{path}:1")[0]

@@ -139,3 +139,11 @@ def test_mrqa_without_its_marks(tmp_path: Path) -> None:
     assert asked.text == "The Moon\nIt is round .\nCold\ntoo\na < b"
     for word, _, (begin,) in asked.questions:
         assert asked.text[begin : begin + len(word)] == word
+
+
+def test_an_empty_text_file_is_no_passage(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "moon.txt").write_text("The moon is round.")
+    reader = CorpusReader(tmp_path)
+    assert [passage.passage_id for passage in reader] == ["moon.txt"]
+    assert dict(reader.counts.reasons) == {"empty text": 1}
