@@ -113,6 +113,8 @@ def print_hits(
             else f"no passage{which} has a word or a term of this query"
         )
     for rank, hit in enumerate(hits, 1 + page["offset"]):
+        for bound in page["filter"].text_bounds() if page["filter"] else ():
+            click.echo(f"{bound!r} is compared as a text, not as a number")
         shares = shares_of(hit)
         matched = {s.term: float(s.share) for s in shares} or terms
         snippet = shown_snippet(retriever.tokenizer, hit, matched, as_json=as_json)

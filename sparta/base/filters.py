@@ -109,6 +109,11 @@ class Filter:
                 fields[name] = _joined(name, fields[name], wanted) if name in fields else wanted
         return Filter.of(fields)
 
+    def text_bounds(self) -> list[str]:
+        """The bounds that texts are compared with."""
+        texts = [one for one in self.conditions if isinstance(one, Texts)]
+        return [bound.rstrip("\0") for one in texts for bound in (one.low, one.high) if bound]
+
     def packed(self) -> list[bytes]:
         """For the Java border: strings one after the other."""
         return [part for condition in self.conditions for part in condition.packed()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,22 @@ from sparta.base.filters import LONGEST, term, text_of
 MOST_VALUES = 256
 _TEXTS = {"id", "contents", "context"}
 _OFFSETS = {"start", "end"}
+_WANTED = f"where it is no text, number, true or false, nor a list of up to {MOST_VALUES} of them"
+logger = logging.getLogger(__name__)
 
 
-def field_terms(records: Sequence[str]) -> list[list[bytes]]:
-    """The metadata of stored records: of each the terms of all its values."""
-    return [list(_terms(_parsed(record))) for record in records]
+def field_terms(records: Sequence[str], told: set[str] | None = None) -> list[list[bytes]]:
+    """The metadata of stored records: of each the terms of all its values.
+
+    :param told: fields with values that are not indexed, of which a warning was given; grows. None: none is
+    """
+    left_out = set[str]()
+    terms = [list(_terms(_parsed(record), left_out)) for record in records]
+    if told is not None:
+        for name in sorted(left_out - told):
+            logger.warning("%s: kept with the passages, but nothing to filter by, %s", name, _WANTED)
+        told |= left_out
+    return terms
 
 
 def _parsed(record: str) -> dict[str, Any]:
@@ -27,7 +39,7 @@ def _parsed(record: str) -> dict[str, Any]:
         return json.loads(record)
 
 
-def _terms(record: Mapping[str, Any]) -> Iterator[bytes]:
+def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
     """One term for each value of each field.
 
     Texts, numbers, true and false count, and lists of up to 256 of them; null, objects and other lists do
@@ -42,3 +54,5 @@ def _terms(record: Mapping[str, Any]) -> Iterator[bytes]:
         values = value if isinstance(value, list) else [value]
         if len(values) <= MOST_VALUES and all(isinstance(one, str | int | float) for one in values):
             yield from (term(name, text_of(one)) for one in values)
+        elif value is not None:
+            left_out.add(name)

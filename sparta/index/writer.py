@@ -62,6 +62,7 @@ def _write_batches(
 ) -> None:
     last_commit = time.monotonic()
     kept = progress.consumed
+    told = set[str]()  # fields that are not indexed
     counted = True  # whether all that the writer has is in progress
     update = options.mode == "update"
     cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
@@ -74,7 +75,7 @@ def _write_batches(
             counted = False
             if cut:
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
-            _hand_over(writer, batch, positions, update=update)
+            _hand_over(writer, batch, positions, told, update=update)
             progress.add(batch)
             counted = True
             if time.monotonic() - last_commit >= options.commit_seconds:
@@ -144,7 +145,9 @@ def _sentence_number(unit_id: str) -> int:
     return -1 if passage_id == unit_id else int(unit_id[len(passage_id) + 1 :])
 
 
-def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, *, update: bool) -> None:
+def _hand_over(
+    writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, told: set[str], *, update: bool
+) -> None:
     if batch.new_terms:
         writer.add_terms(batch.new_terms)
     writer.add(
@@ -155,7 +158,7 @@ def _hand_over(writer: ImpactWriter, batch: ImpactBatch, positions: np.ndarray, 
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.records),
+        fields=field_terms(batch.records, told),
         update=update,
     )
 

@@ -459,7 +459,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         found, remedy = _STATES[short]
         return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
     if short == "IllegalArgumentException":
-        return InputError(message, where=where)
+        return InputError(message, where=str(Path(where).parent) if reading else where)
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",

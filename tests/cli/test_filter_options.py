@@ -103,3 +103,15 @@ def test_contributions_sum_to_the_score(index: Path) -> None:
         assert list(hit["channels"]) == ["bm25", "impact"]
         parts = [place["contribution"] for place in hit["channels"].values()]
         assert sum(parts) == pytest.approx(hit["score"], abs=1e-12)
+
+
+def test_a_field_that_no_passage_has_is_told_of_the_index(index: Path) -> None:
+    result = CliRunner().invoke(sparta, ["search", "moon", "--filter", "nested=1", "--index", str(index)])
+    assert (result.exit_code, f"error: {index}: " in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize(("bound", "told"), [("year>abc", True), ("year>2500", False)])
+def test_a_bound_that_is_no_number_is_told(index: Path, bound: str, told: bool) -> None:
+    result = CliRunner().invoke(sparta, ["search", "moon", "--filter", bound, "--index", str(index)])
+    assert result.stdout.startswith("no passage that the filter keeps")
+    assert ("'abc' is compared as a text" in result.stdout) == told
