@@ -4,7 +4,8 @@ Formats: JSONL, one object a line; TSV with a header (`id`, `text`, `title`), qu
 module write it, or with the two columns id and text and no header, one record a line. A line of KILT's
 knowledge source is a page, which is cut into passages of 100 words. A name with .jsonl,
 .ndjson or .tsv says which it is; otherwise the first line does. Blank lines are neither read nor counted. In
-a folder without such files, each .txt or .md file is a passage. All may be compressed by gzip, bzip2 or zstd.
+a folder without such files, each .txt or .md file is a passage, also of its subfolders. All may be compressed
+by gzip, bzip2 or zstd.
 """
 
 from __future__ import annotations
@@ -113,19 +114,19 @@ def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
         return corpus
     if isinstance(corpus, str | Path):
         return CorpusReader(corpus, skip_invalid=skip_invalid)
-    return RecordReader(corpus, skip_invalid=skip_invalid)
-
     if isinstance(corpus, Mapping | Passage):
         raise InputError("expected several records, found one", remedy="put it into a list: [record]")
+    return RecordReader(corpus, skip_invalid=skip_invalid)
+
 
 class CorpusReader:
     """The passages of a corpus, read as a stream: memory does not grow with the corpus.
 
     `source` is a file, `-` for standard input, or a folder: its corpus.jsonl if it has one, as in BEIR,
-    otherwise its JSONL and TSV files in the order of their names, or, without any, its text and Markdown
-    files. Subfolders, hidden files, and files of queries and judgments (by their names) are not read; a
-    warning names what is left out. The reader looks ahead by at most one batch of 1,000 records, and what
-    comes before a bad record is yielded before the error is raised.
+    otherwise its JSONL and TSV files in the order of their names, or, without any, the text and Markdown
+    files in it and below it. Hidden files, files of queries and judgments (by their names), and subfolders
+    otherwise, are not read; a warning names what is left out. The reader looks ahead by at most one batch of
+    1,000 records, and what comes before a bad record is yielded before the error is raised.
 
     A bad record is an InputError; with `skip_invalid` it is skipped and counted. A record without text is
     read by its title; without either, it is always skipped, whatever else it holds. Missing files, files
@@ -138,16 +139,16 @@ class CorpusReader:
         self.skip_invalid = skip_invalid
         self.counts = ReadCounts()
         self._paths, self._left_out = _files_of(self.source)
-        self._tally = Tally()
         if self._paths == [self.source] and Path(self.source).is_file():
             for _, first in itertools.islice(numbered_lines(self.source, Tally()), 1):
                 format_of(self.source, first)
+        self._tally = Tally()
         self._at_end = False
 
     def __iter__(self) -> Iterator[Passage]:
         self.counts, self._tally, self._at_end = ReadCounts(), Tally(), False
         if self._left_out:
-            read, others = ", ".join(Path(path).name for path in self._paths), ", ".join(self._left_out)
+            read, others = _listed([Path(path).name for path in self._paths]), _listed(self._left_out)
             logger.warning("%s: reading %s; not reading %s", self.source, read, others)
             self._left_out = []  # told once
         with SeenIds() as seen:
@@ -183,7 +184,7 @@ class CorpusReader:
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for path in self._paths:
             if path != self.source and _ends(Path(path), _TEXT_SUFFIXES):  # of a folder
-                yield _text_file(path, self._tally)
+                yield _text_file(path, self.source, self._tally)
             else:
                 yield from _outcomes_of(path, self._tally)
 
@@ -279,7 +280,9 @@ def _files_of(source: str) -> tuple[list[str], list[str]]:
             raise unreadable(source, FileNotFoundError())
         return [source], []
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    left_out = {entry: why for entry in entries if (why := _why_not_read(entry))}
+    if not any(_ends(entry, _RECORD_SUFFIXES) for entry in entries):
+        entries = sorted(entry for entry in path.rglob("*") if _is_below(entry, path))
+    left_out = {entry: why for entry in entries if (why := _why_not_read(entry, path))}
     files = [entry for entry in entries if entry not in left_out]
     if records := [entry for entry in files if _ends(entry, _RECORD_SUFFIXES)]:
         left_out |= dict.fromkeys(set(files) - set(records), "a text beside files of records")
@@ -291,18 +294,31 @@ def _files_of(source: str) -> tuple[list[str], list[str]]:
         raise InputError(
             "no corpus in this folder: expected *.jsonl, *.tsv, *.txt or *.md (.gz, .bz2, .zst), found none",
             where=source,
-            remedy="give a file, or the folder that holds the files itself (subfolders are not read)",
+            remedy="give a file, or the folder that holds the files itself (of subfolders, texts are read)",
         )
-    named = [f"{entry.name} ({left_out[entry]})" for entry in entries if entry in left_out]
+    named = [f"{entry.relative_to(path)} ({left_out[entry]})" for entry in entries if entry in left_out]
     return [str(entry) for entry in files], named
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - KEPT_SKIPS
+    return ", ".join(names[:KEPT_SKIPS]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
     return plain_name(path.name).endswith(suffixes)
 
 
-def _why_not_read(path: Path) -> str:
+def _is_below(path: Path, folder: Path) -> bool:
+    """Whether an entry of a folder or of its subfolders may be read: no folder, nothing hidden."""
+    return not path.is_dir() and not any(p.startswith(".") for p in path.relative_to(folder).parts)
+
+
+def _why_not_read(path: Path, folder: Path) -> str:
     """Why an entry of a folder is no part of the corpus; "" if it is one."""
+    if path.parent != folder and _ends(path, _RECORD_SUFFIXES):
+        return "records in a subfolder"
     if not path.is_file():
         return "a folder" if path.is_dir() else "not a file"
     if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
@@ -335,8 +351,8 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         raise no_records(path)
 
 
-def _text_file(path: str, tally: Tally) -> tuple[int, _Outcome]:
-    """Read a text or Markdown file as one passage: its name is the id, its first heading the title."""
+def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
+    """Read a text or Markdown file of a folder: its path there is the id, its first heading the title."""
     limit = longest_line()
     with reading(path), open_decompressed(path, tally) as stream:
         data = stream.read(limit + 1)
@@ -347,7 +363,8 @@ def _text_file(path: str, tally: Tally) -> tuple[int, _Outcome]:
     def parse(text: str) -> dict[str, Any]:
         heading = _HEADING.search(text) if name.suffix != ".txt" else None
         title = heading[1] if heading else name.stem if text.strip() else ""
-        return {"id": re.sub(r"\s+", "_", name.name), "title": title, "text": text.strip()}
+        passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
+        return {"id": passage_id, "title": title, "text": text.strip()}
 
     return len(data), _passages_of(parse, data, f"{path}:1")[0]
 

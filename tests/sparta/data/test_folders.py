@@ -147,3 +147,18 @@ def test_an_empty_text_file_is_no_passage(tmp_path: Path) -> None:
     reader = CorpusReader(tmp_path)
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
     assert dict(reader.counts.reasons) == {"empty text": 1}
+
+
+def test_texts_of_subfolders_are_passages_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("moon.txt", "far/a planet.md", "far/away/moon.txt", ".git/no.txt", "far/.no.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("The moon is round.")
+    (tmp_path / "far" / "records.jsonl").write_text(record("r"))
+    (tmp_path / "far" / "picture.png").touch()
+    read = {p.passage_id: p.title for p in CorpusReader(tmp_path)}
+    assert read == {"far/a_planet.md": "a planet", "far/away/moon.txt": "moon", "moon.txt": "moon"}
+    assert "not reading far/picture.png (another format), far/records.jsonl (records in a" in caplog.text
+    for number in range(30):
+        (tmp_path / f"t{number}.txt").write_text("The sun is hot.")
+    assert len(ids(tmp_path)) == 33
+    assert "t22.txt, t23.txt and 13 more; not reading far/" in caplog.text
