@@ -87,6 +87,7 @@ class Server(Closing):
     def __init__(self, access: Access | str) -> None:
         self.access = Access(access) if isinstance(access, str) else access
         hosts = self.access.hosts()
+        self._reached = False
         with optional_packages():
             from opensearchpy import OpenSearch
 
@@ -139,13 +140,19 @@ class Server(Closing):
             SSLError,
             TransportError,
         )
+        from urllib3.exceptions import NewConnectionError
 
         ends, wait = time.monotonic() + patience, _FIRST_WAIT
         while True:
             try:
-                return ask()
+                answer = ask()
+                self._reached = True
+                return answer
             except TransportError as error:
+                self._reached |= isinstance(error.status_code, int)
                 passing = error.status_code in BUSY or not isinstance(error.status_code, int)
+                if not self._reached and isinstance(error.info, NewConnectionError):
+                    passing = False  # a wrong URL is told at once
                 if isinstance(error, SSLError) or not passing or time.monotonic() + wait > ends:
                     raise self._refused(error) from error
             except SerializationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
@@ -109,3 +110,16 @@ def test_a_page_is_no_opensearch(fake) -> None:
         pytest.raises(ServerError, match="expected an OpenSearch"),
     ):
         server.request("GET", "/_cluster/health")
+
+
+def test_who_was_never_there_is_not_waited_for() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    with (
+        Server(Access(f"http://127.0.0.1:{port}", patience=20, environment={})) as server,
+        pytest.raises(ServerError, match="could not reach it"),
+    ):
+        server.request("GET", "/")
+    assert time.monotonic() - began < 10
