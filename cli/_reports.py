@@ -25,13 +25,15 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
             + (
                 f"{counted(postings, 'posting')} written ({postings / max(1, passages):,.0f} per passage)"
                 if postings
-                else f"{counted(passages, 'passage')} written"
+                else f"{passages:,} written"
             )
             + f" in {report.seconds:.1f} s"
             f"{windowed(int(written.get('windowed', 0)))}{read_counts(report.source)}"
         )
         for skip in report.source.get("first_skips", []):
             click.echo(f"  skipped {skip['where']}: {skip['reason']}", err=True)
+        if more := report.source.get("skipped", 0) - len(report.source.get("first_skips", [])):
+            click.echo(f"  … and {more:,} more", err=True)
     print_channel_reports(report.channels)
 
 
