@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,8 +169,11 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
         yield formula(*fusions)
 
 
-def print_table(table: Table, form: str, below: Iterator[str]) -> None:
+def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     """Print a table, and notes below it, or on standard error where a program reads the table."""
     click.echo(table.write(form))
-    for note in below:
+    from hybrid.evaluation.results import LEGEND
+
+    marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
+    for note in [LEGEND, *below] if marked else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

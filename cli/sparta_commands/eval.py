@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli._answering import answering_of, answering_options
+from cli._fusion_options import print_table
 from cli._options import (
     corpus_bar,
     counted,
@@ -53,7 +54,8 @@ _OF_SETS = (
     "--channel",
     "channels",
     multiple=True,
-    type=click.Choice(["impact", "bm25", "sparta"]),
+    type=click.Choice(["impact", "bm25", "sparta"]),  # sparta: the former name of impact
+    metavar="[impact|bm25]",
     help="What is ranked by [default: both].",
 )
 @click.option(
@@ -155,6 +157,6 @@ def eval_command(
                 click.echo(f"{one.name}: left out {left} without a judged passage", err=True)
     write_per_query(found, given["per_query"])
     write_answers(found, given["output_answers"])
-    click.echo(results_table(found, measures, label="ranking", digits=1).write(given["form"]))
+    print_table(results_table(found, measures, label="ranking", digits=1), given["form"])
     if given["plot"]:
         draw(found, measures[0], given["plot"])

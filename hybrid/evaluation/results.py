@@ -21,6 +21,10 @@ from sparta.base.records import Run
 from sparta.data.trec import write_run
 
 SIGNIFICANT = 0.05
+LEGEND = (
+    f"p: paired t-test against the best single ranking (Holm); * below {SIGNIFICANT:g}, ↑ better, ↓ worse"
+)
+"""Below a table that has such marks."""
 EXACT = "EM"
 OF_ANSWERS = (EXACT, "F1")
 
@@ -109,7 +113,9 @@ def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]
         differs = ""
         if ranking is not best:
             way = "↑" if ranking.mean(main) > best.mean(main) else "↓"
-            differs = f"{p[ranking.name]:.3f}" + (f"*{way}" if p[ranking.name] < SIGNIFICANT else "")
+            chance = p[ranking.name]
+            differs = f"{chance:.3f}" if chance >= 0.001 else "<0.001"
+            differs += f"*{way}" if chance < SIGNIFICANT else ""
         rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name)])
     return rows
 

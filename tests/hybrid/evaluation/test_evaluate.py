@@ -387,3 +387,16 @@ def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_
     assert result.exit_code == 0, result.output
     assert "dev: left out 2 questions without a judged passage" in result.stderr
     assert [r["set"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["small", "dev"]
+
+
+def test_a_small_p_is_no_zero_and_marks_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    from cli._fusion_options import print_table
+
+    good = Evaluation("x", {"RR": {str(i): 1 - i / 1000 for i in range(50)}})
+    bad = Evaluation("y", {"RR": {str(i): 0.1 + i / 2000 for i in range(50)}})
+    table = results_table([SetResults("set", [good, bad])])
+    assert [row[-1] for row in table.rows] == ["", "<0.001*↓"]
+    print_table(table, "text")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("p: paired t-test against the best single r")
+    print_table(results_table([SetResults("set", [good])]), "text")
+    assert "t-test" not in capsys.readouterr().out
