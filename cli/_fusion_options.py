@@ -28,7 +28,7 @@ _adding_options = options(
     choice(
         "--normalization",
         values=["minmax", "zscore", "none"],
-        text="Normalization of the scores, by query and channel.",
+        text="Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
     ),
 )
 method_options = options(

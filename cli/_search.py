@@ -132,7 +132,6 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
 
     :param opened: a searcher of another place than the index folder
     """
-    from hybrid.retrieval.fusion import formula
     from hybrid.retrieval.searcher import HybridSearcher
 
     def places(hit: Any) -> str:
@@ -144,7 +143,6 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
             run_queries(searcher, given)
         else:
             print_hits(searcher, given, places)
-    click.echo(formula(fusion), err=given["as_json"])
 
 
 def _write_hits(retriever: Any, given: dict[str, Any], queries: Sequence[Query], output: Path) -> None:

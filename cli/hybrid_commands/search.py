@@ -38,11 +38,16 @@ def search(**given: Any) -> None:
     check_search("hybrid search", given)
     from hybrid.retrieval.channels import channels_of
     from hybrid.retrieval.fusion import default_weights
+    from sparta.index.folder import index_flag
 
     index, remote = folder_of(given), given["opensearch"]
     if typed("base", "alpha", "weights"):
         weights = weights_of(given)
     else:
-        weights = default_weights(REMOTE_CHANNELS if remote else channels_of(index))
+        channels = REMOTE_CHANNELS if remote else channels_of(index)
+        weights = default_weights(channels)
+        if not remote and "dense" not in channels:
+            lacks = f"{index} has no dense channel: searched by {next(iter(weights))} alone"
+            click.echo(f"{lacks}\n  → dense index {index_flag(index)}", err=True)
     fusion = fusion_of(weights, given)
     search_fused(index, fusion, given, remote_searcher(given, fusion) if remote else None)
