@@ -79,7 +79,8 @@ def base_option(shown: str) -> Decorator:
     """Option of the channel that BM25 joins, with what is said of its default."""
     return click.option(
         "--base",
-        type=click.Choice(["impact", "dense", "sparta"]),
+        type=click.Choice(["impact", "dense", "sparta"]),  # sparta: the former name of impact
+        metavar="[impact|dense]",
         help=f"The channel that BM25 is added to [default: {shown}].",
     )
 
@@ -171,9 +172,9 @@ def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Itera
 
 def print_table(table: Table, form: str, below: Iterable[str] = ()) -> None:
     """Print a table, and notes below it, or on standard error where a program reads the table."""
-    click.echo(table.write(form))
     from hybrid.evaluation.results import LEGEND
 
+    click.echo(table.write(form))
     marked = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
     for note in [LEGEND, *below] if marked else below:
         click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

@@ -22,3 +22,16 @@ class Finite(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"expected a finite number, found {value}.", param, ctx)
         return found
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+class CountOption(click.Option):
+    """An option whose help does not show the highest number that Lucene counts to."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what stands in brackets."""
+        extra = super().get_help_extra(ctx)
+        extra["range"] = extra.get("range", "").replace(f"1<=x<={HIGHEST_COUNT}", "x>=1")
+        return extra

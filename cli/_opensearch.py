@@ -24,8 +24,8 @@ def server_options(*, required: bool) -> Decorator:
             metavar="URL[,URL]…",
             envvar="SPARTA_OPENSEARCH_URL" if required else None,
             required=required,
-            help="Nodes of an OpenSearch cluster"
-            + (" [default: $SPARTA_OPENSEARCH_URL]." if required else ", in place of an index here."),
+            help="Nodes of an OpenSearch cluster" + ("." if required else ", in place of an index here."),
+            show_envvar=required,
         ),
         click.option("--name", metavar="ALIAS", required=required, help="Alias of the index there."),
         click.option("--ca", metavar="FILE", help="Certificates to trust, where they are not the machine's."),

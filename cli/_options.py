@@ -19,7 +19,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cli._numbers import HIGHEST_COUNT, Finite
+from cli._numbers import HIGHEST_COUNT, CountOption, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
 from sparta.base.files import COMPRESSED, unreadable
@@ -151,7 +151,12 @@ def options(*decorators: Decorator) -> Decorator:
 def number(*names: str, default: int, text: str, least: int = 1, most: int | None = None) -> Decorator:
     """Option of a whole number from `least` to `most`, whose default its help shows."""
     return click.option(
-        *names, type=click.IntRange(least, most), default=default, show_default=True, help=text
+        *names,
+        cls=CountOption,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=True,
+        help=text,
     )
 
 

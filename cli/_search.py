@@ -51,7 +51,8 @@ def check_search(command: str, given: dict[str, Any], output_name: str = "run.tr
         )
     if (queries is None) != (output is None):
         raise InputError(
-            "expected --queries and --output together, found only one",
+            "expected --queries and --output together,"
+            f" found {'--output' if queries is None else '--queries'} alone",
             remedy=f"{command} --queries questions.jsonl --output {output_name}",
         )
 
@@ -112,9 +113,9 @@ def print_hits(
             if unknown
             else f"no passage{which} has a word or a term of this query"
         )
-    for rank, hit in enumerate(hits, 1 + page["offset"]):
         for bound in page["filter"].text_bounds() if page["filter"] else ():
             click.echo(f"{bound!r} is compared as a text, not as a number")
+    for rank, hit in enumerate(hits, 1 + page["offset"]):
         shares = shares_of(hit)
         matched = {s.term: float(s.share) for s in shares} or terms
         snippet = shown_snippet(retriever.tokenizer, hit, matched, as_json=as_json)

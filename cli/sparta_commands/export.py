@@ -23,7 +23,7 @@ from sparta.base.errors import InputError
     "--output",
     required=True,
     type=click.Path(path_type=Path),
-    help="File to write; for opensearch a new folder.",
+    help="New file to write; for opensearch a new folder.",
 )
 @click.option(
     "--query-weights",
@@ -42,6 +42,12 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
         raise InputError(
             f"expected two files, found {output} for the impacts and for the weights of questions",
             remedy="give --query-weights a name of its own",
+        )
+    if form != "opensearch" and output.is_file():
+        raise InputError(
+            "expected a new file, found one that is there",
+            where=str(output),
+            remedy="delete it, or choose another --output",
         )
     from sparta.export.exporters import export_index, export_query_weights, scale
     from sparta.export.opensearch_files import export_opensearch

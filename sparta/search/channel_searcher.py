@@ -74,6 +74,11 @@ class ChannelSearcher(Closing):
         :param collapse: a metadata field; only the best passage of each of its values, and those without it
         :raises InputError: a filter that is none, or a field that no passage has.
         """
+        if not isinstance(query, str):
+            found = type(query).__name__
+            raise InputError(
+                f"expected one query, a text, found {found}", remedy="batch_search takes a list of queries"
+            )
         ranked = self._pages([query], k, offset=offset, filter=filter, collapse=collapse)
         return self.hits(next(ranked))
 

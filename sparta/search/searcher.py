@@ -202,7 +202,10 @@ def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
     """Return the name of one of these channels; the former name of `impact` is understood."""
     known = _OLD_NAMES.get(name, name)
     if known not in channels:
-        raise InputError(f"expected a channel of {', '.join(channels)}, found {name!r}")
+        raise InputError(
+            f"expected a channel of {', '.join(channels)}, found {name!r}",
+            remedy="several are searched by hybrid.HybridSearcher" if set(name) & set(",=") else "",
+        )
     return known
 
 

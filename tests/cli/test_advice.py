@@ -57,3 +57,33 @@ def test_both_ways_to_say_it(built: Path, corpus: Path, model: tuple[str, ...], 
     with Index(built) as opened, pytest.raises(NoPassageError) as caught:
         opened.passage("nowhere")
     assert caught.value.remedy == "take an id from a search"
+
+
+def test_a_search_of_several_channels_or_questions_at_once(built: Path) -> None:
+    with Index(built) as opened:
+        with pytest.raises(InputError, match="expected a channel") as several:
+            opened.search(QUESTION, channel="bm25,impact")
+        assert "hybrid.HybridSearcher" in several.value.remedy
+        with pytest.raises(InputError, match="expected one query, a text, found list") as listed:
+            opened.search([QUESTION, "moon"])  # type: ignore[arg-type]
+        assert "batch_search" in listed.value.remedy
+
+
+@pytest.mark.parametrize("form", ["ciff", "pyserini-json"])
+def test_an_export_replaces_no_file(built: Path, tmp_path: Path, form: str) -> None:
+    given = ("export", "--format", form, "--output", tmp_path / "out", "--index", built)
+    done(sparta(*given))
+    before = (tmp_path / "out").read_bytes()
+    assert advice(*given) == "delete it, or choose another --output"
+    assert (tmp_path / "out").read_bytes() == before
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    assert "found --queries alone" in sparta("search", "--queries", tmp_path / "q.tsv").stderr
+    pushed = sparta("push")
+    assert (pushed.exit_code, "SPARTA_OPENSEARCH_URL" in pushed.stderr) == (2, True)
+
+
+def test_ranges_that_help_shows() -> None:
+    assert "[default: 10; x>=1]" in " ".join(done(sparta("search", "--help")).stdout.split())
+    assert "x<=None" not in done(sparta("train", "--help")).stdout
