@@ -37,7 +37,7 @@ CODES = {
 }
 
 
-_COMMAND = re.compile(r"--\w|\b(?:sparta|dense|hybrid) \w|Fusion\(")
+_COMMAND = re.compile(r"--\w|\b(?:sparta|dense|hybrid) \w|Fusion\(|from a search")
 _REMEDIES = {
     400: "GET /openapi.json describes requests, GET /info what is searched",
     404: "POST /search gives ids",

@@ -129,7 +129,7 @@ def test_an_unknown_id(arguments, built):
         2,
         f"{built}: ",
         "no passage with the id 'nobody'",
-        "sparta search",
+        "take an id from a search",
     )
 
 

@@ -26,7 +26,7 @@ def test_delete(index):
 def test_delete_tells_the_ids_that_are_unknown(index):
     result = sparta("delete", "moon", "nobody", "--index", index)
     assert result.stdout == "deleted 1 of 2\n"
-    refused(result, 2, f"{index}: ", "no passage with the id", "'nobody'", "sparta search")
+    refused(result, 2, f"{index}: ", "no passage with the id", "'nobody'", "from a search")
 
 
 def test_delete_counts_what_was_named(tmp_path, model):

@@ -102,8 +102,9 @@ def test_what_needs_a_model_says_so(alone: Path, chinese_model: Path) -> None:
 
 def test_impacts_are_added_when_there_is_a_model(alone: Path, chinese_model: Path, tmp_path: Path) -> None:
     given = ("--corpus", alone.parent / "zh.jsonl", "--language", "zh", "--index", tmp_path / "ix")
+    given = (*given, "--model", chinese_model)
     done(sparta("index", *given, "--channels", "bm25"))
-    done(sparta("index", *given, "--resume", "--model", chinese_model, "--channels", "impact,bm25"))
+    done(sparta("index", *given, "--resume", "--channels", "impact,bm25"))
     assert done(sparta("terms", "curie", "--index", tmp_path / "ix")).stdout
 
 

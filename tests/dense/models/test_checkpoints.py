@@ -212,11 +212,11 @@ def test_a_few_questions_take_one_thread(
     seen: list[int] = []
     original = model.questions
 
-    def questions(texts: Any) -> Any:
+    def questions(texts: Any, task: str = "") -> Any:
         seen.append(torch.get_num_threads())
         if "fail" in texts:
             raise RuntimeError("no")
-        return original(texts)
+        return original(texts, task)
 
     monkeypatch.setattr(model, "questions", questions)
     before = torch.get_num_threads()

@@ -166,7 +166,7 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
 
 def sets_of(batch_size: int, **files: list[str]) -> list[ParagraphSet]:
     given = {"pairs": [], "articles": [], "passages": [], **files}
-    return named_sets({**given, "batch_size": batch_size, "train_length": 192, "dev": ()})
+    return named_sets({**given, "batch_size": batch_size, "train_length": 192, "dev": (), "language": "en"})
 
 
 def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

@@ -18,6 +18,7 @@ class Fixed:
     """A searcher that finds the same for every query."""
 
     def __init__(self, *hits: tuple[str, str]) -> None:
+        self.language = "en"
         self.found = [Hit(i, -float(n), "", text) for n, (i, text) in enumerate(hits)]
 
     def batch_search(self, queries: Sequence[str], names: Sequence[str], k: int, threads: int) -> Any:

@@ -76,9 +76,11 @@ class Made:
     def search(self, text: str, k: int, names: Any = None) -> dict[str, Ranked]:
         return {n: self._found(n, text, k) for n in names or self.runs}
 
-    def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:
+    def batch_search(
+        self, texts: Any, k: int, threads: int = 1, names: Any = None, *, filter: Any = None
+    ) -> dict[str, list[Ranked]]:
         self.calls += 1
-        return {n: [self._found(n, text, k) for text in texts] for n in self.runs}
+        return {n: [self._found(n, text, k) for text in texts] for n in names or self.runs}
 
     def records(self, docids: Any) -> list[dict[str, Any]]:
         return [{"text": f"the answer of p{docid} is here"} for docid in docids]

@@ -52,6 +52,6 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
         return []
 
     monkeypatch.setattr(Answerer, "answer_hits", answer_hits)
-    monkeypatch.setattr(Answers, "_reader", SimpleNamespace(config=ReaderConfig()))
+    monkeypatch.setattr(Answers, "_reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
     assert open_client(tmp_path / "ix").post("/answer", json={"query": "Mond"}).json()["answers"] == []
     assert languages == ["de"]

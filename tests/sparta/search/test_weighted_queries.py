@@ -105,18 +105,12 @@ def test_exported_vectors_are_searched_with_them_again(tiny_model, tmp_path, wri
             return [[(hit.passage_id, hit.score) for hit in hits] for hits in asked]
 
     run("index", corpus="c.jsonl", model="weighted", index="first")
-    exporting = [
-        "export",
-        "--index",
-        str(tmp_path / "first"),
-        "--output",
-        str(tmp_path / "v.jsonl"),
-        "--format",
-    ]
-    told = CliRunner().invoke(main, [*exporting, "ciff"])
+    exporting = ["export", "--index", str(tmp_path / "first"), "--output"]
+    told = CliRunner().invoke(main, [*exporting, str(tmp_path / "v.ciff"), "--format", "ciff"])
     assert "--query-weights FILE writes them" in told.stderr
+    weights = ("--query-weights", str(tmp_path / "w.json"))
     done = CliRunner().invoke(
-        main, [*exporting, "pyserini-json", "--query-weights", str(tmp_path / "w.json")]
+        main, [*exporting, str(tmp_path / "v.jsonl"), "--format", "pyserini-json", *weights]
     )
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     written = json.loads((tmp_path / "w.json").read_text())

@@ -45,7 +45,7 @@ def ask(service) -> Callable[..., Any]:
     return call
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, nothing else may run a loop of asyncio in this thread
 def browser() -> Iterator[Any]:
     sync = pytest.importorskip("playwright.sync_api")
     with sync.sync_playwright() as playwright:
