@@ -31,7 +31,7 @@ def test_an_answer_is_read_in_what_is_ranked(visit):
     page.route("**/answer", answer)
     page.goto(page.url + f"?q=quokka&by=bm25&filter={json.dumps(kept)}")
     expect(page.locator(".answer.none")).to_be_visible()
-    with page.expect_request("**/answer"):
+    with page.expect_response("**/answer"):
         page.get_by_label("hybrid", exact=True).check()
     own = {"query": "quokka", "n": 3, "filter": kept}
     assert read == [{**own, "channels": "bm25"}, {**own, "channels": "impact,bm25=1"}]
