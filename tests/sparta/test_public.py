@@ -182,6 +182,7 @@ def test_the_wheel_names_its_command_and_license(wheel):
 def test_the_models_that_ship_are_whole():
     """Those that the languages name, each with a card whose checksum is that of the weights."""
     from dense.models.resolve import DEFAULT_DENSE_MODEL
+    from sparta.data.languages import LANGUAGES
     from sparta.models.resolve import DEFAULT_MODEL
     from sparta.reader.config import DEFAULT_READER
 

@@ -77,7 +77,9 @@ def test_a_lost_shard_is_encoded_again(index: Path, model: str, kind: str, numbe
     build_dense(index, model, kind=kind)
     wanted, place = rankings(index), place_of(index)
     shard_path(place.path / "vectors-000001", number).unlink()
-    with pytest.raises(SpartaError, match=rf"1 of 4 shards are missing\n.*: dense index --index {index}( |$)"):
+    with pytest.raises(
+        SpartaError, match=rf"1 of 4 shards are missing\n.*: dense index --index {index}( |$)"
+    ):
         rankings(index)
     lost = 8 if number < 3 else N - 24
     report = build_dense(index)

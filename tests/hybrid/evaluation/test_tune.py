@@ -338,8 +338,8 @@ def test_the_rows_of_a_comparison() -> None:
     fusions = [Fusion({"dense": 1.0, "bm25": 1.2}), Fusion({"impact": 1.0, "bm25": 1.2})]
     compared = compare(made.channels(), asked, fusions)
     assert not compared.ms
-    compared = timed(compared, made.channels(), asked, fusions)
     assert made.calls == 1, "each channel is searched once for all fusions"
+    compared = timed(compared, made.channels(), asked, fusions)
     rows = rows_of(results_table([compared]))
     assert list(rows) == ["bm25", "impact", "dense", "dense + 1.2·bm25", "impact + 1.2·bm25"]
     for name, row in rows.items():

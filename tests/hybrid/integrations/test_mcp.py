@@ -80,7 +80,9 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
 
 
 def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
-    with pytest.raises(fastmcp.exceptions.ToolError, match=r"no passage with the id 'nobody'[^→]*→ take an id"):
+    with pytest.raises(
+        fastmcp.exceptions.ToolError, match=r"no passage with the id 'nobody'[^→]*→ take an id"
+    ):
         call(server, "passage", id="nobody")
     for wrong in ({"query": "moon", "k": 0}, {"query": "moon", "k": 101}, {"query": 5}, {}):
         with pytest.raises(fastmcp.exceptions.ToolError, match="validation error"):
