@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +98,8 @@ def encoder_of(embeddings: Matrix) -> BertModel:
         words[: len(SPECIAL)].normal_(0, 0.05)
         encoder.embeddings.position_embeddings.weight.mul_(0.3)
         encoder.embeddings.token_type_embeddings.weight.zero_()
-        for layer in encoder.encoder.layer:
+        layers: Any = encoder.encoder.layer
+        for layer in layers:
             layer.attention.output.dense.weight.mul_(0.5)
             layer.output.dense.weight.mul_(0.5)
     return encoder
