@@ -101,4 +101,6 @@ def fixed(x: float, plus: str = "") -> str:
 
 
 def rows(table: Any) -> list[list[str]]:
+    """The cells of a table, once it has a row."""
+    table.locator("tbody tr").first.wait_for()
     return [row.locator("th, td").all_text_contents() for row in table.locator("tbody tr").all()]

@@ -136,7 +136,7 @@ def test_a_passage_with_its_terms_and_its_score(visit, ask):
     passage, terms = ask("passages/google"), ask("terms/google?n=100")["terms"]
     why = ask("explain", query=QUESTION, id="google")
     assert page.locator(".text").text_content() == passage["text"]
-    assert page.locator(".text mark").all_text_contents() == ["Google", "founded"]
+    expect(page.locator(".text mark")).to_have_text(["Google", "founded"])
     expect(page.locator(".verdict")).to_have_text(f"{why['score']} by impacts, rank {why['rank']}")
     text = f"{passage['title']} {passage['text']}".lower()
     strongest = page.locator(".terms")
