@@ -133,7 +133,7 @@ class Searcher(ChannelSearcher):
             if kept or collapse:
                 view.require_fields()
             bags = [view.tokenizer.terms(query) for query in impacts]
-            folded = [*map(view.generation.analysis.fold, texts)]
+            folded = [*map(view.tokenizer.language.fold, texts)]
 
             def search(depth: int, which: Sequence[int]) -> list[Ranked]:
                 own = [bags[i] for i in which if i < len(bags)]
