@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,20 +20,12 @@ from cli._options import (
     options,
     quiet_option,
 )
+from cli._search import channel_option
 from cli._training import end_options, report
-from sparta.base.errors import InputError
-
-if TYPE_CHECKING:
-    from hybrid.tasks.solvers import Solver
-    from sparta.base.records import Retriever
 
 _retrieving = options(
     index_option,
-    click.option(
-        "--channel",
-        metavar="NAME[=WEIGHT],…",
-        help="What retrieves, as in sparta answer [default: impact, or bm25 in an index for BM25 alone].",
-    ),
+    channel_option("What retrieves"),
     number("--depth", default=3, text="Passages that are read with a question."),
     click.option("--sample", type=click.IntRange(1), help="Take so many questions of the file."),
 )
@@ -78,6 +70,7 @@ def downstream(
     from hybrid.evaluation.results import results_table
     from hybrid.retrieval.searcher import open_retriever
     from hybrid.tasks.downstream import solve_task
+    from hybrid.tasks.solvers import open_solver
     from sparta.index.folder import default_index
 
     known = questions_of(dataset)
@@ -85,32 +78,10 @@ def downstream(
     own = {name: given.pop(name) for name in ("by", "model", "device")}
     folder = index or default_index()
     with open_retriever(folder, given.pop("channel")) as retriever:
-        solver = _solver(retriever, **own)
+        solver = open_solver(retriever, **own)
         with tqdm(unit="question", disable=True if quiet else None) as bar:
             found = solve_task(known, folder, retriever, solver, output, advance=bar.update, **given)
     print_table(results_table([found], label="answered by"), form, iter(()))
-
-
-def _solver(retriever: Retriever, by: str, model: str | None, device: str | None) -> Solver:
-    if (model is None) == (by in ("label", "generated")) or (model and by == "title"):
-        wanted = "none" if by == "title" else "a folder"
-        raise InputError(f"expected {wanted} as --model for --by {by}, found {model or 'none'}")
-    from hybrid.tasks import solvers
-
-    if by == "title":
-        return solvers.TitleSolver()
-    if by == "generated":
-        return solvers.GeneratingSolver(str(model), device=device)
-    if by == "label":
-        from hybrid.tasks.labels import LabelModel, LabelSolver
-        from sparta.neural.encoding import pick_device
-
-        return LabelSolver(LabelModel.load(str(model)).to(pick_device(device)))
-    from hybrid.answering.answerer import Answerer
-    from sparta.reader.config import reader_folder
-    from sparta.reader.reader import Reader
-
-    return solvers.ReaderSolver(Answerer(retriever, Reader.open(reader_folder(model), device=device)))
 
 
 @click.command("train-labels")

@@ -51,7 +51,7 @@ class Answerer(Closing):
     :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
         tuned with. With another, scores order answers and are no probabilities
     :param threshold: an answer less probable than this is not given
-    :param language: that of the texts: what answers count as the same
+    :param language: that of the texts: what answers count as the same; None is the retriever's
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Answerer(Closing):
         depth: int = DEPTH,
         weight: float | None = None,
         threshold: float = 0.0,
-        language: str = "en",
+        language: str | None = None,
     ) -> None:
         weight = reader.config.weight if weight is None else weight
         if depth < 1 or not 0 <= weight <= 1 or not 0 <= threshold <= 1:
@@ -72,7 +72,7 @@ class Answerer(Closing):
             )
         self.retriever, self.reader = retriever, reader
         self.depth, self.weight, self.threshold = depth, weight, threshold
-        self.language = language
+        self.language = language or retriever.language
         tuned = weight == reader.config.weight
         self.config = reader.config if tuned else replace(reader.config, answer=None)
         self.counts = ReadingCounts()
@@ -159,7 +159,7 @@ def open_answerer(
         from sparta.reader.reader import Reader
 
         opened = Reader.open(folder, device=device)
-        return Answerer(retriever, opened, language=retriever.language, **settings)
+        return Answerer(retriever, opened, **settings)
     except BaseException:
         retriever.close()
         raise

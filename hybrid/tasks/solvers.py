@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hybrid.answering.answers import text_of
-from sparta.base.errors import ModelError
-from sparta.base.records import Hit
+from sparta.base.errors import InputError, ModelError
+from sparta.base.records import Hit, Retriever
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer
@@ -123,3 +123,30 @@ class GeneratingSolver:
         read = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
         found: list[int] = read["input_ids"]
         return found
+
+
+def open_solver(retriever: Retriever, by: str, model: str | None = None, device: str | None = None) -> Solver:
+    """Open what answers: `title`, a `reader`, a classifier (`label`), or a model that writes (`generated`).
+
+    :param model: its folder or name; none for titles, and None for the reader that ships for the language
+    :raises InputError: a model that is not wanted, or none where one is.
+    :raises ModelError: no such model.
+    """
+    if (model is None) == (by in ("label", "generated")) or (model and by == "title"):
+        wanted = "none" if by == "title" else "a folder"
+        raise InputError(f"expected {wanted} as --model for --by {by}, found {model or 'none'}")
+    if by == "title":
+        return TitleSolver()
+    if by == "generated":
+        return GeneratingSolver(str(model), device=device)
+    if by == "label":
+        from hybrid.tasks.labels import LabelModel, LabelSolver
+        from sparta.neural.encoding import pick_device
+
+        return LabelSolver(LabelModel.load(str(model)).to(pick_device(device)))
+    from hybrid.answering.answerer import Answerer
+    from sparta.reader.config import reader_folder
+    from sparta.reader.reader import Reader
+
+    opened = Reader.open(reader_folder(model, retriever.language), device=device)
+    return ReaderSolver(Answerer(retriever, opened))

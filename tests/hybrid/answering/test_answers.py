@@ -125,6 +125,7 @@ class FixedRetriever:
 
     hits: list[Hit]
     channel: str = "fixed"
+    language: str = "en"
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         return self.hits[:k]
