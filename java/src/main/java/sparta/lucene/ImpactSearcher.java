@@ -26,7 +26,7 @@ import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.scoring.HitList;
 import sparta.lucene.scoring.ImpactSimilarity;
-import sparta.lucene.scoring.KeptDocs;
+import sparta.lucene.filtering.KeptDocs;
 import sparta.lucene.scoring.RankCollector;
 import sparta.lucene.scoring.TopHitsCollector;
 import sparta.lucene.util.Packed;

@@ -7,7 +7,6 @@ import org.apache.lucene.index.BinaryDocValues;
 import org.apache.lucene.index.DocValues;
 import org.apache.lucene.index.FieldInfo;
 import org.apache.lucene.index.IndexReader;
-import org.apache.lucene.index.LeafReader;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.NumericDocValues;
 import org.apache.lucene.index.PostingsEnum;
@@ -36,7 +35,7 @@ final class Lookup {
     inDocOrder(
         docids,
         leaf -> {
-          BinaryDocValues values = DocValues.getBinary(leaf, IndexFields.ID);
+          BinaryDocValues values = DocValues.getBinary(leaf.reader(), IndexFields.ID);
           return (slot, doc) -> ids[slot] = values.advanceExact(doc) ? BytesRef.deepCopyOf(values.binaryValue()) : null;
         });
     return ids;
@@ -57,7 +56,7 @@ final class Lookup {
     inDocOrder(
         docids,
         leaf -> {
-          NumericDocValues values = DocValues.getNumeric(leaf, IndexFields.POSITION);
+          NumericDocValues values = DocValues.getNumeric(leaf.reader(), IndexFields.POSITION);
           return (slot, doc) -> positions[slot] = values.advanceExact(doc) ? values.longValue() : otherwise;
         });
     return positions;
@@ -69,7 +68,7 @@ final class Lookup {
     inDocOrder(
         docids,
         leaf -> {
-          StoredFields fields = leaf.storedFields();
+          StoredFields fields = leaf.reader().storedFields();
           RawVisitor visitor = new RawVisitor();
           return (slot, doc) -> {
             visitor.value = null;
@@ -200,7 +199,7 @@ final class Lookup {
   }
 
   interface LeafOpener {
-    SlotReader open(LeafReader leaf) throws IOException;
+    SlotReader open(LeafReaderContext leaf) throws IOException;
   }
 
   /** Visits the docids in ascending order, since doc values only go forward, opening each segment once. */
@@ -218,7 +217,7 @@ final class Lookup {
       int docid = (int) (entry >> 32);
       if (leaf == null || docid >= leaf.docBase + leaf.reader().maxDoc()) {
         leaf = leaf(docid);
-        values = opener.open(leaf.reader());
+        values = opener.open(leaf);
       }
       values.read((int) entry, docid - leaf.docBase);
     }

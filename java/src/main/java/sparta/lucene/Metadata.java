@@ -24,9 +24,9 @@ import org.apache.lucene.search.TermRangeQuery;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.BytesRefBuilder;
 import org.apache.lucene.util.StringHelper;
+import sparta.lucene.filtering.KeptDocs;
+import sparta.lucene.filtering.NumberRange;
 import sparta.lucene.indexing.MetadataFields;
-import sparta.lucene.scoring.KeptDocs;
-import sparta.lucene.scoring.NumberRange;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.StringTable;
 
@@ -178,7 +178,7 @@ final class Metadata {
     lookup.inDocOrder(
         docids,
         leaf -> {
-          SortedSetDocValues values = DocValues.getSortedSet(leaf, IndexFields.METADATA);
+          SortedSetDocValues values = DocValues.getSortedSet(leaf.reader(), IndexFields.METADATA);
           long first = ceil(values, after(name, 0));
           long end = ceil(values, after(name, 1));
           return (slot, doc) -> keys[slot] = values.advanceExact(doc) ? key(values, first, end, name.length + 1) : null;

@@ -15,7 +15,7 @@ import org.apache.lucene.search.Query;
 import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.util.BytesRef;
 import sparta.lucene.scoring.ImpactQuery;
-import sparta.lucene.scoring.KeptDocs;
+import sparta.lucene.filtering.KeptDocs;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.Packed;
 import sparta.lucene.util.StringTable;

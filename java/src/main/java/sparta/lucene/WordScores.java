@@ -3,8 +3,6 @@ package sparta.lucene;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Map;
-import java.util.stream.IntStream;
-import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.Term;
 import org.apache.lucene.search.BoostQuery;
 import org.apache.lucene.search.IndexSearcher;
@@ -30,25 +28,21 @@ final class WordScores {
   /** Float32, for each document all words in their order: 0 where the document lacks the word. */
   byte[] of(Map<BytesRef, Float> words, int[] docids) throws IOException {
     ByteBuffer out = Packed.writer((long) words.size() * docids.length * Float.BYTES);
-    int[] order = IntStream.range(0, docids.length).boxed().sorted((a, b) -> docids[a] - docids[b])
-        .mapToInt(Integer::intValue).toArray();
     int column = 0;
     for (Map.Entry<BytesRef, Float> word : words.entrySet()) {
       Query one = new BoostQuery(new TermQuery(new Term(IndexFields.TEXT, word.getKey())), word.getValue());
       Weight weight = searcher.createWeight(searcher.rewrite(one), ScoreMode.COMPLETE, 1);
-      LeafReaderContext leaf = null;
-      Scorer scorer = null;
-      for (int slot : order) {
-        LeafReaderContext own = lookup.leaf(docids[slot]);
-        if (own != leaf) {
-          leaf = own;
-          scorer = weight.scorer(leaf);
-        }
-        if (scorer != null && at(scorer, docids[slot] - leaf.docBase)) {
-          out.putFloat(Float.BYTES * (slot * words.size() + column), scorer.score());
-        }
-      }
-      column++;
+      int place = column++;
+      lookup.inDocOrder(
+          docids,
+          leaf -> {
+            Scorer scorer = weight.scorer(leaf);
+            return (slot, doc) -> {
+              if (scorer != null && at(scorer, doc)) {
+                out.putFloat(Float.BYTES * (slot * words.size() + place), scorer.score());
+              }
+            };
+          });
     }
     return out.array();
   }

@@ -13,6 +13,7 @@ import org.apache.lucene.search.ScoreMode;
 import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.search.Weight;
 import org.apache.lucene.util.BytesRef;
+import sparta.lucene.filtering.KeptDocs;
 
 /**
  * The sum of weight × impact over some terms of a field; finds the documents that have one of them.

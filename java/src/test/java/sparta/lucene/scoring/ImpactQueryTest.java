@@ -47,6 +47,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import sparta.lucene.codec.ImpactCodec;
 import sparta.lucene.codec.ImpactPostings;
+import sparta.lucene.filtering.KeptDocs;
 import sparta.lucene.util.IndexFields;
 import sparta.lucene.util.IntSequence;
 

@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.filtering;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -14,8 +14,8 @@ import org.apache.lucene.util.FixedBitSet;
 import org.apache.lucene.util.IntroSorter;
 
 /**
- * The numbers of one metadata field in one segment, in ascending order, each with its document: 12 bytes a number.
- * They are read from Lucene's points when a field is first asked for a range, and stay until the segment is closed.
+ * The numbers of one metadata field in one segment, in ascending order, each with its document: 12 bytes per number.
+ * They are read from Lucene's points at the first range over a field, and stay until the segment is closed.
  */
 final class OrderedNumbers {
   private static final Map<IndexReader.CacheKey, Map<Long, OrderedNumbers>> KNOWN = new ConcurrentHashMap<>();

@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.filtering;
 
 import java.io.IOException;
 import java.util.Arrays;
@@ -6,21 +6,17 @@ import java.util.List;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.search.BooleanClause;
 import org.apache.lucene.search.BooleanQuery;
-import org.apache.lucene.search.ConstantScoreScorer;
-import org.apache.lucene.search.ConstantScoreWeight;
 import org.apache.lucene.search.IndexSearcher;
 import org.apache.lucene.search.Query;
-import org.apache.lucene.search.QueryVisitor;
 import org.apache.lucene.search.ScoreMode;
 import org.apache.lucene.search.Scorer;
-import org.apache.lucene.search.ScorerSupplier;
 import org.apache.lucene.search.Weight;
 import org.apache.lucene.util.BitSetIterator;
 import org.apache.lucene.util.Bits;
 import org.apache.lucene.util.FixedBitSet;
 
 /** The live documents of one reader that a filter keeps, as bits; a clause of Lucene's queries too. */
-public final class KeptDocs extends Query {
+public final class KeptDocs extends DocBits {
   private final FixedBitSet[] bits;
   private final int[] counts;
 
@@ -63,7 +59,7 @@ public final class KeptDocs extends Query {
   }
 
   /** Those of one segment. */
-  FixedBitSet of(LeafReaderContext leaf) {
+  public FixedBitSet of(LeafReaderContext leaf) {
     return bits[leaf.ord];
   }
 
@@ -77,41 +73,12 @@ public final class KeptDocs extends Query {
   }
 
   @Override
-  public Weight createWeight(IndexSearcher searcher, ScoreMode scoreMode, float boost) {
-    return new ConstantScoreWeight(this, boost) {
-      @Override
-      public ScorerSupplier scorerSupplier(LeafReaderContext leaf) {
-        if (counts[leaf.ord] == 0) {
-          return null;
-        }
-        var iterator = new BitSetIterator(bits[leaf.ord], counts[leaf.ord]);
-        return new DefaultScorerSupplier(new ConstantScoreScorer(score(), scoreMode, iterator));
-      }
-
-      @Override
-      public boolean isCacheable(LeafReaderContext leaf) {
-        return false;
-      }
-    };
-  }
-
-  @Override
-  public void visit(QueryVisitor visitor) {
-    visitor.visitLeaf(this);
+  BitSetIterator found(LeafReaderContext leaf) {
+    return counts[leaf.ord] == 0 ? null : new BitSetIterator(bits[leaf.ord], counts[leaf.ord]);
   }
 
   @Override
   public String toString(String field) {
     return "kept documents";
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return this == other;
-  }
-
-  @Override
-  public int hashCode() {
-    return System.identityHashCode(this);
   }
 }

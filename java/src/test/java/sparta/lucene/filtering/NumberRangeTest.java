@@ -1,4 +1,4 @@
-package sparta.lucene.scoring;
+package sparta.lucene.filtering;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
