@@ -173,12 +173,12 @@ def in_other_script(given: Candidates, work: Path) -> list[Cell]:
 
     text = "".join(text for _, text in given.texts)
     change = OpenCC("s2t" if ZH.fold(text) == text else _other(text)).convert
-    means: list[Cell] = []
+    means: list[float] = []
     for language in (ZH, replace(ZH, fold=str)):
         for asked in (given, given.asked(change)):
             run = bm25(asked, language, work)
             means.append(100 * evaluate("", run, given.tested.qrels, [MRR]).mean(MRR))
-    return [*means[:2], float(means[1]) - float(means[0]), *means[2:]]  # type: ignore[arg-type]
+    return [*means[:2], means[1] - means[0], *means[2:]]
 
 
 def _other(text: str) -> str:

@@ -1,7 +1,7 @@
 """Entities by their titles: which passages of an index the names in a text stand for, without a model.
 
 A title is compared by its words in lower case, without what it has in parentheses at its end; of a page that
-is several passages, the first counts. A table of 64-bit hashes is what is kept: 12 bytes a title.
+is several passages, the first counts. A table of 64-bit hashes is what is kept: 12 bytes per title.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _spans(
 
 
 def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """Read the titles of all passages; 21 bytes a name in memory."""
+    """Read the titles of all passages; 21 bytes per name in memory."""
     names, titles, added, docids = array("Q"), array("Q"), array("b"), array("i")
     last = None
     with searcher.index.reading() as view:

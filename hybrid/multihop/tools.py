@@ -24,6 +24,7 @@ from hybrid.multihop.steps import (
     Step,
 )
 from hybrid.multihop.titles import TitleTable
+from hybrid.retrieval.channels import DENSE
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
@@ -122,8 +123,18 @@ class IndexTools(Closing):
 
     def _retriever(self, channel: str) -> Retriever:
         if channel not in self._retrievers:
-            self._retrievers[channel] = open_retriever(self.index, channel)
+            self._retrievers[channel] = self._opened(channel)
         return self._retrievers[channel]
+
+    def _opened(self, channel: str) -> Retriever:
+        """Open a channel; those of Lucene's index share one that is open, and so does the dense one."""
+        if channel == DENSE:
+            return self._dense
+        first = next((one for one in self._retrievers.values() if isinstance(one, Searcher)), None)
+        name = channel or (first.channels[0] if first else "")
+        if first and name in first.channels:
+            return first.beside(name)
+        return open_retriever(self.index, channel)
 
     def _words(self, channel: str) -> Searcher:
         """A channel whose scores are sums over terms."""
@@ -224,7 +235,7 @@ class IndexTools(Closing):
         """Release the indexes."""
         opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
         for one in (*self._retrievers.values(), *filter(None, opened)):
-            one.close()
+            one.close()  # again for what channels share, which does nothing
 
 
 def _filter(step: Step) -> Filter | None:

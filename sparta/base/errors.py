@@ -4,7 +4,7 @@ SpartaError                 exit code 1
 ├── InputError         2    a file or an argument the user gave is wrong
 │   └── NoPassageError 2    the index holds no passage with the id that was given
 ├── IndexStateError    2    the index is missing, present, incomplete, locked or of another making
-│   └── LackingError   2    the index lacks what was asked for: impacts, metadata, texts
+│   └── LackingError   2    the index lacks what a request needs: impacts, metadata, texts
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
 ├── StorageError       1    the disk is full or may not be written
@@ -51,7 +51,7 @@ class IndexStateError(SpartaError):
 
 
 class LackingError(IndexStateError):
-    """The index lacks what was asked for: impacts, metadata, texts."""
+    """The index lacks what a request needs: impacts, metadata, texts."""
 
 
 class ModelError(SpartaError):

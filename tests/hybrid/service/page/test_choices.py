@@ -1,4 +1,4 @@
-"""What is chosen on the page is what the service is asked for."""
+"""What is chosen on the page is what the service gets."""
 
 import json
 from typing import Any
