@@ -46,8 +46,8 @@ LIGHT = frozenset(("uj", "ul", "p", "d", "c", "f", "r", "x"))
 Words = list[tuple[str, str]]
 
 
-def question(rng: random.Random, title: str, sentence: str) -> str | None:
-    """A question that the sentence answers; None when none comes of it."""
+def question(rng: random.Random, title: str, sentence: str) -> tuple[str, str] | None:
+    """A question and its answer, which gave way to the question word; None where none can be made."""
     clauses = [m[0] for m in _CLAUSE.finditer(sentence) if len(m[0]) > 3]
     if not clauses:
         return None
@@ -55,8 +55,9 @@ def question(rng: random.Random, title: str, sentence: str) -> str | None:
     clause = clauses[chosen]
     if rng.random() < 0.3 and chosen + 1 < len(clauses):
         clause += f"，{clauses[chosen + 1]}"
-    words = _asked_by_form(rng, clause)
-    if not any(kind == ASKED for _, kind in words) and not _ask_for_noun(rng, words, title):
+    words, answer = _asked_by_form(rng, clause)
+    answer = answer or _ask_for_noun(rng, words, title)
+    if not answer:
         return None
     if sum(kind != ASKED for _, kind in words) < 2:
         return None
@@ -68,11 +69,11 @@ def question(rng: random.Random, title: str, sentence: str) -> str | None:
         text = _PRONOUN.sub("", text)
         if rng.random() < 0.85:
             text = topic + rng.choice(("", "", "的")) + text
-    return text + rng.choice(("？", "？", "？", "？", ""))
+    return text + rng.choice(("？", "？", "？", "？", "")), answer
 
 
-def _asked_by_form(rng: random.Random, clause: str) -> Words:
-    """The words of a clause, a date or a number maybe replaced by what asks for it."""
+def _asked_by_form(rng: random.Random, clause: str) -> tuple[Words, str]:
+    """The words of a clause; a date or a number that is replaced by what asks for it, or nothing."""
     dates, numbers = list(_DATE.finditer(clause)), list(_NUMBER.finditer(clause))
     if dates and rng.random() < 0.6:
         found, asks, unit = rng.choice(dates), rng.choice(WHEN), ""
@@ -80,29 +81,31 @@ def _asked_by_form(rng: random.Random, clause: str) -> Words:
         found, asks = rng.choice(numbers), rng.choice(("多少", "几"))
         unit = found[1]
     else:
-        return _words(clause)
+        return _words(clause), ""
     after = unit + clause[found.end() :]
-    return [*_words(clause[: found.start()]), (asks, ASKED), *_words(after)]
+    return [*_words(clause[: found.start()]), (asks, ASKED), *_words(after)], found[0]
 
 
 def _words(text: str) -> Words:
     return [(word.word, word.flag) for word in posseg.cut(text)]
 
 
-def _ask_for_noun(rng: random.Random, words: Words, title: str) -> bool:
-    """Replace a name, or a noun, that is not in the title; whether there is one."""
+def _ask_for_noun(rng: random.Random, words: Words, title: str) -> str:
+    """Replace a name, or a noun, that is not in the title, and return it; empty where there is none."""
     new = [(i, kind) for i, (word, kind) in enumerate(words) if kind in ASK and word not in title]
     found = [i for i, kind in new if kind not in ("n", "l")]
     if not found or rng.random() < 0.3:
         found += [i for i, kind in new if kind in ("n", "l") and len(words[i][0]) > 1]
-    if found:
-        place = rng.choice(found)
-        words[place] = (rng.choice(ASK[words[place][1]]), ASKED)
-    return bool(found)
+    if not found:
+        return ""
+    place = rng.choice(found)
+    noun, kind = words[place]
+    words[place] = (rng.choice(ASK[kind]), ASKED)
+    return noun
 
 
-def pairs(path: Path, most: int, seed: int) -> Iterator[dict[str, str | int]]:
-    """Training pairs, of at most one sentence of each passage."""
+def pairs(path: Path, most: int, seed: int) -> Iterator[dict[str, str | int | list[str]]]:
+    """Training pairs with answers, of at most one sentence of each passage."""
     rng, split, n = random.Random(seed), sentence_splitter("zh"), 0
     for line in path.open(encoding="utf-8"):
         record = json.loads(line)
@@ -111,10 +114,11 @@ def pairs(path: Path, most: int, seed: int) -> Iterator[dict[str, str | int]]:
             continue
         start, end = rng.choice(spans)
         positive = record["text"][start:end]
-        asked = question(rng, record["title"], positive)
-        if asked and 6 <= len(asked) <= 50:
+        made = question(rng, record["title"], positive)
+        if made and 6 <= len(made[0]) <= 50:
             yield {
-                "question": asked,
+                "question": made[0],
+                "answers": [made[1]],
                 "positive": positive,
                 "context": record["text"],
                 "start": start,

@@ -13,7 +13,7 @@ from sparta.reader.config import ReaderConfig, reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Span, Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, padded, windows
+from sparta.reader.windows import Window, padded
 
 TOKEN_BUDGET = 4096
 _Owned = tuple[int, Window]  # the number of the question, and one of its windows
@@ -59,7 +59,7 @@ class Reader:
         made = [
             (q, window)
             for q, (question, own) in enumerate(zip(questions, texts, strict=True))
-            for window in windows(question, own, self.model.tokenizer, layout)
+            for window in self.model.windows(question, own)
         ]
         batches = self._batches(made)
         for batch, scores in zip(batches, self._scores(batches), strict=True):

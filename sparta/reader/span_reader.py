@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_model
-from sparta.reader.config import ReaderConfig, reader_folder
+from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
+from sparta.reader.records import Text
+from sparta.reader.windows import Window, windows
 
 
 class SpanReader(nn.Module):
@@ -35,6 +37,18 @@ class SpanReader(nn.Module):
     def encoder_depth(self) -> int:
         """How many layers the encoder has."""
         return int(self._encoder_config["num_hidden_layers"])
+
+    @property
+    def marks_shared(self) -> bool:
+        """Whether it has token types for the wordpieces that question and text share."""
+        return int(self._encoder_config.get("type_vocab_size", 0)) > 3
+
+    def windows(
+        self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
+    ) -> list[Window]:
+        """What it reads of some texts: `sparta.reader.windows.windows`, by its own layout or another."""
+        layout = layout or self.config.layout
+        return windows(question, texts, self.tokenizer, layout, mark_shared=self.marks_shared)
 
     def check_length(self, length: int) -> None:
         """Refuse windows that the encoder has no positions for.

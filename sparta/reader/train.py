@@ -31,7 +31,7 @@ from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, padded, windows
+from sparta.reader.windows import Window, padded
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_output, trainer_config
 
@@ -171,14 +171,14 @@ class ReaderTraining:
         if negative is None or draw.random() >= self.recipe.unanswered:
             chosen.append(self._positive(example, draw))
         if negative is not None:
-            made = windows(example.question, [negative], self.model.tokenizer, self.layout)
+            made = self.model.windows(example.question, [negative], self.layout)
             if made:
                 chosen.append(draw.choice(made)._replace(passage=-1))
         return chosen or [self._positive(example, draw)]
 
     def _positive(self, example: ReadingExample, draw: random.Random) -> Window:
         passage = draw.choice(example.positives)
-        made = windows(example.question, [example.passages[passage]], self.model.tokenizer, self.layout)
+        made = self.model.windows(example.question, [example.passages[passage]], self.layout)
         holding = [w for w in made if targets(w, example.spans[passage])]
         return draw.choice(holding or made)._replace(passage=passage)
 

@@ -15,22 +15,29 @@ from sparta.reader.records import Text
 
 
 class Window(NamedTuple):
-    """One input: what follows the question begins at `question_end` of `ids`, the text at `text_start`; its
-    wordpieces have these `offsets`.
+    """One input: `ids` and their `segments` (BERT's token types: 0 up to the first [SEP], 1 behind it; for 2
+    and 3 see `shared_segments`). The text begins at `text_start`; its wordpieces have these `offsets`.
     """
 
     passage: int
     ids: list[int]
-    question_end: int
+    segments: list[int]
     text_start: int
     offsets: list[tuple[int, int]]
 
 
-def windows(question: str, texts: Sequence[Text], tokenizer: Tokenizer, layout: ReaderLayout) -> list[Window]:
+def windows(
+    question: str,
+    texts: Sequence[Text],
+    tokenizer: Tokenizer,
+    layout: ReaderLayout,
+    *,
+    mark_shared: bool = False,
+) -> list[Window]:
     """Return the windows of all texts, in order; a text without a wordpiece has none.
 
     Of a question that is longer than `longest_question` the beginning is read; a title takes at most a
-    quarter of a window.
+    quarter of a window. With `mark_shared`, the text's wordpieces have the segments of `shared_segments`.
     """
     first, last = special_frame(tokenizer)
     asked = tokenizer.encode(question, add_special_tokens=False).ids[: layout.longest_question]
@@ -40,12 +47,34 @@ def windows(question: str, texts: Sequence[Text], tokenizer: Tokenizer, layout: 
         head = [first, *asked, last, *([*named, last] if named else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
         offsets = [(a, _with_accents(text, b)) for a, b in encoded.offsets]
+        of_text = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
+        of_head = [0] * (len(asked) + 2) + [1] * (len(head) - len(asked) - 2)
         room = layout.max_length - len(head) - 1
         for start in window_starts(len(encoded.ids), room, layout.overlap):
-            ids = [*head, *encoded.ids[start : start + room], last]
-            window = Window(number, ids, len(asked) + 2, len(head), offsets[start : start + room])
-            made.append(window)
+            end = start + room
+            ids = [*head, *encoded.ids[start:end], last]
+            segments = [*of_head, *of_text[start:end], 1]
+            made.append(Window(number, ids, segments, len(head), offsets[start:end]))
     return made
+
+
+def shared_segments(question: str, text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """The segment of each wordpiece of a text: 2 where the question has its characters too, 3 where it has
+    them together with the next wordpiece's or the one's before, otherwise 1.
+
+    The feature "exact match" of DrQA (Chen et al., 2017, §3.2) as token types, for encoders too small to
+    have learned to compare.
+    """
+    question = question.lower()
+
+    def asked(start: int, end: int) -> bool:
+        return start < end and text[start:end].lower() in question
+
+    segments = [2 if asked(a, b) else 1 for a, b in offsets]
+    for i in range(len(offsets) - 1):
+        if segments[i] > 1 < segments[i + 1] and asked(offsets[i][0], offsets[i + 1][1]):
+            segments[i] = segments[i + 1] = 3
+    return segments
 
 
 def _with_accents(text: str, end: int) -> int:
@@ -70,6 +99,6 @@ def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
         size = len(window.ids)
         ids[row, :size] = torch.tensor(window.ids)
         mask[row, :size] = 1
-        segments[row, window.question_end : size] = 1
+        segments[row, :size] = torch.tensor(window.segments)
         readable[row, window.text_start : size - 1] = True
     return ids, mask, segments, readable

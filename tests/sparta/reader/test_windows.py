@@ -81,7 +81,7 @@ def test_lengths_that_do_not_go_together(given):
 def test_a_special_token_in_a_question_moves_no_segment(tiny_tokenizer, words):
     [window] = windows(f"{words[0]} [SEP] {words[1]}", [Text(words[2])], tiny_tokenizer, LAYOUT)
     _, _, segments, readable = padded([window])
-    question = window.question_end
+    question = window.segments.index(1)
     assert segments[0].tolist() == [0] * question + [1] * (len(window.ids) - question)
     assert question == len(window.ids) - 2
     assert readable[0].tolist() == [False] * question + [True, False]
@@ -101,3 +101,21 @@ def test_every_wordpiece_is_read_in_the_narrowest_layout(tiny_tokenizer, words, 
     made = windows(" ".join(words[:12]), [Text(text, title)], tiny_tokenizer, layout)
     seen = {offset for window in made for offset in window.offsets}
     assert seen == set(tiny_tokenizer.encode(text, add_special_tokens=False).offsets)
+
+
+def test_what_question_and_text_share(tiny_tokenizer, words):
+    text = f"{words[1].upper()} {words[2]} {words[4]} {words[1]} {words[3]}"
+    asked = f"{words[1]} {words[2]} {words[3]}"
+    [window] = windows(asked, [Text(text, words[1])], tiny_tokenizer, LAYOUT, mark_shared=True)
+    assert window.segments == [0, 0, 0, 0, 0, 1, 1, 3, 3, 1, 2, 2, 1]
+    [plain] = windows(asked, [Text(text, words[1])], tiny_tokenizer, LAYOUT)
+    assert plain == window._replace(segments=[0] * 5 + [1] * 8)
+
+
+def test_what_is_shared_in_each_window_of_a_long_text(tiny_tokenizer, words):
+    text = " ".join(words[i % 7] for i in range(40))
+    made = windows(words[3], [Text(text)], tiny_tokenizer, LAYOUT, mark_shared=True)
+    assert len(made) > 1
+    for window in made:
+        of_text = window.segments[window.text_start : -1]
+        assert [s == 2 for s in of_text] == [text[a:b] == words[3] for a, b in window.offsets]
