@@ -33,3 +33,27 @@ python -m cli._sparta train-reader --resume --language zh --encoder "$work/reade
   --data "$work/fit.json" --data "$work/made-with-answers.jsonl=3000" --steps 700 --questions 24 \
   --learning-rate 4e-4 --negatives 0.3 --unanswered 0.15 --train-length 384 --held-out 300 --validate-every 100 \
   --dropout 0.1
+
+# 4. Probabilities and the ranker's share, on the questions that were kept, over CMRC's paragraphs and 15,000 passages.
+[ -f "$work/tune.jsonl" ] || python - "$work" <<'PYTHON'
+import json, random, sys
+from pathlib import Path
+
+work = Path(sys.argv[1])
+read = lambda name: [p | {"title": a.get("title", "")} for a in json.loads((work / name).read_text())["data"] for p in a["paragraphs"]]
+held, wiki = read("held.json"), [json.loads(line) for line in (work / "wiki.jsonl").open()]
+texts = {p["context"]: p["title"] for p in [*read("fit.json"), *held]}
+records = [{"id": f"c{n}", "title": title, "text": text} for n, (text, title) in enumerate(texts.items())]
+records += [{"id": r["_id"], "title": r["title"], "text": r["text"]} for r in random.Random(5).sample(wiki, 15_000)]
+asked = [q for p in held for q in p["qas"]]
+questions = [
+    {"id": f"h{n}", "question": q["question"], "answers": sorted({a["text"] for a in q["answers"]})}
+    for n, q in enumerate(asked)
+]
+for name, found in (("tune-corpus.jsonl", records), ("tune.jsonl", questions)):
+    (work / name).write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in found))
+PYTHON
+[ -d "$work/tune-index" ] || python -m cli._sparta index --corpus "$work/tune-corpus.jsonl" --language zh \
+  --channels bm25 --index "$work/tune-index"
+python -m cli._sparta tune-reader --reader "$work/reader-2/best" --queries "$work/tune.jsonl" \
+  --index "$work/tune-index" --int8 --output "$work/reader-small-zh"
