@@ -113,7 +113,8 @@ def _from_environment(monkeypatch: pytest.MonkeyPatch) -> Keys:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# none\n", f"admin {READ}\n", f"read {READ} more\n", "read short\n", READ]
+    "text",
+    ["", "# none\n", f"admin {READ}\n", f"read {READ} more\n", "read short\n", READ, f"read é{READ}\n"],
 )
 def test_a_file_of_keys_in_another_form_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
