@@ -64,7 +64,10 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
-        responses={"4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."}},
+        responses={
+            "4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."},
+            "5XX": {"model": schemas.ErrorAnswer, "description": "Not in time, not ready, or a fault."},
+        },
     )
     app.state.service = service
     _add_reading(app, service)

@@ -1,21 +1,24 @@
-"""Connections on which nothing comes in time, or a head without end, are closed."""
+"""Connections on which nothing comes in time, nothing is read, or a head without end, are closed."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 LARGEST_HEAD = 64 << 10
+_PATIENCE = 6  # what is written waits in the buffers of two machines first
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:", re.IGNORECASE)
 
 
 class TimedHead:
     """What is added to a protocol of uvicorn: the head of a request, and each part of its body, in `seconds`.
 
-    Uvicorn itself waits for ever, and httptools lets a head grow without bounds. Of a request that was
+    Uvicorn itself waits for ever, and httptools lets a head grow without bounds. A client that reads nothing
+    of its answer for six times as long loses it. Of a request that was
     answered before all of its body came, the rest is dropped: a client that sends on reads the answer then.
 
     :param plain: makes the protocol that takes over where a request offers to speak another one, as Java's
@@ -33,6 +36,7 @@ class TimedHead:
         self._given, self._plain = (args, kwargs), plain
         self._seconds, self._head = seconds, 0
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
@@ -66,9 +70,29 @@ class TimedHead:
         if self.cycle is not None:
             self.cycle.more_body = False
 
+    def pause_writing(self) -> None:
+        """See to it that the answer, more than a connection takes at once, is read."""
+        super().pause_writing()  # type: ignore[misc]
+        self._watch(math.inf)
+
+    def resume_writing(self) -> None:
+        """It has been read, but for a little."""
+        super().resume_writing()  # type: ignore[misc]
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def _watch(self, before: float) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._unread = asyncio.get_running_loop().call_later(_PATIENCE * self._seconds, self._watch, left)
+        else:
+            self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._stop()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)  # type: ignore[misc]
 
     def _hand_over(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ import http.client
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -25,14 +26,16 @@ async def reads(scope: Any, receive: Any, send: Any) -> None:
     refused = scope["path"] == "/refused"
     body = b"" if refused else await _body(receive)
     told = b"%s %d" % (scope["method"].encode(), len(body))
+    if scope["path"] == "/large":
+        told = bytes(64 << 20)
     headers = [(b"content-length", str(len(told)).encode())]
     await send({"type": "http.response.start", "status": 403 if refused else 200, "headers": headers})
     await send({"type": "http.response.body", "body": told})
 
 
 @pytest.fixture(params=["httptools", "h11"])
-def port(request: pytest.FixtureRequest) -> Iterator[int]:
-    """That of a server with our connections, on either parser."""
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, set[Any]]]:
+    """The port of a server with our connections, on either parser, and those that are open."""
     import uvicorn
 
     from hybrid.service.connections import protocol
@@ -41,16 +44,22 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
 
     if request.param == "httptools":
         pytest.importorskip("httptools")
-    made = protocol(10)
+    made = protocol(getattr(request.function, "seconds", 10))
     http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
     app = Gate(reads, Settings(limits=Limits(body=1 << 20)), Metrics())
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
-    yield listening.getsockname()[1]
+    yield listening.getsockname()[1], server.server_state.connections
     server.should_exit = True
     thread.join(20)
+
+
+@pytest.fixture
+def port(served: tuple[int, set[Any]]) -> int:
+    """That of the server."""
+    return served[0]
 
 
 def asked(port: int, *parts: bytes) -> bytes:
@@ -109,6 +118,27 @@ def test_a_compressed_body_is_told_to_be_one(port: int) -> None:
     found = asked(port, request + b"Content-Length: 2\r\n\r\n\x1f\x8b")
     assert found.startswith(b"HTTP/1.1 415 ")
     assert b"Content-Encoding: gzip" in found
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], reading: bool) -> None:
+    """One that is read slowly, with pauses below the limit, is not."""
+    port, connections = served
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        size, ends = 0, time.monotonic() + 20
+        while not reading and time.monotonic() < ends and not connections:
+            time.sleep(0.001)
+        while not reading and connections:
+            assert time.monotonic() < ends, "the connection is still open"
+            time.sleep(0.01)
+        while reading and size < 64 << 20 and time.monotonic() < ends and (more := connection.recv(1 << 20)):
+            size += len(more)
+            time.sleep(0.01)
+        assert size >= 64 << 20 or not reading
+
+
+test_an_answer_that_nobody_reads_is_given_up.seconds = 0.1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
