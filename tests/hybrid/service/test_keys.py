@@ -143,6 +143,12 @@ def test_on_this_machine_none_are_needed(tmp_path: Path) -> None:
         Settings(index=tmp_path, origins=("*",))
 
 
+@pytest.mark.parametrize("origin", ["http://mine.example/", "mine.example", "http://Mine.example", ""])
+def test_an_origin_that_no_browser_sends_is_refused(tmp_path: Path, origin: str) -> None:
+    with pytest.raises(InputError, match="expected an origin"):
+        Settings(index=tmp_path, origins=(origin,))
+
+
 def test_the_command_takes_no_key() -> None:
     """Whoever lists processes would read it."""
     from cli.service_commands.serve import serve
