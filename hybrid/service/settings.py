@@ -13,7 +13,6 @@ from sparta.base.errors import InputError
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 
-
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 
 
