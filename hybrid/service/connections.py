@@ -95,6 +95,9 @@ class TimedHead:
             self._unread.cancel()
         super().connection_lost(exc)  # type: ignore[misc]
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing with each request: an answer in HTTP/1.1 declines the offer."""
+
     def _hand_over(self, data: bytes) -> None:
         self._stop()
         self._unset_keepalive_if_required()  # type: ignore[attr-defined]
