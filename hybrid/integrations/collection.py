@@ -18,7 +18,7 @@ from sparta.base.errors import InputError
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.view import newest_version
+from sparta.index.view import newest_commit
 from sparta.models.resolve import hash_folder, model_folder
 
 
@@ -66,7 +66,7 @@ class Collection:
             places = [folder.path, *([folder.dense_path(generation)] if dense and generation else [])]
             manifests = [place / MANIFEST_NAME for place in places]
             texts = [path.read_text(encoding="utf-8") for path in manifests if path.exists()]
-            known = f"{newest_version(folder.path)} {texts}"
+            known = f"{newest_commit(folder.path).version} {texts}"
         else:
             known = secrets.token_hex()
         return hashlib.sha256(f"{self.channels} {known}".encode()).hexdigest()[:12]

@@ -89,7 +89,7 @@ def _conditions(filters: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if not filters:
         return
     if "field" in filters:
-        yield str(filters["field"]).removeprefix("meta."), filters["operator"], filters.get("value")
+        yield str(filters["field"]).removeprefix("meta."), str(filters.get("operator")), filters.get("value")
         return
     if filters.get("operator") != "AND":
         raise unknown_filter(f"the operator {filters.get('operator')!r}")

@@ -160,6 +160,8 @@ class Server(Closing):
             try:
                 answer = ask()
                 self._reached = True
+                if not isinstance(answer, Mapping):
+                    raise SerializationError(str(answer))
                 return answer
             except TransportError as error:
                 self._reached |= isinstance(error.status_code, int)

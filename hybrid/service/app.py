@@ -64,7 +64,10 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
-        responses={"4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."}},
+        responses={
+            "4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."},
+            "5XX": {"model": schemas.ErrorAnswer, "description": "Not in time, not ready, or a fault."},
+        },
     )
     app.state.service = service
     _add_reading(app, service)
@@ -90,12 +93,24 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """What FastAPI itself refuses, told as all other errors are."""
     if isinstance(error, HTTPException):
-        raise HttpError(error.status_code, str(error.detail), remedy="GET /openapi.json lists what there is")
+        remedy = "GET /openapi.json lists what there is"
+        found = HttpError(error.status_code, str(error.detail), remedy=remedy)
+        if error.status_code == 405:
+            found.headers.append((b"allow", ", ".join(_allowed(request)).encode()))
+        raise found
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
     raise HttpError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that the path of a request has; a file has GET."""
+    path = request.scope["path"]
+    routes = [one for one in request.app.routes if isinstance(one, Route) and one.path_regex.match(path)]
+    methods = {method for one in routes for method in one.methods or ()} or {"GET"}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 def _json(value: Any) -> Response:
@@ -149,7 +164,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     )
     async def search() -> Response:
         """Find passages."""
-        raise HttpError(405, "Method Not Allowed")
+        raise HTTPException(405)
 
     @app.post(
         "/explain",

@@ -56,6 +56,7 @@ class HttpError(SpartaError):
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.status, self.lines = status, lines or {}
+        self.headers: list[tuple[bytes, bytes]] = []
 
 
 @asynccontextmanager
@@ -98,7 +99,8 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
         told = {"message": error.message, "remedy": _remedy(error, status)}
     lines = error.lines if isinstance(error, HttpError) else {}
     body = {"error": {"code": CODES[status], **told}, **lines, "request_id": request_id}
-    headers = [(b"www-authenticate", b"Bearer")] if status == 401 else []
+    headers = error.headers if isinstance(error, HttpError) else []
+    headers = headers + [(b"www-authenticate", b"Bearer")] * (status == 401)
     return status, dumps(body), headers + [(b"retry-after", b"1")] * (status in (429, 503))
 
 

@@ -39,13 +39,15 @@ class Gate:
     def __init__(self, app: App, settings: Settings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._prefix, self._numbers = token_hex(4), count(1)
+        host = settings.host.strip("[]").lower()
+        self._names = {*_LOCAL_NAMES, (f"[{host}]" if ":" in host else host).encode()}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it with an error."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, headers = time.perf_counter(), dict(scope["headers"])
+        began, headers, method = time.perf_counter(), dict(scope["headers"]), scope["method"]
         given = headers.get(b"x-request-id", b"")
         request_id = (
             given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers)}"
@@ -62,6 +64,8 @@ class Gate:
         failed: Exception | None = None
         try:
             self._check(scope, headers)
+            if scope["method"] == "HEAD":  # as GET; the server leaves the body out
+                scope = {**scope, "method": "GET"}
             await self._app(scope, self._bounded(scope, headers, receive), answer)
         except ClientDisconnect:
             status = status or _GONE
@@ -71,8 +75,7 @@ class Gate:
                 await _send_error(error, request_id, answer)
         took = time.perf_counter() - began
         route = getattr(scope.get("route"), "path", "other")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.request(method, route, status, took)
+        self._metrics.request(method if method in _METHODS else "other", route, status, took)
         if failed is not None and status >= 500:
             logger.error("failed", exc_info=failed, extra={"request_id": request_id})
         if logger.isEnabledFor(logging.INFO):
@@ -80,7 +83,7 @@ class Gate:
                 "request",
                 extra={
                     "request_id": request_id,
-                    "method": scope["method"],
+                    "method": method,
                     "path": scope["path"],
                     "status": status,
                     "ms": round(took * 1000, 2),
@@ -97,7 +100,7 @@ class Gate:
         keys = self._settings.keys
         writes = path.startswith("/passages") and method not in ("GET", "HEAD", "OPTIONS")
         if not keys:
-            _check_host(headers.get(b"host", b""))
+            self._check_host(headers.get(b"host", b""))
         elif path not in _OPEN and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = keys.scope(_key(headers))
             if allowed is None:
@@ -107,9 +110,22 @@ class Gate:
         if writes and not self._settings.writable:
             raise HttpError(403, "this service does not change its index", remedy="sparta serve --writable")
 
+    def _check_host(self, host: bytes) -> None:
+        """Without keys, a page on the web must not reach the service by a name that leads to this machine."""
+        name = host.rpartition(b":")[0] if re.search(rb":\d*$", host) else host
+        if host and name.lower() not in self._names:
+            raise HttpError(
+                421,
+                "expected the host localhost, found another one",
+                remedy="give the service keys (--keys FILE)",
+            )
+
     def _bounded(self, scope: Message, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """The body of a request, of a bounded size, that comes in a bounded time."""
         limits, ends = self._settings.limits, math.inf
+        coding = headers.get(b"content-encoding", b"identity").lower().decode("latin-1")
+        if coding != "identity":
+            raise HttpError(415, f"expected a body that is not compressed, found Content-Encoding: {coding}")
         if scope["path"].startswith("/passages"):
             most = limits.upload  # whose time is bounded where it is read
         else:
@@ -144,17 +160,6 @@ def _key(headers: dict[bytes, bytes]) -> str:
     return key.decode("latin-1")
 
 
-def _check_host(host: bytes) -> None:
-    """Without keys, a page on the web must not reach the service by a name that leads to this machine."""
-    name = host.rpartition(b":")[0] if re.search(rb":\d*$", host) else host
-    if name.lower() not in _LOCAL_NAMES and host:
-        raise HttpError(
-            421,
-            "expected the host localhost, found another one",
-            remedy="give the service keys (--keys FILE)",
-        )
-
-
 def _too_large(most: int) -> HttpError:
     return HttpError(413, f"expected a body of at most {most:,} bytes, found a longer one")
 
@@ -162,7 +167,7 @@ def _too_large(most: int) -> HttpError:
 async def _send_error(error: Exception, request_id: str, send: Send) -> None:
     status, body, more = error_body(error, request_id)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-    if status in (408, 413):
+    if status == 408:
         headers.append((b"connection", b"close"))  # what is left of the body is not read
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

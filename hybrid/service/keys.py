@@ -67,4 +67,10 @@ def _scope(words: list[str], where: str) -> tuple[bytes, str]:
             where=where,
             remedy="make one with: openssl rand -hex 24",
         )
+    if not words[1].isascii():
+        raise InputError(
+            "expected a key of ASCII characters, found others, which clients send in different ways",
+            where=where,
+            remedy="make one with: openssl rand -hex 24",
+        )
     return hashlib.sha256(words[1].encode()).digest(), words[0]

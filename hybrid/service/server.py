@@ -15,7 +15,7 @@ from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.files import allow_open_files
-from sparta.index.view import newest_version
+from sparta.index.view import newest_commit
 
 logger = logging.getLogger("sparta.serve")
 _BACKLOG = 2048
@@ -37,7 +37,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     from hybrid.service.connections import protocol
     from hybrid.service.live.search import require_channels, weights_of
 
-    newest_version(settings.index)  # told before anything is started
+    newest_commit(settings.index)  # told before anything is started
     if settings.channels:
         require_channels(weights_of(settings.channels), channels_of(settings.index))
     listening = _socket(settings.host, settings.port)
@@ -54,12 +54,11 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=settings.drain,
     )
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(
-            one, lambda *_: None
-        )  # uvicorn raises it again when all is answered: that is no failure
+    server = uvicorn.Server(config)
+    for one in (signal.SIGTERM, signal.SIGINT):  # also one that comes before uvicorn listens to it, and
+        signal.signal(one, server.handle_exit)  # the one that it raises again at the end: that is no failure
     logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
-    uvicorn.Server(config).run([listening])
+    server.run([listening])
 
 
 def _socket(host: str, port: int) -> socket.socket:

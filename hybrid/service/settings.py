@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from hybrid.service.keys import Keys
 from sparta.base.errors import InputError
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
+
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,12 @@ class Settings:
                 f"expected keys for a service that others can reach, found none for {self.host}",
                 remedy="name a file of keys with --keys FILE, or leave --host out",
             )
+        for origin in self.origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise InputError(
+                    f"expected an origin as browsers send it, found {origin!r}, which none would match",
+                    remedy="name scheme and host alone, as in --cors https://mine.example",
+                )
         if "*" in self.origins and not self.keys:
             raise InputError(
                 "expected keys where any page may call the service (--cors *), found none",

@@ -16,6 +16,8 @@ from sparta.base.records import Passage
 
 EMPTY_TEXT = "empty text"
 MAX_ID_BYTES = 512
+DEEPEST = 500
+"""How deeply a record may be nested: Python reads a little more than it can write again inside an answer."""
 _COLUMN_NAMES = {"id", "_id", "docid", "doc_id", "pid", "text", "contents", "passage", "title"}
 
 _KINDS: dict[type, str] = {
@@ -84,7 +86,17 @@ def parse_value(line: str) -> Any:
         raise BadRecordError("broken JSON", detail) from None
     except (ValueError, RecursionError) as error:
         raise BadRecordError("broken JSON", str(error)) from None
+    if line.count("[") + line.count("{") > DEEPEST and _is_deep(record):
+        raise BadRecordError("nested too deeply", f"expected at most {DEEPEST} levels, found more")
     return record
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [one for one in level if isinstance(one, dict | list)]
+        level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
+    return any(isinstance(one, dict | list) for one in level)
 
 
 def _finite(literal: str) -> float:

@@ -33,15 +33,30 @@ class IndexVersion(NamedTuple):
     commit: int
 
 
+class Commit(NamedTuple):
+    """What tells one commit from another, also from that of an index which took the place of another one.
+
+    `stamp` is the inode and the time of the file that names the commit; None where it was replaced just now.
+    """
+
+    version: IndexVersion
+    stamp: tuple[int, int] | None
+
+
 @dataclass
 class IndexView(Closing):
     """One commit of an index, open for reading."""
 
     generation: Generation
-    version: IndexVersion
+    commit: Commit
     lucene: ImpactSearcher
     tokenizer: QueryTokenizer
     quantizer: Quantizer
+
+    @property
+    def version(self) -> IndexVersion:
+        """The generation and the commit in it."""
+        return self.commit.version
 
     def close(self) -> None:
         """Close Lucene's reader."""
@@ -85,30 +100,30 @@ class OpenIndex(Shared[IndexView]):
     def refresh(self) -> bool:
         """See what was committed since; returns whether there was anything. Cheap if there was not."""
         with self.reading() as view:
-            if self._newest()[1] == view.version:
+            if self._newest()[1] == view.commit:
                 return False
         self.replace(self._open())
         return True
 
     def _open(self) -> IndexView:
-        generation, version = self._newest()
+        generation, commit = self._newest()
         try:
-            return self._view_of(generation, version)
+            return self._view_of(generation, commit)
         except SpartaError:
-            again, version = self._newest()  # a writer finished just now and removed what was chosen
+            again, commit = self._newest()  # a writer finished just now and removed what was chosen
             if again == generation:
                 raise
-            return self._view_of(again, version)
+            return self._view_of(again, commit)
 
-    def _view_of(self, generation: Generation, version: IndexVersion) -> IndexView:
+    def _view_of(self, generation: Generation, commit: Commit) -> IndexView:
         side = self.folder.query_side(generation)
         path = self.folder.lucene_path(generation)
         lucene = ImpactSearcher(path, language=generation.analysis, bm25=self._bm25)
         return IndexView(
-            generation, version, lucene, side.query_tokenizer(generation.analysis), side.quantizer
+            generation, commit, lucene, side.query_tokenizer(generation.analysis), side.quantizer
         )
 
-    def _newest(self) -> tuple[Generation, IndexVersion]:
+    def _newest(self) -> tuple[Generation, Commit]:
         """The generation that is searched, and its last commit; warns of one that is not finished."""
         state = self.folder.state()
         found = _last_commit(self.folder, state)
@@ -123,7 +138,7 @@ class OpenIndex(Shared[IndexView]):
         return found
 
 
-def newest_version(path: str | Path) -> IndexVersion:
+def newest_commit(path: str | Path) -> Commit:
     """What a reader that is opened now would see; opens nothing.
 
     :raises IndexStateError: there is no index, or it holds no passages.
@@ -132,13 +147,19 @@ def newest_version(path: str | Path) -> IndexVersion:
     return _last_commit(folder, folder.state())[1]
 
 
-def _last_commit(folder: IndexFolder, state: IndexState) -> tuple[Generation, IndexVersion]:
-    """The generation that is searched, and the number of its last commit."""
+def _last_commit(folder: IndexFolder, state: IndexState) -> tuple[Generation, Commit]:
+    """The generation that is searched, and its last commit."""
     generation = state.searchable
-    commits = [*folder.lucene_path(generation).glob("segments_*")] if generation else []
+    found = folder.lucene_path(generation).glob("segments_*") if generation else ()
+    commits = {int(path.name.removeprefix("segments_"), 36): path for path in found}
     if generation is not None and generation.complete and not commits:
         raise lost_commit(folder.lucene_path(generation))
     if generation is None or not commits:
         raise no_passages(folder.path)
-    commit = max(int(path.name.removeprefix("segments_"), 36) for path in commits)
-    return generation, IndexVersion(generation.number, commit)
+    number = max(commits)
+    try:
+        facts = commits[number].stat()
+        stamp = facts.st_ino, facts.st_mtime_ns
+    except FileNotFoundError:
+        stamp = None
+    return generation, Commit(IndexVersion(generation.number, number), stamp)

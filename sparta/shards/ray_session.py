@@ -15,6 +15,7 @@ from sparta.base.extras import optional_packages
 
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _SECONDS = 5.0
+_ROUNDING = 1e-9
 _START = (
     "start one with: ray start --head, and on every other node: ray start --address=HOST:6379; or encode on"
     " this machine alone, without --ray"
@@ -114,7 +115,8 @@ def worker_count(wanted: Wanted) -> int:
     :raises InputError: none would fit.
     """
     cpus, gpus = wanted.cpus_per_worker, wanted.gpus_per_worker
-    room = sum(int(min(c // cpus, g // gpus if gpus else c)) for c, g in _nodes())
+    share = int(1 / gpus + _ROUNDING) if 0 < gpus < 1 else 1  # so many workers have one GPU together
+    room = sum(int(min(c // cpus, g * share // max(gpus, 1) if gpus else c)) for c, g in _nodes())
     if not room and (wanted.workers is None or wanted.address == "local"):
         raise InputError(
             f"expected a node with {cpus} CPUs and {gpus:g} GPUs for a worker, found {describe_room()}",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any, BinaryIO, NamedTuple
+from contextlib import asynccontextmanager, suppress
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
+from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.parsing import decoded, identifier, parse_object, parse_value, read_passage
 
@@ -40,16 +41,28 @@ class Line(NamedTuple):
 
 @asynccontextmanager
 async def spooled(parts: AsyncIterator[bytes], seconds: float) -> AsyncIterator[BinaryIO]:
-    """The whole body of a request, on disk where it is long: who sends it slowly holds nobody up."""
+    """The whole body of a request, on disk where it is long: who sends it slowly holds nobody up.
+
+    :raises StorageError: the folder of temporary files is full.
+    """
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
-        try:
-            async with asyncio.timeout(seconds):
-                async for part in parts:
-                    stream.write(part)
-        except TimeoutError:
-            raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
-        stream.seek(0)
+        with storage_errors(tempfile.gettempdir()):
+            await _write(stream, parts, seconds)
         yield stream  # type: ignore[misc]  # it has all that a binary stream has
+
+
+async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in parts:
+                stream.write(part)
+        stream.seek(0)
+    except TimeoutError:
+        raise HttpError(408, f"expected the whole body within {seconds:g} s") from None
+    except OSError:
+        with suppress(OSError):  # what could not be written is tried, and told, once more
+            stream.close()
+        raise
 
 
 def check_content_type(given: str) -> None:

@@ -13,7 +13,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.shared import Shared
 from sparta.index.folder import IndexFolder
-from sparta.index.view import IndexVersion, newest_version
+from sparta.index.view import Commit, IndexVersion, newest_commit
 from sparta.lucene.bridge import Bm25
 from sparta.search.searcher import Searcher
 
@@ -52,20 +52,20 @@ class Snapshot(Closing):
         return self.lucene.version
 
 
-type Seen = tuple[IndexVersion, tuple[int, int] | None]
-"""What tells that something was written: the version, and of the vectors' manifest its inode and time."""
+type Seen = tuple[Commit, tuple[int, int] | None]
+"""What tells that something was written: the commit, and of the vectors' manifest its inode and time."""
 
 
 def _seen(path: Path) -> Seen:
-    version = newest_version(path)
+    commit = newest_commit(path)
     folder = IndexFolder(path)
     live = folder.state().searchable
     manifest = folder.dense_path(live) / "manifest.json" if live else path
     try:
         facts = manifest.stat()
     except FileNotFoundError:
-        return version, None
-    return version, (facts.st_ino, facts.st_mtime_ns)
+        return commit, None
+    return commit, (facts.st_ino, facts.st_mtime_ns)
 
 
 def _hand_on(old: Channels, new: Channels) -> None:
@@ -110,7 +110,7 @@ class LiveIndex(Shared[Snapshot]):
                     raise
                 continue  # it was replaced while it was opened
             snapshot = Snapshot(channels, seen)
-            if _seen(self.path) == seen and snapshot.version == seen[0]:
+            if _seen(self.path) == seen and snapshot.version == seen[0].version:
                 return snapshot
             channels.close()
         raise IndexStateError(

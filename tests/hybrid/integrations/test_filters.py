@@ -88,3 +88,5 @@ def test_alternatives_are_refused(retriever: Any) -> None:
         LlamaIndexRetriever(retriever, filters=either).retrieve(QUESTION)
     with pytest.raises(InputError, match="found the operator 'OR'"):
         HaystackRetriever(retriever).run(QUESTION, filters={"operator": "OR", "conditions": []})
+    with pytest.raises(InputError, match="found the operator 'None'"):
+        HaystackRetriever(retriever).run(QUESTION, filters={"field": "meta.lang", "value": "en"})

@@ -103,8 +103,9 @@ def test_another_node_answers(fake) -> None:
             assert server.request("GET", "/_cluster/health")["status"] == "green"
 
 
-def test_a_page_is_no_opensearch(fake) -> None:
-    fake.fault = lambda *_: (200, "<html>welcome</html>")
+@pytest.mark.parametrize("said", ["<html>welcome</html>", [], None])
+def test_a_page_is_no_opensearch(fake, said) -> None:
+    fake.fault = lambda *_: (200, said)
     with (
         Server(Access(fake.url, environment={})) as server,
         pytest.raises(ServerError, match="expected an OpenSearch"),

@@ -204,7 +204,10 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
     assert [answer.status_code for answer in missing] == [404] * 4
     assert all(answer.json()["error"]["code"] == "not_found" for answer in missing)
     assert missing[0].json()["error"]["remedy"] == "POST /search gives ids"
-    assert client.get("/search").status_code == 405
+    others = [client.get("/search"), client.get("/passages"), client.post("/terms/moon")]
+    assert [answer.status_code for answer in others] == [405] * 3
+    told = [answer.headers["allow"] for answer in others]
+    assert told == ["POST", "DELETE, POST, PUT", "GET, HEAD"]
 
 
 def test_an_index_is_not_changed_unless_that_is_allowed(client) -> None:

@@ -240,3 +240,17 @@ def test_a_snapshot_is_closed_when_its_last_user_lets_go(index, tiny_model_folde
                 assert new.lucene.passage("google")["contents"] == "other"
         with pytest.raises(Exception, match="closed"):
             old.lucene.passage("google")
+
+
+def test_an_index_that_takes_the_place_of_another_is_seen(tmp_path) -> None:
+    """Its generation and commit have the same numbers."""
+    folders = [tmp_path / "live", tmp_path / "new"]
+    for folder, text in zip(folders, ("moon", "sun"), strict=True):
+        build_index(folder, [{"id": "one", "text": text}], "create", IndexOptions(channels="bm25"))
+    with LiveIndex(folders[0]) as live:
+        folders[0].rename(tmp_path / "old")
+        folders[1].rename(folders[0])
+        assert live.refresh()
+        assert not live.refresh()
+        with live.reading() as snapshot:
+            assert snapshot.lucene.passage("one")["contents"] == "sun"

@@ -113,7 +113,8 @@ def _from_environment(monkeypatch: pytest.MonkeyPatch) -> Keys:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# none\n", f"admin {READ}\n", f"read {READ} more\n", "read short\n", READ]
+    "text",
+    ["", "# none\n", f"admin {READ}\n", f"read {READ} more\n", "read short\n", READ, f"read é{READ}\n"],
 )
 def test_a_file_of_keys_in_another_form_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
@@ -140,6 +141,12 @@ def test_on_this_machine_none_are_needed(tmp_path: Path) -> None:
         assert Settings(index=tmp_path, host=host).is_loopback
     with pytest.raises(InputError, match="keys"):
         Settings(index=tmp_path, origins=("*",))
+
+
+@pytest.mark.parametrize("origin", ["http://mine.example/", "mine.example", "http://Mine.example", ""])
+def test_an_origin_that_no_browser_sends_is_refused(tmp_path: Path, origin: str) -> None:
+    with pytest.raises(InputError, match="expected an origin"):
+        Settings(index=tmp_path, origins=(origin,))
 
 
 def test_the_command_takes_no_key() -> None:

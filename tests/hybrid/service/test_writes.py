@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,3 +195,17 @@ def test_an_id_that_ends_like_a_path_is_read_like_any_other(index, open_client) 
     assert client.get("/passages/moon/terms").json()["text"] == "a crater"
     assert client.get("/terms/moon/terms").json()["id"] == "moon/terms"
     assert client.delete("/passages/moon/terms").json()["deleted"] == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_client, monkeypatch) -> None:
+    def full(_in_memory: int) -> Any:
+        return Path("/dev/full").open("w+b")
+
+    client = open_client(index, writable=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.SpooledTemporaryFile", full)
+        answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
+    assert answer.status_code == 503
+    assert "space" in answer.json()["error"]["message"]
+    assert client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON).status_code == 200

@@ -156,6 +156,7 @@ RECORD_ERRORS = [
     ('{"id": 2, "text": "b", "x": 1e999}', "broken JSON", "found 1e999"),
     ('{"id": 2, "text": "\\ud800"}', "broken JSON", "surrogate"),
     ("[" * 100_000, "broken JSON", "recursion"),
+    ('{"id": 2, "text": "b", "x": ' + "[" * 500 + "]" * 500 + "}", "nested too deeply", "at most 500 levels"),
     ('{"id": ' + "1" * 5000 + "}", "broken JSON", "4300"),
     ('["a"]', "not an object", "found a list"),
     ("7", "not an object", "found a number"),

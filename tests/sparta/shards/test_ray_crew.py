@@ -177,6 +177,14 @@ def test_a_folder_that_a_node_does_not_see(tmp_path: Path) -> None:
     assert "--shard i/n" in caught.value.remedy
 
 
+@pytest.mark.parametrize(("there", "gpus", "room"), [(1, 0.2, 5), (2, 0.1, 20), (4, 0.7, 4), (5, 2, 2)])
+def test_workers_share_gpus_whole_and_each_lies_on_one(
+    monkeypatch: pytest.MonkeyPatch, there: int, gpus: float, room: int
+) -> None:
+    monkeypatch.setattr("sparta.shards.ray_session._nodes", lambda: [(64, there)])
+    assert worker_count(RayCluster(address="auto", gpus_per_worker=gpus)) == room
+
+
 @pytest.mark.parametrize(
     ("cpus", "gpus", "room"), [(1, 0, 10), (2, 0, 4), (3, 0, 3), (1, 1, 4), (1, 0.5, 5), (9, 0, 0)]
 )

@@ -1,0 +1,196 @@
+"""Connections as real clients have them: answered early, asked for another protocol, sent in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from hybrid.service.settings import Limits, Settings
+
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+
+
+async def reads(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the size of the body; of a body to /refused nothing is read."""
+    from hybrid.service.app import _body
+
+    refused = scope["path"] == "/refused"
+    body = b"" if refused else await _body(receive)
+    told = b"%s %d" % (scope["method"].encode(), len(body))
+    if scope["path"] == "/large":
+        told = bytes(64 << 20)
+    headers = [(b"content-length", str(len(told)).encode())]
+    await send({"type": "http.response.start", "status": 403 if refused else 200, "headers": headers})
+    await send({"type": "http.response.body", "body": told})
+
+
+@pytest.fixture(params=["httptools", "h11"])
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, set[Any]]]:
+    """The port of a server with our connections, on either parser, and those that are open."""
+    import uvicorn
+
+    from hybrid.service.connections import protocol
+    from hybrid.service.gate import Gate
+    from hybrid.service.metrics import Metrics
+
+    if request.param == "httptools":
+        pytest.importorskip("httptools")
+    made = protocol(getattr(request.function, "seconds", 10))
+    http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
+    app = Gate(reads, Settings(limits=Limits(body=1 << 20)), Metrics())
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    yield listening.getsockname()[1], server.server_state.connections
+    server.should_exit = True
+    thread.join(20)
+
+
+@pytest.fixture
+def port(served: tuple[int, set[Any]]) -> int:
+    """That of the server."""
+    return served[0]
+
+
+def asked(port: int, *parts: bytes) -> bytes:
+    """All that is answered until the end of the connection; what is sent first is waited for."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        found = b""
+        while more := connection.recv(65536):
+            found += more
+    return found
+
+
+@pytest.mark.parametrize("size", [300_000, 12_000_000])
+def test_a_refusal_reaches_a_client_that_still_sends(port: int, size: int) -> None:
+    """And its connection is good for the next request."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as client:
+        for _ in range(4):
+            client.request("POST", "/refused", b"x" * size)
+            answer = client.getresponse()
+            assert (answer.status, len(answer.read()) > 0) == (413 if size > 1 << 20 else 403, True)
+            client.request("GET", "/next")
+            assert client.getresponse().read() == b"GET 0"
+
+
+def test_a_body_beside_an_offer_of_http2_is_read(port: int) -> None:
+    """As Java's HTTP client sends it, the head by itself; and once more on the same connection."""
+    head = (
+        b"POST /search HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 20\r\n"
+        b"Host: localhost\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        for _ in range(2):
+            connection.sendall(head + b"\r\n")
+            connection.sendall(b"x" * 20)
+            found = b""
+            while b"POST 20" not in found:
+                more = connection.recv(65536)
+                assert more, found
+                found += more
+            assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
+    found = asked(port, b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"content-length: 5" in head
+    assert body == b""
+
+
+def test_a_compressed_body_is_told_to_be_one(port: int) -> None:
+    request = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nConnection: close\r\n"
+    found = asked(port, request + b"Content-Length: 2\r\n\r\n\x1f\x8b")
+    assert found.startswith(b"HTTP/1.1 415 ")
+    assert b"Content-Encoding: gzip" in found
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], reading: bool) -> None:
+    """One that is read slowly, with pauses below the limit, is not."""
+    port, connections = served
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        size, ends = 0, time.monotonic() + 20
+        while not reading and time.monotonic() < ends and not connections:
+            time.sleep(0.001)
+        while not reading and connections:
+            assert time.monotonic() < ends, "the connection is still open"
+            time.sleep(0.01)
+        while reading and size < 64 << 20 and time.monotonic() < ends and (more := connection.recv(1 << 20)):
+            size += len(more)
+            time.sleep(0.01)
+        assert size >= 64 << 20 or not reading
+
+
+test_an_answer_that_nobody_reads_is_given_up.seconds = 0.1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("listens", "host", "status"),
+    [
+        ("127.0.0.2", b"127.0.0.2:8080", 200),
+        ("::1", b"[::1]", 200),
+        ("127.0.0.1", b"127.0.0.2", 421),
+        ("127.0.0.2", b"evil.example", 421),
+    ],
+)
+def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: bytes, status: int) -> None:
+    from hybrid.service.gate import Gate
+    from hybrid.service.metrics import Metrics
+
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    gate = Gate(reads, Settings(host=listens), Metrics())
+    scope = {"type": "http", "path": "/health", "method": "GET", "headers": [(b"host", host)]}
+    asyncio.run(gate(scope, receive, send))
+    assert sent[0]["status"] == status
+
+
+def test_a_signal_before_the_server_listens_to_it_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Between the last line of ours and uvicorn's first."""
+    import uvicorn
+
+    from hybrid.service import server
+
+    ended: list[bool] = []
+
+    def run(self: uvicorn.Server, _sockets: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(self.should_exit)
+
+    before: dict[int, Callable[..., Any] | Any] = {
+        one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)
+    }
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(server, "newest_commit", lambda _index: None)
+    monkeypatch.setattr(server, "_log_as_json", lambda _level: None)
+    try:
+        server.serve(Settings(index=tmp_path, port=0))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert ended == [True]
