@@ -70,6 +70,18 @@ def parse_object(line: str) -> dict[str, Any]:
     return record
 
 
+def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record in memory as a file would hold it; it must be JSON."""
+    try:
+        line = json.dumps(dict(record))
+    except (TypeError, ValueError, RecursionError) as error:
+        remedy = "give texts, numbers, lists and dictionaries, as in str(date) or float(number)"
+        raise BadRecordError(
+            "not JSON", f"expected what JSON can hold, found: {error}", remedy=remedy
+        ) from None
+    return parse_object(line)
+
+
 def parse_value(line: str) -> Any:
     """Return the JSON value that a line holds. NaN, infinities and lone surrogates are not JSON text."""
     try:
