@@ -57,7 +57,7 @@ def decoded(line: bytes) -> str:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
-        remedy = "convert the file to UTF-8 (iconv -t UTF-8)"
+        remedy = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
         raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
 
 
