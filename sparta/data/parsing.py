@@ -86,17 +86,26 @@ def parse_value(line: str) -> Any:
     """Return the JSON value that a line holds. NaN, infinities and lone surrogates are not JSON text."""
     try:
         record = _JSON.decode(line)
-        if _SURROGATE_ESCAPE.search(line):
-            json.dumps(record, ensure_ascii=False).encode("utf-8")
+        refuse_half_pairs(line, record)
     except json.JSONDecodeError as error:
         detail = f"expected one JSON object, found {shortened(line)} ({error.msg}, column {error.colno})"
-        raise BadRecordError("broken JSON", detail) from None
-    except UnicodeEncodeError:
-        detail = "expected Unicode text, found half a surrogate pair (\\ud800 to \\udfff)"
         raise BadRecordError("broken JSON", detail) from None
     except (ValueError, RecursionError) as error:
         raise BadRecordError("broken JSON", str(error)) from None
     return record
+
+
+def refuse_half_pairs(text: str, value: Any) -> None:
+    """Refuse JSON whose text escapes half a character, which nothing can write or search.
+
+    :raises ValueError: it does.
+    """
+    try:
+        if _SURROGATE_ESCAPE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        found = "half a surrogate pair (\\ud800 to \\udfff)"
+        raise ValueError(f"expected Unicode text, found {found}") from None
 
 
 def _finite(literal: str) -> float:
