@@ -42,7 +42,6 @@ _questions = options(
         help="Questions with answers: a BEIR folder, DPR's TSV or JSON, JSON lines.",
     ),
     index_option,
-    language_option,
     channel_option("What retrieves"),
     number("--depth", default=10, text="Passages retrieved per question."),
     click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
