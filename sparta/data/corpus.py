@@ -253,7 +253,7 @@ def _record_outcomes(record: object, number: int) -> list[_Outcome]:
 
 def _checked(passage: Passage, where: str) -> _Outcome:
     """A passage that a program made, held to what a record of a file must be."""
-    record = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
+    record: dict[str, Any] = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
     if passage.context:
         record |= {"context": passage.context, "start": passage.start, "end": passage.end}
     try:
