@@ -87,7 +87,7 @@ def encoder_of(words: torch.Tensor) -> BertModel:
                 matrix.weight[rows, part] += (sharp * value).float()
         for output in (layer.attention.output.dense, layer.output.dense):
             output.weight.mul_(0.5)
-    return encoder  # type: ignore[no-any-return]
+    return encoder
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from sparta.reader.reader import Reader
 
 DEPTH = 10
-_AT_ONCE = 4
 SPANS = 10
 """How many spans of a passage are kept, as FiE keeps them."""
 _QUERIES_AT_ONCE = 500
@@ -105,19 +105,22 @@ class Answerer(Closing):
                 "expected passages with texts to read, found an index without them",
                 remedy="index the corpus itself, or vectors whose records have `contents`",
             )
-        config, read = self.config, dict[Text, list[Span]]()
         fold = language_of(self.language).fold
+        distinct = folded_texts(list(dict.fromkeys(texts)), fold)
+        read: dict[Text, list[Span]] = {}
         spans: list[list[Span]] = []
         found: list[Answer] = []
+        with closing(self.reader.read_each(fold(query), distinct, SPANS)) as reading:
+            for text, ranker in zip(texts, rankers, strict=True):
+                if self._settled(found, ranker, n):
+                    break
+                if text not in read:
+                    read[text] = next(reading)
+                spans.append(read[text])
+                if len(spans) == len(hits) or not self.config.global_tokens:
+                    args = (self.config, hits, texts, rankers, spans)
+                    found = combine(*args, self.weight, n, self.language)
         self.counts.retrieved += len(hits)
-        at_once = len(hits) if config.global_tokens else _AT_ONCE
-        while len(spans) < len(hits) and not self._settled(found, rankers[len(spans)], n):
-            some = texts[len(spans) : len(spans) + at_once]
-            new = [text for text in dict.fromkeys(some) if text not in read]
-            found_in = self.reader.read(fold(query), folded_texts(new, fold), SPANS)
-            read.update(zip(new, found_in, strict=True))
-            spans += [read[text] for text in some]
-            found = combine(config, hits, texts, rankers, spans, self.weight, n, self.language)
         self.counts.read += len(spans)
         return [one for one in found if one.score >= self.threshold]
 

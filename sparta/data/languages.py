@@ -178,6 +178,7 @@ LANGUAGES: dict[str, Language] = {
         fold=simplified,
         former=_CJK,
         model="sparta-small-zh",
+        reader="reader-small-zh",
     ),
 }
 """By code. The analyzers are those that Pyserini's searchers have for these languages, but of `zh`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import batched
 from pathlib import Path
 
 import torch
@@ -16,6 +18,7 @@ from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, padded
 
 TOKEN_BUDGET = 4096
+_AT_ONCE = 4
 _Owned = tuple[int, Window]  # the number of the question, and one of its windows
 
 
@@ -50,6 +53,21 @@ class Reader:
         """Return the `n` best spans of each text, best first; an empty text has none."""
         return self.read_all([question], [texts], n)[0]
 
+    def read_each(self, question: str, texts: Sequence[Text], n: int = 5) -> Generator[list[Span]]:
+        """The same, text by text, as soon as each is read; closing the iterator leaves the rest unread."""
+        if self.model.device.type != "cpu" or self.config.global_tokens:
+            at_once = len(texts) if self.config.global_tokens else _AT_ONCE
+            for number, some in enumerate(batched(texts, max(at_once, 1))):
+                for spans in self.read(question, some, n):
+                    yield [span._replace(passage=span.passage + number * at_once) for span in spans]
+            return
+        made = self.model.windows(question, texts)
+        with closing(self._scores([[(0, window)] for window in made])) as scores:
+            for number in range(len(texts)):
+                own = [window for window in made if window.passage == number]
+                found = [best_spans(next(scores), [w], n, self.config.layout.longest_answer) for w in own]
+                yield _distinct([span for spans in found for span in spans])[:n]
+
     def read_all(
         self, questions: Sequence[str], texts: Sequence[Sequence[Text]], n: int = 5
     ) -> list[list[list[Span]]]:
@@ -83,7 +101,7 @@ class Reader:
         lengths = [len(window.ids) for _, window in made]
         return [[made[i] for i in batch] for batch in length_sorted_batches(lengths, TOKEN_BUDGET, 64)]
 
-    def _scores(self, batches: Sequence[Sequence[_Owned]]) -> Iterator[torch.Tensor]:
+    def _scores(self, batches: Sequence[Sequence[_Owned]]) -> Generator[torch.Tensor]:
         """Each batch's start and end scores; on a CPU every thread reads windows of its own."""
         if self.model.device.type != "cpu" or self.config.global_tokens:
             yield from map(self._score, batches)

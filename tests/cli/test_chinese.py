@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli._hybrid import main as hybrid_main
+from sparta.data.answers import exact_match
 from sparta.data.languages import LANGUAGES, simplified
 from tests.chinese import QUESTIONS, RECORDS, save_model
 from tests.cli.commands import done, hits_of, refused, sparta, top_rows, written
@@ -149,6 +150,17 @@ def test_a_named_reader_reads_both_scripts(alone: Path, chinese_model: Path, tmp
         told.append(json.loads(done(sparta("answer", question, *given)).stdout))
     assert told[0] == told[1]
     assert told[0]["text"][told[0]["start"] : told[0]["end"]] == told[0]["answer"]
+
+
+def test_the_reader_that_ships_answers_in_the_script_of_the_passage(alone: Path) -> None:
+    from hybrid import open_answerer
+
+    with open_answerer(alone, "bm25") as answerer:
+        answers = [answerer.answer(question)[0] for question, _, _ in QUESTIONS]
+    assert all(one.text[one.start : one.end] == one.answer for one in answers)
+    wanted = [[answer] for _, _, answer in QUESTIONS]
+    right = [exact_match(one.answer, own, language="zh") for one, own in zip(answers, wanted, strict=True)]
+    assert sum(right) >= 7, [one.answer for one in answers]  # of 12
 
 
 def test_a_set_in_chinese_is_evaluated_without_a_model(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,9 +114,10 @@ class FixedReader:
     config: ReaderConfig = CONFIG
     texts: list[str] = field(default_factory=list)
 
-    def read(self, question: str, texts: Sequence[Text], n: int = 5) -> list[list[Span]]:
-        self.texts += [text.text for text in texts]
-        return [self.spans[text.text][:n] for text in texts]
+    def read_each(self, question: str, texts: Sequence[Text], n: int = 5) -> Generator[list[Span]]:
+        for text in texts:
+            self.texts.append(text.text)
+            yield self.spans[text.text][:n]
 
 
 @dataclass

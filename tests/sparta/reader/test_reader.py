@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +62,23 @@ def test_a_passage_is_read_as_if_it_were_the_only_one(tiny_reader: SpanReader) -
         [one] = reader.read(QUESTION, [text])
         assert [s[1:3] for s in one] == [s[1:3] for s in own]
         assert [s.score for s in one] == pytest.approx([s.score for s in own], abs=1e-5)
+
+
+@pytest.mark.parametrize("global_tokens", [0, 2])
+def test_text_by_text(encoder_folder: Path, global_tokens: int) -> None:
+    reader = Reader(SpanReader.from_encoder(encoder_folder, ReaderConfig(global_tokens=global_tokens)))
+    assert list(reader.read_each(QUESTION, TEXTS, 3)) == reader.read(QUESTION, TEXTS, 3)
+
+
+def test_what_is_not_asked_for_is_not_read(tiny_reader: SpanReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, scored, plain = Reader(tiny_reader), [], Reader._score
+    monkeypatch.setattr(
+        reader, "_score", lambda batch: (scored.append(1), time.sleep(0.01), plain(reader, batch))[2]
+    )
+    reading = reader.read_each(QUESTION, [TEXTS[0]] * 200)
+    next(reading)
+    reading.close()
+    assert len(scored) < 50
 
 
 def test_a_question_longer_than_its_room_is_read_in_part(tiny_reader: SpanReader) -> None:
