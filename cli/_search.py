@@ -27,7 +27,7 @@ from cli._options import (
 )
 from cli._page import page_of, page_options
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path
+from sparta.base.files import atomic_path, is_standard_output
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
@@ -221,4 +221,6 @@ def run_queries(retriever: Any, given: dict[str, Any]) -> None:
     write_run(output, rankings(), tag=f"sparta-{retriever.channel}")
     none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
     said = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(queries), 'query')}{none}"
-    click.echo(said, err=not output.is_file())  # a run on standard output is a run alone
+    click.echo(
+        said, err=is_standard_output(output) or not output.is_file()
+    )  # a run on standard output is a run alone

@@ -117,7 +117,7 @@ def eval_command(
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.results import draw, results_table, write_answers, write_per_query
-    from hybrid.evaluation.testsets import check_test_set, domains_of
+    from hybrid.evaluation.testsets import check_test_set, domains_of, names_of
 
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
@@ -132,7 +132,7 @@ def eval_command(
             check_test_set(path)
         options = encode_options(**given)
         channels, model = _ranked_by(given, options)
-        found = []
+        found, names = [], names_of(domains)
         for path, domain in domains.items():
             with corpus_bar(str(path / "corpus.jsonl"), options.unit, quiet=given["quiet"]) as bar:
                 one = evaluate_set(
@@ -147,6 +147,7 @@ def eval_command(
                     output_runs=given["output_runs"],
                     skip_invalid=given["skip_invalid"],
                     advance=bar.update,
+                    name=names[path],
                     domain=domain,
                     answering=answering,
                 )

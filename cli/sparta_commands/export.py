@@ -8,6 +8,7 @@ import click
 
 from cli._options import counted, file_type, folder_type, index_option
 from sparta.base.errors import InputError
+from sparta.base.files import is_standard_output
 
 
 @click.command()
@@ -43,7 +44,7 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             f"expected two files, found {output} for the impacts and for the weights of questions",
             remedy="give --query-weights a name of its own",
         )
-    if form != "opensearch" and output.is_file():
+    if form != "opensearch" and output.is_file() and not is_standard_output(output):
         raise InputError(
             "expected a new file, found one that is there",
             where=str(output),
@@ -56,7 +57,7 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
     with Searcher(index) as searcher:
         if query_weights is not None:
             weighed = export_query_weights(searcher, query_weights)
-            click.echo(f"{query_weights}: {counted(weighed, 'term')}")
+            click.echo(f"{query_weights}: {counted(weighed, 'term')}", err=is_standard_output(output))
         elif searcher.tokenizer.weights is not None and form != "opensearch":
             click.echo(
                 "this index has query-term weights: with weights of 1 the ranking is another"
@@ -68,7 +69,8 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
         else:
             documents, postings = export_index(searcher, form, output)
         said = scale(searcher)
-    click.echo(f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}; {said}")
+    said = f"{output}: {counted(documents, 'passage')}, {counted(postings, 'posting')}; {said}"
+    click.echo(said, err=is_standard_output(output))
 
 
 @click.command(name="export-model")

@@ -25,7 +25,7 @@ from cli._options import (
 from cli._search import channel_option
 from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
-from sparta.base.files import check_place, plain_name
+from sparta.base.files import check_place, is_standard_output, plain_name
 
 
 def share(name: str, *, default: float, text: str) -> Decorator:
@@ -42,7 +42,6 @@ _questions = options(
         help="Questions with answers: a BEIR folder, DPR's TSV or JSON, JSON lines.",
     ),
     index_option,
-    language_option,
     channel_option("What retrieves"),
     number("--depth", default=10, text="Passages retrieved per question."),
     click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
@@ -72,7 +71,7 @@ def mine_answers(output: Path, **given: Any) -> None:
         settings = {name: given[name] for name in ("depth", "match", "threads")}
         written = mine(queries, retriever, output, language=retriever.language, **settings)
     said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
-    click.echo(said, err=not output.is_file())
+    click.echo(said, err=is_standard_output(output) or not output.is_file())
 
 
 @click.command("train-reader")

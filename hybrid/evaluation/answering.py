@@ -161,7 +161,9 @@ def measure_answers(
 def _judged(retrieved: Retrieved) -> Run:
     qrels = retrieved.query_set.qrels
     return {
-        query.query_id: [ScoredPassage(p, 1.0) for p, relevance in qrels[query.query_id].items() if relevance]
+        query.query_id: [
+            ScoredPassage(p, 1.0) for p, relevance in qrels[query.query_id].items() if relevance > 0
+        ]
         for query in retrieved.query_set.queries
     }
 

@@ -95,6 +95,7 @@ def evaluate_set(
     output_runs: Path | None = None,
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
+    name: str = "",
     domain: str = "",
     answering: Answering | None = None,
 ) -> SetResults:
@@ -106,6 +107,7 @@ def evaluate_set(
     :param dense: bi-encoders and Poly-Encoders that search the same candidates exactly, named as given here
     :param depth: hits per query
     :param output_runs: a folder in which to leave the TREC runs
+    :param name: what the set is called, if not by its file or folder (`names_of`)
     :param answering: also read the best passages of each ranking, and the judged ones; measure the answers
     """
     from sparta.index.build import write_index
@@ -119,6 +121,7 @@ def evaluate_set(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         tested = open_test_set(path, work, options.language)
+        tested = replace(tested, name=name or tested.name)
         check_unit(tested, options.unit)
         index = IndexFolder(work / "index")
         if tuple(channels) == (BM25,):
@@ -141,13 +144,13 @@ def evaluate_set(
             searches[str(model_name)] = partial(
                 search_exactly, model_name, corpus, tested, depth, options.language
             )
-        for name, search in searches.items():
+        for ranking, search in searches.items():
             run, seconds = search()
-            runs[name] = run
-            evaluations.append(evaluate(name, run, tested.qrels, measures))
-            ms[name] = 1000 * seconds / len(tested.queries)
+            runs[ranking] = run
+            evaluations.append(evaluate(ranking, run, tested.qrels, measures))
+            ms[ranking] = 1000 * seconds / len(tested.queries)
             if output_runs:
-                save_run(output_runs, tested.name, name, run)
+                save_run(output_runs, tested.name, ranking, run)
         results = SetResults(tested.name, evaluations, ms=ms, domain=domain, left_out=tested.left_out)
         return _with_answers(results, index.path, tested, runs, answering) if answering else results
 
@@ -157,7 +160,7 @@ def _with_answers(
 ) -> SetResults:
     from sparta.search.searcher import Searcher
 
-    known = QuestionSet(tested.name, tested.queries, tested.qrels, beir=tested.beir)
+    known = QuestionSet(tested.name, tested.queries, beir=tested.beir)
     if not known.answers:
         raise InputError(
             "expected questions with answers, found none",
@@ -165,7 +168,10 @@ def _with_answers(
             remedy="leave --answers out, or give the queries `answers`",
         )
     with Searcher(index, channel=BM25) as searcher:
-        known = replace(known, language=searcher.language)
+        named = list({p for own in tested.qrels.values() for p in own})
+        there = {p for p, docid in zip(named, searcher.docids(named), strict=True) if docid >= 0}
+        qrels = {q: {p: own[p] for p in own if p in there} for q, own in tested.qrels.items()}
+        known = replace(known, qrels=qrels, language=searcher.language)
         retrieved = Retrieved(known, runs, Holds({}, str), searcher.passage)
         found, answers = measure_answers(retrieved, runs, results.evaluations, answering, judged=True)
     return replace(results, evaluations=found, fused=[JUDGED], answers=answers)

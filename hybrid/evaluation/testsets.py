@@ -108,6 +108,16 @@ def domains_of(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: DOMAINS[name] if known else "" for path, name in names.items()}
 
 
+def names_of(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return what test sets are called: by file or folder, or the whole paths where these are the same."""
+    names = {
+        path: path.name if path.is_dir() else re.sub(r"\.jsonl?$", "", plain_name(path.name))
+        for path in paths
+    }
+    distinct = len(set(names.values())) == len(names)
+    return names if distinct else {path: str(path) for path in names}
+
+
 def _multireqa(folder: Path) -> tuple[Path, Path] | None:
     """Return the candidates and the MRQA file of a folder of MultiReQA; None for another folder."""
     files = sorted(folder.iterdir())

@@ -29,8 +29,9 @@ def centred(scores: Scores) -> Scores:
 
 def standardized(scores: Scores) -> Scores:
     """Mean 0, standard deviation 1; equal scores become 1."""
-    deviation = scores.std()
-    return (scores - scores.mean()) / deviation if deviation > 0 else np.ones_like(scores)
+    if scores.min() == scores.max():  # their deviation may be rounding, above 0
+        return np.ones_like(scores)
+    return (scores - scores.mean()) / scores.std()
 
 
 def plain(scores: Scores) -> Scores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
 from hybrid.tasks.solvers import Solver
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, numbered_lines
+from sparta.base.files import atomic_write, is_standard_output, numbered_lines
 from sparta.base.records import Advance, Query, Retriever
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded
@@ -48,9 +49,9 @@ def solve_task(
     """Answer the questions of a task from the `depth` best passages, and measure the answers.
 
     `accuracy` is the share of answers that are letter for letter one of the known, `EM` and `F1` are
-    SQuAD's; `kilt_accuracy` counts an answer only where the pages are right too (page R-precision 1), as
-    KILT's `eval_downstream.py` has it. Each answer is a line of `output` as soon as it is there, and with
-    `resume` none is sought again.
+    those of the index's language (SQuAD's); `kilt_accuracy` counts an answer only where the pages are right
+    too (page R-precision 1), as KILT's `eval_downstream.py` has it. Each answer is a line of `output` as soon
+    as it is there, and with `resume` none is sought again.
 
     :raises InputError: a task without answers; an output of another task or solver.
     """
@@ -72,19 +73,26 @@ def solve_task(
             if advance:
                 advance(len(some))
     known = judged(query_set, index) if query_set.evidence else query_set
-    return SetResults(
-        query_set.name, [measure(f"{solver.name}, {retriever.channel}", asked, solved, known.gold)]
-    )
+    name = f"{solver.name}, {retriever.channel}"
+    return SetResults(query_set.name, [measure(name, asked, solved, known.gold, retriever.language)])
 
 
 def measure(
-    name: str, asked: list[Query], solved: Mapping[str, Solved], gold: Gold | None = None
+    name: str,
+    asked: list[Query],
+    solved: Mapping[str, Solved],
+    gold: Gold | None = None,
+    language: str = "en",
 ) -> Evaluation:
-    """Measure answers; with the gold pages also those, and answers whose pages are right."""
+    """Measure answers; with the gold pages also those, and answers whose pages are right.
+
+    :param language: EM and F1 are its
+    """
+    same, shared = partial(exact_match, language=language), partial(token_f1, language=language)
     per_query: dict[str, dict[str, float]] = {
         ACCURACY: {q.query_id: float(solved[q.query_id].answer in q.answers) for q in asked},
-        "EM": {q.query_id: float(exact_match(solved[q.query_id].answer, q.answers)) for q in asked},
-        "F1": {q.query_id: token_f1(solved[q.query_id].answer, q.answers) for q in asked},
+        "EM": {q.query_id: float(same(solved[q.query_id].answer, q.answers)) for q in asked},
+        "F1": {q.query_id: shared(solved[q.query_id].answer, q.answers) for q in asked},
     }
     if gold is not None:
         found = {q: r_precision(solved[q].pages, own) for q, own in gold.pages.items() if q in solved}
@@ -105,6 +113,11 @@ def _answered(some: tuple[Query, ...], retriever: Retriever, solver: Solver, dep
 
 def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, Solved]:
     """Read the answers that are there; the first line says of what they are. A torn last line is cut off."""
+    if is_standard_output(output):
+        raise InputError(
+            "expected a file for the answers, which are kept as they come, found standard output",
+            remedy="--output answers.jsonl",
+        )
     if not resume and output.exists():
         raise InputError(
             "expected a new file for the answers, found one that is there",

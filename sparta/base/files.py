@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 from sparta.base.errors import InputError, StorageError
 
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
+_ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 """The suffixes of compressed files, and the bytes that such files begin with."""
@@ -75,16 +76,21 @@ def check_place(path: Path | None, what: str) -> None:
         raise InputError(f"expected a folder for the {what}, found none", where=str(path.parent))
 
 
+def is_standard_output(path: str | Path) -> bool:
+    """Whether this is `-` or a name of standard output, which may be a file that others write to as well."""
+    return str(path) in (STANDARD_OUTPUT, *_ALSO_STANDARD_OUTPUT)
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends well.
 
     The file and its folder are synced to disk; after an error the temporary file is gone and `path` is as it
-    was. `-` is standard output, written at the end. A symbolic link keeps pointing where it did; a device or
-    a pipe is written in place, since it cannot be replaced. Errors of the storage, also those in the block,
-    are raised as by `storage_errors`.
+    was. Standard output, by any name, is written at the end. A symbolic link keeps pointing where it did; a
+    device or a pipe is written in place, since it cannot be replaced. Errors of the storage, also those in
+    the block, are raised as by `storage_errors`.
     """
-    if str(path) == STANDARD_OUTPUT:
+    if is_standard_output(path):
         with _to_standard_output() as temporary:
             yield temporary
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -88,7 +89,12 @@ def normalized(answer: str, language: str = "en") -> str:
     own = language_of(language)
     composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
     bare = "".join(c for c in composed if not own.punctuation(c))
-    return " ".join(word for word in bare.split() if word not in own.articles)
+    return " ".join((_article(own.articles).sub(" ", bare) if own.articles else bare).split())
+
+
+@lru_cache
+def _article(articles: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(sorted(articles))})\b")
 
 
 def exact_match(answer: str, expected: Sequence[str], *, match: str = "string", language: str = "en") -> bool:

@@ -41,6 +41,7 @@ from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
     EMPTY_TEXT,
     BadRecordError,
+    as_object,
     decoded,
     parse_object,
     read_header,
@@ -242,12 +243,24 @@ def _record_outcomes(record: object, number: int) -> list[_Outcome]:
     if isinstance(record, str):
         record = {"id": str(number), "text": record}
     if isinstance(record, Passage):
-        return [record if record.where else replace(record, where=where)]
+        return [_checked(record, where)]
     if not isinstance(record, Mapping):
         detail = f"expected a dictionary, a Passage or a text, found {type(record).__name__}"
         remedy = 'give {"id": …, "text": …, "title": …}'
         return [BadRecordError("not a record", detail, where=where, remedy=remedy)]
-    return _passages_of(lambda _: record, b"", where)
+    return _passages_of(lambda _: as_object(record), b"", where)
+
+
+def _checked(passage: Passage, where: str) -> _Outcome:
+    """A passage that a program made, held to what a record of a file must be."""
+    record: dict[str, Any] = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
+    if passage.context:
+        record |= {"context": passage.context, "start": passage.start, "end": passage.end}
+    try:
+        return replace(read_passage(as_object(record), where), record=as_object(passage.record))
+    except BadRecordError as bad:
+        bad.where = where
+        return bad
 
 
 def source_fingerprint(source: str | Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import MAX_LINE_VARIABLE, longest_line, open_decompressed, reading
+from sparta.data.parsing import refuse_half_pairs
 
 CHUNK_BYTES = 1 << 20
 _AFTER_ELEMENT = frozenset(",] \t\r\n")
@@ -101,6 +102,7 @@ class _Text:
                     raise
             else:
                 if last or self._text[end : end + 1] in _AFTER_ELEMENT:  # else a number may go on
+                    refuse_half_pairs(self._text[self._at : end], value)
                     self._at = end
                     return value
             self._read()

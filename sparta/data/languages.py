@@ -111,7 +111,13 @@ def _units(alone: str) -> re.Pattern[str]:
 
 @lru_cache
 def _words(alone: str) -> re.Pattern[str]:
-    return re.compile(rf"[{alone}]|(?:(?![{alone}])\w)+|[^\w\s]")
+    return re.compile(rf"[{alone}]|(?![{alone}])\w(?:(?![{alone}])[\w{_marks()}])*|[^\w\s]")
+
+
+@lru_cache(1)
+def _marks() -> str:
+    """The marks of the first plane that belong to the letter before them: vowels of Hindi, accents alone."""
+    return "".join(c for c in map(chr, range(0x300, 0x10000)) if unicodedata.category(c)[0] == "M")
 
 
 def _articles(words: str) -> frozenset[str]:

@@ -59,7 +59,7 @@ def decoded(line: bytes) -> str:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
-        remedy = "convert the file to UTF-8 (iconv -t UTF-8)"
+        remedy = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
         raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
 
 
@@ -72,17 +72,25 @@ def parse_object(line: str) -> dict[str, Any]:
     return record
 
 
+def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record in memory as a file would hold it; it must be JSON."""
+    try:
+        line = json.dumps(dict(record))
+    except (TypeError, ValueError, RecursionError) as error:
+        remedy = "give texts, numbers, lists and dictionaries, as in str(date) or float(number)"
+        raise BadRecordError(
+            "not JSON", f"expected what JSON can hold, found: {error}", remedy=remedy
+        ) from None
+    return parse_object(line)
+
+
 def parse_value(line: str) -> Any:
     """Return the JSON value that a line holds. NaN, infinities and lone surrogates are not JSON text."""
     try:
         record = _JSON.decode(line)
-        if _SURROGATE_ESCAPE.search(line):
-            json.dumps(record, ensure_ascii=False).encode("utf-8")
+        refuse_half_pairs(line, record)
     except json.JSONDecodeError as error:
         detail = f"expected one JSON object, found {shortened(line)} ({error.msg}, column {error.colno})"
-        raise BadRecordError("broken JSON", detail) from None
-    except UnicodeEncodeError:
-        detail = "expected Unicode text, found half a surrogate pair (\\ud800 to \\udfff)"
         raise BadRecordError("broken JSON", detail) from None
     except (ValueError, RecursionError) as error:
         raise BadRecordError("broken JSON", str(error)) from None
@@ -97,6 +105,19 @@ def _is_deep(value: Any) -> bool:
         inner = [one for one in level if isinstance(one, dict | list)]
         level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
     return any(isinstance(one, dict | list) for one in level)
+
+
+def refuse_half_pairs(text: str, value: Any) -> None:
+    """Refuse JSON whose text escapes half a character, which nothing can write or search.
+
+    :raises ValueError: it does.
+    """
+    try:
+        if _SURROGATE_ESCAPE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        found = "half a surrogate pair (\\ud800 to \\udfff)"
+        raise ValueError(f"expected Unicode text, found {found}") from None
 
 
 def _finite(literal: str) -> float:

@@ -476,6 +476,12 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
             where=where,
             remedy=f"give it more, as in {jvm.HEAP_VARIABLE}=8g, or use smaller batches or fewer threads",
         )
+    if short == "UnsupportedOperationException" and "Thai" in message:
+        return JavaError(
+            f"this Java cannot find words in Thai: it lacks the module jdk.localedata ({message})",
+            where=where,
+            remedy=f"set {jvm.OWN_VARIABLE} to a JDK of version {jvm.OLDEST_JAVA} or newer, which has it",
+        )
     if short in _STATES:
         found, remedy = _STATES[short]
         return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordLevel
 
 from sparta.base.errors import IndexStateError, InputError, ModelError
@@ -110,9 +110,18 @@ class QueryTokenizer:
 
     def tokens(self, text: str) -> list[int]:
         """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation."""
-        encoded = self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
+        encoded = self._encoded(text)
         pieces = zip(encoded.ids, encoded.tokens, strict=True)
         return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]
+
+    def _encoded(self, text: str) -> Encoding:
+        try:
+            return self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
+        except TypeError:
+            raise InputError(
+                f"expected a text in valid Unicode, found {ascii(text)[:80]}",
+                remedy="repair the encoding of the input",
+            ) from None
 
     def counts(self, text: str) -> dict[int, int]:
         """Term id to how often it occurs, whatever it weighs."""
@@ -132,7 +141,7 @@ class QueryTokenizer:
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return every token of a text, and which of its characters it covers: `(token, start, end)`."""
-        encoded = self.tokenizer.encode(self.language.fold(text), add_special_tokens=False)
+        encoded = self._encoded(text)
         return [(token, *place) for token, place in zip(encoded.tokens, encoded.offsets, strict=True)]
 
 

@@ -137,6 +137,16 @@ def test_runs_of_tsv_and_of_beir_jsonl(built, tmp_path):
     assert first == ["q1", "Q0", found["q1"][0].passage_id, "1", str(found["q1"][0].score), "sparta-impact"]
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_what_goes_to_standard_output_is_alone_there(name, built):
+    written(Path("q.jsonl"), {"_id": "q1", "text": QUESTION})
+    result = done(sparta("search", "--queries", "q.jsonl", "--output", name, "--index", built))
+    assert {line.split()[0] for line in result.stdout.splitlines()} == {"q1"}
+    result = done(sparta("export", "--format", "pyserini-json", "--output", name, "--index", built))
+    assert len([json.loads(line) for line in result.stdout.splitlines()]) == len(RECORDS)
+    assert "5 passages" in result.stderr
+
+
 def test_encode_then_index_is_index(corpus, model, built):
     assert (
         "shards: encoded 5 passages"

@@ -60,7 +60,9 @@ class FixedReader:
 
 
 def retrieved(**more: Any) -> Retrieved:
-    known = QuestionSet("set", QUERIES, {"1": {"a": 1}, "2": {"b": 1, "c": 0}, "3": {"c": 1}}, **more)
+    known = QuestionSet(
+        "set", QUERIES, {"1": {"c": -1, "a": 1}, "2": {"b": 1, "c": 0}, "3": {"c": 1}}, **more
+    )
     return Retrieved(known, {}, Holds({}, str), RECORDS.__getitem__)
 
 

@@ -362,6 +362,32 @@ def test_wrong_arguments(arguments, tmp_path, monkeypatch):
     assert "→" in result.stderr
 
 
+@pytest.mark.jvm
+def test_judged_passages_that_the_corpus_lacks_are_not_read(beir):
+    asked = {"_id": "1", "text": "who founded google", "answers": ["Larry Page"]}
+    (beir / "queries.jsonl").write_text(json.dumps(asked) + "\n")
+    with (beir / "qrels" / "test.tsv").open("a") as lines:
+        lines.write("1\telsewhere\t1\n")
+    result = run_cli("eval", beir, "--channel", "bm25", "--answers", "--measures", "R@20", "--format", "json")
+    assert result.exit_code == 0, result.output
+    ranked, judged = json.loads(result.stdout)
+    assert (ranked["R@20"], judged["ranking"]) == (50.0, "judged passages")
+
+
+@pytest.mark.jvm
+def test_sets_of_one_name_are_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "dev.json").write_text(json.dumps(SQUAD))
+    sets = [tmp_path / folder / "dev.json" for folder in ("a", "b")]
+    result = run_cli(
+        "eval", *sets, "--channel", "bm25", "--output-runs", tmp_path / "runs", "--format", "json"
+    )
+    assert result.exit_code == 0, result.output
+    assert [row["set"] for row in json.loads(result.stdout)] == [*map(str, sets), "mean"]
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
 def test_domains_have_means_of_their_own():
     def one(name: str, value: float, domain: str) -> SetResults:
         figures = {"RR": {"q1": value, "q2": value}}

@@ -59,6 +59,13 @@ def test_the_only_hit_of_a_channel_counts() -> None:
         assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0)], "the upper end here, the lower there"
 
 
+def test_equal_scores_whose_deviation_is_rounding() -> None:
+    """NumPy's deviation of three times 0.1 is 1.4e-17."""
+    one = Fusion({"x": 1.0, "y": 1.0}, normalization="zscore")
+    found = one.fuse({"x": ranking(a=0.1, b=0.1, c=0.1), "y": ranking(d=2, e=1)})
+    assert pairs(found) == [("a", 0.0), ("b", 0.0), ("c", 0.0), ("d", 0.0), ("e", -2.0)]
+
+
 def test_rrf_by_hand() -> None:
     fusion = Fusion({"x": 1.0, "y": 2.0}, method="rrf")
     found = fusion.fuse({"x": ranking(a=3, b=2), "y": ranking(b=9, c=1)})

@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid_main
+from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import Gold
-from hybrid.tasks.downstream import Solved, measure
+from hybrid.tasks.downstream import Solved, measure, solve_task
 from hybrid.tasks.labels import Claim, LabelModel, LabelRecipe, train_labels
 from hybrid.tasks.solvers import GeneratingSolver, TitleSolver, as_question
 from sparta.base.errors import InputError, Interrupted, ModelError
@@ -49,6 +51,28 @@ def test_measures_by_hand() -> None:
     assert list(found["page_Rprec"].values()) == [1, 1, 0, 0]
     assert list(found["kilt_accuracy"].values()) == [1, 0, 0, 0]
     assert set(measure("m", asked, solved).per_query) == {"accuracy", "EM", "F1"}
+
+
+def test_answers_are_compared_as_the_language_of_the_index_has_it(tmp_path: Path) -> None:
+    retriever = Mock(language="de", channel="bm25", batch_search=lambda *_: {"1": [hit("Das Haus", "x")]})
+    task = QuestionSet("task", (Query("1", "wo?", ("Haus",)),))
+    [found] = solve_task(task, tmp_path, retriever, TitleSolver(), tmp_path / "a.jsonl").evaluations
+    assert (found.mean("EM"), found.mean("F1"), found.mean("accuracy")) == (1, 1, 0)
+
+
+def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:
+    given = [
+        "downstream",
+        "--dataset",
+        data.folder / "fever.dev.jsonl",
+        "--index",
+        data.index,
+        "--output",
+        "-",
+    ]
+    found = run(*given)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "found standard output" in found.stderr
 
 
 def test_titles_and_slots() -> None:

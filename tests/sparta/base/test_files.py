@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -100,6 +102,15 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
         atomic_write(pipe, b"x")
         assert read.result(timeout=10) == b"x"
     assert pipe.is_fifo()
+
+
+def test_standard_output_by_its_name_keeps_what_its_file_holds(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"old\n")
+    code = "import sys; from sparta.base.files import atomic_write; atomic_write('/dev/stdout', b'new\\n')"
+    with log.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", f"{code}; print('last')"], stdout=stream, check=True)
+    assert log.read_bytes() == b"old\nnew\nlast\n"
 
 
 def test_a_missing_folder_or_a_folder_as_target_is_an_input_error(tmp_path: Path) -> None:

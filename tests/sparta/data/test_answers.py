@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import re
+import string
+
 import pytest
 
-from sparta.data.answers import has_answer, tokens
+from sparta.data.answers import has_answer, normalized, tokens
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,31 @@ def test_regular_expressions() -> None:
     assert has_answer("born in 1867", [r"18\d\d"], match="regex")
     assert has_answer("Marie CURIE", ["marie curie"], match="regex")
     assert not has_answer("born in 1967", [r"18\d\d", "("], match="regex")
+
+
+def squad_normalized(text: str) -> str:
+    """The steps of SQuAD's evaluation, in their order."""
+    bare = "".join(c for c in text.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def test_articles_are_left_out_as_squad_does_also_beside_marks_that_are_not_ascii() -> None:
+    rng = random.Random(1)
+    parts = [
+        "a",
+        "The",
+        "an.",
+        "“the",
+        "the’s",
+        "a–b",
+        "the-a",
+        "…",
+        "U.S.",
+        "café",
+        "$5",
+        "\u200ba",
+        "theory",
+    ]
+    for _ in range(2000):
+        text = rng.choice((" ", "", "-")).join(rng.choices(parts, k=rng.randint(0, 4)))
+        assert normalized(text) == squad_normalized(text), text

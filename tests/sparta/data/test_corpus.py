@@ -6,10 +6,13 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import random
 import subprocess
 from collections import Counter
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +389,35 @@ def test_one_record_is_no_list_of_them(one: Any) -> None:
     with pytest.raises(InputError, match="expected several records, found one") as caught:
         open_corpus(one)
     assert "[record]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"id": "a\ud800", "text": "t"}, "half a surrogate pair"),
+        ({"id": "a", "text": "t \ud800"}, "half a surrogate pair"),
+        ({"id": "a", "text": "t", "n": math.nan}, "a finite number"),
+        ({"id": "a", "text": "t", "day": date(2020, 1, 1)}, "what JSON can hold, found: Object of type date"),
+        (Passage("a b", "t"), "one word"),
+        (Passage("", "t"), "at least one character"),
+        (Passage("a", None), "a string as text"),  # type: ignore[arg-type]
+        (Passage("a", " "), "empty text"),
+        (Passage("a", "t", context="no such", start=1, end=2), "context mismatch"),
+        (Passage("a", "t", record={"day": date(2020, 1, 1)}), "what JSON can hold"),
+    ],
+)
+def test_what_a_program_makes_is_held_to_what_a_file_may_hold(bad: Any, words: str) -> None:
+    reader = open_corpus([{"id": "1", "text": "first"}, bad, Passage("2", "last")], skip_invalid=True)
+    assert [p.passage_id for p in reader] == ["1", "2"]
+    (skip,) = reader.counts.first_skips
+    assert skip.where == "records:1"
+    assert words in skip.reason
+
+
+def test_passages_from_elsewhere_keep_their_records_and_are_told_apart(tmp_path: Path) -> None:
+    """Also where all say that they come from one place."""
+    made = list(CorpusReader(written(tmp_path / "c.jsonl", '{"id": "a", "text": "t", "year": 1990}\n')))
+    again = [*made, replace(made[0], passage_id="b", where="a book"), made[0]]
+    found = open_corpus(again, skip_invalid=True)
+    assert [(p.passage_id, p.record["year"]) for p in found] == [("a", 1990), ("b", 1990)]
+    assert found.counts.reasons == {"duplicate id": 1}

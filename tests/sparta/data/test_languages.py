@@ -83,3 +83,11 @@ def test_marks_and_quotes_are_those_of_the_language(monkeypatch):
     monkeypatch.setitem(LANGUAGES, "xx", Language(marks="§"))
     assert len(sentence_splitter("xx")("one\n§ two")) == 2
     assert len(sentence_splitter("en")("one\n§ two")) == 1
+
+
+def test_marks_belong_to_the_letters_before_them():
+    """In Hindi and Thai, and where accents are characters of their own; those of emoji are no letters."""
+    text = "दिल्ली भारत Zoe\u0308 lives, ❤\ufe0fgoogle กรุงเทพ"
+    found = language_of("hi").words.findall(text)
+    assert found == ["दिल्ली", "भारत", "Zoe\u0308", "lives", ",", "❤", "\ufe0f", "google", "กรุงเทพ"]
+    assert language_of("zh").words.findall("北京e\u0301t") == ["北", "京", "e\u0301t"]

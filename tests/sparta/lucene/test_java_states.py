@@ -185,6 +185,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),
+        ("java.lang.UnsupportedOperationException", "no support for Thai", False, JavaError),
     ],
 )
 def test_translation(name, message, reading, kind):
@@ -207,6 +208,8 @@ def test_translation(name, message, reading, kind):
     assert error.remedy
     if "OutOfMemory" in name:
         assert "SPARTA_JVM_HEAP" in error.remedy
+    if "Thai" in message:
+        assert "SPARTA_JAVA_HOME" in error.remedy
 
 
 def test_string_tables():

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from sparta.base.errors import InputError
 from sparta.models.query_encoder import QueryTokenizer, load_tokenizer
 
 
@@ -30,3 +32,9 @@ def test_terms_beyond_the_table_of_weights_do_not_count(tiny_tokenizer: Any) -> 
     weights = np.zeros(high, np.int32)  # one entry short of the higher id
     weights[low] = 7
     assert QueryTokenizer(tiny_tokenizer, weights).bag("moon sun moon") == {low: 7}
+
+
+@pytest.mark.parametrize("text", ["who \ud800", None])
+def test_what_is_no_unicode_text_is_told(tiny_tokenizer: Any, text: Any) -> None:
+    with pytest.raises(InputError, match="expected a text in valid Unicode"):
+        QueryTokenizer(tiny_tokenizer).terms(text)
