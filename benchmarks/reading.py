@@ -24,7 +24,7 @@ from sparta.base.records import Hit
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import padded, windows
+from sparta.reader.windows import padded
 
 
 def plain(model: SpanReader) -> BertForQuestionAnswering:
@@ -42,7 +42,7 @@ def read_one_by_one(
     best: list[float] = []
     for text in texts:
         highest = -float("inf")
-        for window in windows(question, [text], model.tokenizer, model.config.layout):
+        for window in model.windows(question, [text]):
             ids, mask, segments, readable = padded([window])
             found = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments)
             scores = torch.stack([found.start_logits, found.end_logits]).masked_fill(~readable, -torch.inf)

@@ -22,7 +22,7 @@ from click.core import ParameterSource
 from cli._numbers import HIGHEST_COUNT, CountOption, Finite
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
-from sparta.base.files import COMPRESSED, unreadable
+from sparta.base.files import COMPRESSED, is_standard_output, unreadable
 from sparta.data.units import chunk_unit, unit_noun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -477,6 +477,11 @@ def corpus_bar(corpus: str, unit: str | None, *, quiet: bool) -> Any:
         smoothing=0.1,
         file=sys.stderr,
     )
+
+
+def is_kept(output: Path) -> bool:
+    """Whether an output is a file of its own; elsewhere, what a command says must not stand among it."""
+    return output.is_file() and not is_standard_output(output)
 
 
 def counted(n: int, noun: str) -> str:

@@ -21,13 +21,14 @@ from cli._options import (
     dumps,
     file_type,
     index_option,
+    is_kept,
     number,
     options,
     visible,
 )
 from cli._page import page_of, page_options
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, is_standard_output
+from sparta.base.files import atomic_path
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
@@ -221,6 +222,4 @@ def run_queries(retriever: Any, given: dict[str, Any]) -> None:
     write_run(output, rankings(), tag=f"sparta-{retriever.channel}")
     none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
     said = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(queries), 'query')}{none}"
-    click.echo(
-        said, err=is_standard_output(output) or not output.is_file()
-    )  # a run on standard output is a run alone
+    click.echo(said, err=not is_kept(output))

@@ -95,8 +95,7 @@ def main() -> None:
     tokenizer = load_tokenizer(work)
     size = tokenizer.get_vocab_size()
     stored = np.load(work / "ids.npz")
-    lengths = stored["lengths"] if "lengths" in stored else stored["lens"]
-    flat, text_of = stored["flat"], np.repeat(np.arange(len(lengths)), lengths)
+    flat, text_of = stored["flat"], np.repeat(np.arange(len(stored["lengths"])), stored["lengths"])
     occurrences = np.bincount(flat, minlength=size)
     near = neighbour_vectors(flat, text_of, size)[:, NEIGHBOURS]
     made_of = character_vectors([tokenizer.id_to_token(i) or "" for i in range(size)], occurrences)

@@ -17,6 +17,7 @@ from cli._options import (
     file_type,
     folder_type,
     index_option,
+    is_kept,
     language_option,
     number,
     options,
@@ -25,7 +26,7 @@ from cli._options import (
 from cli._search import channel_option
 from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
-from sparta.base.files import check_place, is_standard_output, plain_name
+from sparta.base.files import check_place, plain_name
 
 
 def share(name: str, *, default: float, text: str) -> Decorator:
@@ -71,7 +72,7 @@ def mine_answers(output: Path, **given: Any) -> None:
         settings = {name: given[name] for name in ("depth", "match", "threads")}
         written = mine(queries, retriever, output, language=retriever.language, **settings)
     said = f"{output}: {counted(written, 'question')} of {len(queries):,} with an answer in a passage"
-    click.echo(said, err=is_standard_output(output) or not output.is_file())
+    click.echo(said, err=not is_kept(output))
 
 
 @click.command("train-reader")

@@ -69,9 +69,9 @@ def open_test_set(path: Path, work: Path, language: str = "en") -> TestSet:
         )
     name = plain_name(path.name)
     if name.endswith(".jsonl"):
-        return _reqa(name.removesuffix(".jsonl"), read_mrqa(path), work, language)
+        return _reqa(_name_of(path), read_mrqa(path), work, language)
     if name.endswith(".json"):
-        return _reqa(name.removesuffix(".json"), read_squad(path), work, language)
+        return _reqa(_name_of(path), read_squad(path), work, language)
     raise InputError(
         "expected a BEIR folder, SQuAD JSON (.json) or MRQA JSONL (.jsonl), found another name",
         where=str(path),
@@ -110,12 +110,13 @@ def domains_of(paths: Sequence[Path]) -> dict[Path, str]:
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     """Return what test sets are called: by file or folder, or the whole paths where these are the same."""
-    names = {
-        path: path.name if path.is_dir() else re.sub(r"\.jsonl?$", "", plain_name(path.name))
-        for path in paths
-    }
+    names = {path: _name_of(path) for path in paths}
     distinct = len(set(names.values())) == len(names)
     return names if distinct else {path: str(path) for path in names}
+
+
+def _name_of(path: Path) -> str:
+    return path.name if path.is_dir() else re.sub(r"\.jsonl?$", "", plain_name(path.name))
 
 
 def _multireqa(folder: Path) -> tuple[Path, Path] | None:

@@ -7,19 +7,31 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:", re.IGNORECASE)
 
 
-class TimedHead:
+if TYPE_CHECKING:
+
+    class _Protocol(asyncio.Protocol):
+        """What uvicorn's protocols have."""
+
+        def on_message_complete(self) -> None: ...
+        def _unset_keepalive_if_required(self) -> None: ...
+
+else:
+    _Protocol = object
+
+
+class TimedHead(_Protocol):
     """What is added to a protocol of uvicorn: the head of a request, and each part of its body, in `seconds`.
 
     Uvicorn itself waits for ever, and httptools lets a head grow without bounds. A client that reads nothing
-    of its answer for six times as long loses it. Of a request that was
-    answered before all of its body came, the rest is dropped: a client that sends on reads the answer then.
+    of its answer for six times as long loses it. Of a request that was answered before all of its body came,
+    the rest is dropped: a client that sends on reads the answer then.
 
     :param plain: makes the protocol that takes over where a request offers to speak another one, as Java's
         HTTP client does with each: httptools would drop its body
@@ -40,7 +52,7 @@ class TimedHead:
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
-        super().connection_made(transport)  # type: ignore[misc]
+        super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -50,9 +62,9 @@ class TimedHead:
         dropped = before is not None and before.response_complete and before.more_body
         begins = between and not dropped and not self._head
         if begins and self._plain and _UPGRADE.search(data, 0, LARGEST_HEAD):
-            self._hand_over(data)
+            self._hand_over(self._plain, data)
             return
-        super().data_received(data)  # type: ignore[misc]
+        super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
             if self.cycle.more_body:
@@ -66,18 +78,18 @@ class TimedHead:
 
     def on_message_complete(self) -> None:
         """Of httptools: say that a body is whole, also one that came after the answer."""
-        super().on_message_complete()  # type: ignore[misc]
+        super().on_message_complete()
         if self.cycle is not None:
             self.cycle.more_body = False
 
     def pause_writing(self) -> None:
         """See to it that the answer, more than a connection takes at once, is read."""
-        super().pause_writing()  # type: ignore[misc]
+        super().pause_writing()
         self._watch(math.inf)
 
     def resume_writing(self) -> None:
         """It has been read, but for a little."""
-        super().resume_writing()  # type: ignore[misc]
+        super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
@@ -93,17 +105,17 @@ class TimedHead:
         self._stop()
         if self._unread is not None:
             self._unread.cancel()
-        super().connection_lost(exc)  # type: ignore[misc]
+        super().connection_lost(exc)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing with each request: an answer in HTTP/1.1 declines the offer."""
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, plain: Callable[..., Any], data: bytes) -> None:
         self._stop()
-        self._unset_keepalive_if_required()  # type: ignore[attr-defined]
+        self._unset_keepalive_if_required()
         self.connections.discard(self)
         args, kwargs = self._given
-        other = self._plain(*args, **kwargs)  # type: ignore[misc]
+        other = plain(*args, **kwargs)
         other.connection_made(self.transport)
         self.transport.set_protocol(other)
         other.data_received(data)

@@ -1,4 +1,4 @@
-"""Connections as real clients have them: answered early, asked for another protocol, sent in pieces."""
+"""Connections of real clients: early refusals, offers of another protocol, requests in pieces."""
 
 from __future__ import annotations
 
@@ -33,8 +33,14 @@ async def reads(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": told})
 
 
+@pytest.fixture
+def seconds() -> float:
+    """How long a connection waits."""
+    return 10
+
+
 @pytest.fixture(params=["httptools", "h11"])
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, set[Any]]]:
+def served(request: pytest.FixtureRequest, seconds: float) -> Iterator[tuple[int, set[Any]]]:
     """The port of a server with our connections, on either parser, and those that are open."""
     import uvicorn
 
@@ -44,7 +50,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, set[Any]]]:
 
     if request.param == "httptools":
         pytest.importorskip("httptools")
-    made = protocol(getattr(request.function, "seconds", 10))
+    made = protocol(seconds)
     http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
     app = Gate(reads, Settings(limits=Limits(body=1 << 20)), Metrics())
     listening = socket.create_server(("127.0.0.1", 0))
@@ -120,6 +126,7 @@ def test_a_compressed_body_is_told_to_be_one(port: int) -> None:
     assert b"Content-Encoding: gzip" in found
 
 
+@pytest.mark.parametrize("seconds", [0.1])
 @pytest.mark.parametrize("reading", [False, True])
 def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], reading: bool) -> None:
     """One that is read slowly, with pauses below the limit, is not."""
@@ -136,9 +143,6 @@ def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], r
             size += len(more)
             time.sleep(0.01)
         assert size >= 64 << 20 or not reading
-
-
-test_an_answer_that_nobody_reads_is_given_up.seconds = 0.1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import unicodedata
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparta.base.errors import MissingPackageError
 from sparta.base.records import Passage
 from sparta.data import languages
 from sparta.data.answers import answer_spans, exact_match, has_answer, token_f1
-from sparta.data.languages import LANGUAGES, Language, folded, language_of, simplified
+from sparta.data.languages import LANGUAGES, Language, _marks, folded, language_of, simplified
 from sparta.data.sentences import sentence_splitter
 from tests.chinese import RECORDS
 
@@ -91,3 +92,8 @@ def test_marks_belong_to_the_letters_before_them():
     found = language_of("hi").words.findall(text)
     assert found == ["दिल्ली", "भारत", "Zoe\u0308", "lives", ",", "❤", "\ufe0f", "google", "กรุงเทพ"]
     assert language_of("zh").words.findall("北京e\u0301t") == ["北", "京", "e\u0301t"]
+
+
+def test_all_marks_of_the_first_plane_are_known():
+    every = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "M")
+    assert _marks() == every
