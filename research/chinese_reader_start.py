@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from chinese_start import character_vectors, neighbour_vectors
+from chinese_start import words_of
 from chinese_text import SPECIAL
 from transformers import BertConfig, BertModel
 
@@ -93,15 +93,13 @@ def encoder_of(words: torch.Tensor) -> BertModel:
 def main() -> None:
     work = Path(sys.argv[1])
     tokenizer = load_tokenizer(work)
-    size = tokenizer.get_vocab_size()
-    stored = np.load(work / "ids.npz")
-    flat, text_of = stored["flat"], np.repeat(np.arange(len(stored["lengths"])), stored["lengths"])
-    occurrences = np.bincount(flat, minlength=size)
-    near = neighbour_vectors(flat, text_of, size)[:, NEIGHBOURS]
-    made_of = character_vectors([tokenizer.id_to_token(i) or "" for i in range(size)], occurrences)
-    words = np.hstack([SHARES["neighbours"] ** 0.5 * near, SHARES["characters"] ** 0.5 * made_of])
-    rarity = np.clip(np.log(1 + len(flat) / 145 / (occurrences + 1)) / 7, 0.5, 1.2)
-    encoder = encoder_of(torch.from_numpy(words * rarity[:, None]).float())
+    known = words_of(work, tokenizer)
+    parts = (
+        SHARES["neighbours"] ** 0.5 * known.near[:, NEIGHBOURS],
+        SHARES["characters"] ** 0.5 * known.made_of,
+    )
+    words = np.hstack(parts) * np.clip(known.rarity, 0.5, 1.2)[:, None]
+    encoder = encoder_of(torch.from_numpy(words).float())
     reader = SpanReader(encoder, tokenizer, ReaderConfig(ReaderLayout(max_length=384)))
     reader.save_pretrained(work / "reader-start")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -105,20 +105,36 @@ def encoder_of(embeddings: Matrix) -> BertModel:
     return encoder
 
 
-def main() -> None:
-    work = Path(sys.argv[1])
-    tokenizer: Tokenizer = load_tokenizer(work)
-    size = tokenizer.get_vocab_size()
-    stored = np.load(work / "ids.npz")
+class Words(NamedTuple):
+    """The words of the texts: `flat` are these as token ids, `text_of` says of which text each is."""
+
+    flat: npt.NDArray[np.int32]
+    text_of: npt.NDArray[np.int64]
+    near: Matrix
+    made_of: Matrix
+    rarity: Matrix
+
+
+def words_of(work: Path, tokenizer: Tokenizer) -> Words:
+    """Read `ids.npz`, and make what is known of words: neighbours, characters, rarity (about 0 to 1.5)."""
+    size, stored = tokenizer.get_vocab_size(), np.load(work / "ids.npz")
     flat, text_of = stored["flat"], np.repeat(np.arange(len(stored["lengths"])), stored["lengths"])
     occurrences = np.bincount(flat, minlength=size)
     near = neighbour_vectors(flat, text_of, size)
     made_of = character_vectors([tokenizer.id_to_token(i) or "" for i in range(size)], occurrences)
-    vectors = np.hstack([SHARE_OF_NEIGHBOURS**0.5 * near, (1 - SHARE_OF_NEIGHBOURS) ** 0.5 * made_of])
     rarity = np.log(1 + len(flat) / 145 / (occurrences + 1)) / 7  # 145 tokens: a text of the corpus
+    return Words(flat, text_of, near, made_of, rarity)
+
+
+def main() -> None:
+    work = Path(sys.argv[1])
+    tokenizer: Tokenizer = load_tokenizer(work)
+    flat, text_of, near, made_of, rarity = words_of(work, tokenizer)
+    size = len(near)
+    vectors = np.hstack([SHARE_OF_NEIGHBOURS**0.5 * near, (1 - SHARE_OF_NEIGHBOURS) ** 0.5 * made_of])
     encoder = encoder_of(vectors * np.clip(rarity, 0.3, 1.3)[:, None])
 
-    n = len(stored["lengths"])
+    n = int(text_of[-1]) + 1
     present = np.bincount(np.unique(text_of * size + flat) % size, minlength=size)
     layout = InputLayout(
         use_title=True,

@@ -106,7 +106,7 @@ class Answerer(Closing):
                 remedy="index the corpus itself, or vectors whose records have `contents`",
             )
         fold = language_of(self.language).fold
-        distinct = folded_texts(list(dict.fromkeys(texts)), fold)
+        distinct = folded_texts(dict.fromkeys(texts), fold)
         read: dict[Text, list[Span]] = {}
         spans: list[list[Span]] = []
         found: list[Answer] = []
@@ -118,8 +118,7 @@ class Answerer(Closing):
                     read[text] = next(reading)
                 spans.append(read[text])
                 if len(spans) == len(hits) or not self.config.global_tokens:
-                    args = (self.config, hits, texts, rankers, spans)
-                    found = combine(*args, self.weight, n, self.language)
+                    found = combine(self.config, hits, texts, rankers, spans, self.weight, n, self.language)
         self.counts.retrieved += len(hits)
         self.counts.read += len(spans)
         return [one for one in found if one.score >= self.threshold]
