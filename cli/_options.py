@@ -419,6 +419,15 @@ def bm25_of(given: dict[str, Any]) -> Any:
     return Bm25(given["k1"], given["b"]) if typed("k1", "b") else None
 
 
+def refuse_unused_bm25(channels: str) -> None:
+    """Refuse BM25's parameters where none of the channels, which stand with + between them, is BM25."""
+    if "bm25" not in channels.split("+") and (unused := typed("k1", "b")):
+        raise InputError(
+            f"expected {unused[0]} with BM25, found it with the channel {channels}",
+            remedy="--channel bm25, or bm25 among several; or leave it out",
+        )
+
+
 def part_of(text: str) -> tuple[int, int]:
     """`I/N` to the two numbers."""
     try:

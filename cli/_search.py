@@ -24,6 +24,7 @@ from cli._options import (
     is_kept,
     number,
     options,
+    refuse_unused_bm25,
     visible,
 )
 from cli._page import page_of, page_options
@@ -176,6 +177,7 @@ def search_fused(index: Path, fusion: Any, given: dict[str, Any], opened: Any = 
         return f"{hit.score:.4g} ({ranks})"
 
     with opened or HybridSearcher(index, fusion, bm25=bm25_of(given)) as searcher:
+        refuse_unused_bm25(searcher.channel)
         if given["queries"] is not None:
             run_queries(searcher, given)
         else:

@@ -19,6 +19,7 @@ from cli._options import (
     index_option,
     number,
     options,
+    refuse_unused_bm25,
     threads_option,
     visible,
 )
@@ -86,6 +87,7 @@ def answer(**given: Any) -> None:
         device=given["device"],
         **{name: given[name] for name in ("depth", "weight", "threshold")},
     ) as answerer:
+        refuse_unused_bm25(answerer.retriever.channel)
         if given["queries"] is not None:
             _answer_many(answerer, given)
             return

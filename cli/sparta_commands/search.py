@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._chains import chain_options, optional_chain, search_chain
-from cli._options import bm25_of, bm25_options, number
+from cli._options import bm25_of, bm25_options, number, refuse_unused_bm25
 from cli._search import channel_option, check_search, print_hits, run_queries, search_fused, search_options
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def search(channel: str | None, **given: Any) -> None:
 
     with Index(given["index"], bm25=bm25_of(given)) as index:
         retriever = index.retriever(channel)
+        refuse_unused_bm25(retriever.channel)
         if given["queries"] is not None:
             run_queries(retriever, given)
             return

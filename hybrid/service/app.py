@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
-from hybrid.service.gate import Gate
+from hybrid.service.gate import OPEN_PATHS, Gate
 from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
@@ -46,6 +46,23 @@ class _PageFiles(StaticFiles):
         return response
 
 
+class _App(FastAPI):
+    """The application; where keys are asked for, OpenAPI says how they are sent."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Describe the endpoints."""
+        described = super().openapi()
+        if self.state.service.settings.keys and "security" not in described:
+            described["components"]["securitySchemes"] = {
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            }
+            described["security"] = [{"key": []}, {"bearer": []}]
+            for path in described["paths"].keys() & OPEN_PATHS:
+                described["paths"][path]["get"]["security"] = []
+        return described
+
+
 def create_app(settings: Settings) -> FastAPI:
     """The application of one index. It opens the index when it starts, and closes it when it ends."""
     metrics = Metrics()
@@ -56,7 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         async with service.open():
             yield
 
-    app = FastAPI(
+    app = _App(
         title="sparta",
         summary="Search that says why.",
         version="1",

@@ -25,7 +25,7 @@ type App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger("sparta.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_OPEN = ("/health", "/ready", "/", "/favicon.ico")
+OPEN_PATHS = ("/health", "/ready", "/", "/favicon.ico")
 _STATIC = "/static/"
 _GONE = 499
 """Told to the log: nobody was there any more to be answered."""
@@ -101,7 +101,7 @@ class Gate:
         writes = path.startswith("/passages") and method not in ("GET", "HEAD", "OPTIONS")
         if not keys:
             self._check_host(headers.get(b"host", b""))
-        elif path not in _OPEN and not path.startswith(_STATIC) and method != "OPTIONS":
+        elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = keys.scope(_key(headers))
             if allowed is None:
                 raise HttpError(401, "expected an API key, found none that is known", remedy=_KEY_REMEDY)

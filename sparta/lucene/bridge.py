@@ -34,10 +34,12 @@ from sparta.lucene.packing import (
     Integers,
     ReadVectors,
     TermPostings,
+    composed,
     pack_bytes,
     pack_integers,
     pack_queries,
     pack_strings,
+    pack_texts,
     unpack_hits,
     unpack_postings,
     unpack_strings,
@@ -138,7 +140,7 @@ class ImpactWriter(Closing):
         packed = (
             pack_strings(ids),
             pack_strings(raws),
-            pack_strings(texts),
+            pack_texts(texts),
             pack_integers(positions, np.int64, "positions"),
             pack_integers(indptr, np.int32, "indptr"),
             pack_integers(term_ids, np.int32, "term_ids"),
@@ -252,7 +254,7 @@ class ImpactSearcher(Closing):
             return self.search_impacts(queries, k, threads, filter)
         if not queries:
             return self.search_text(texts, k, threads, filter)
-        packed = pack_queries(queries), pack_strings(texts), _packed(filter)
+        packed = pack_queries(queries), pack_texts(texts), _packed(filter)
         with self._reading(*packed):
             return unpack_hits(_bytes(self._java.searchBoth(*packed, *_ints(k, threads))))
 
@@ -272,7 +274,7 @@ class ImpactSearcher(Closing):
         self, queries: Sequence[str], k: int, threads: int = 1, filter: Filter | None = None
     ) -> Hits:
         """Return the k best passages of each query by BM25 over the texts."""
-        packed = pack_strings(queries), _packed(filter)
+        packed = pack_texts(queries), _packed(filter)
         with self._reading(*packed):
             return unpack_hits(_bytes(self._java.searchText(*packed, *_ints(k, threads))))
 
@@ -346,7 +348,7 @@ class ImpactSearcher(Closing):
         """Return what each different word of a text adds to passages' BM25 scores, `(n_docids, n_words)`."""
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
-            scores = np.frombuffer(_bytes(self._java.wordScores(text, packed)), "<f4")
+            scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")
         return scores.reshape(len(docids), -1)
 
     def vector(self, docid: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -93,6 +94,16 @@ def pack_strings(strings: Sequence[str]) -> bytes:
             f"text that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
             remedy="repair the encoding of the input",
         ) from error
+
+
+def composed(text: str) -> str:
+    """Return a text to be analyzed with each accented letter as one character (NFC), however it was typed."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def pack_texts(texts: Sequence[str]) -> bytes:
+    """Return a string table of texts to be analyzed, `composed`."""
+    return pack_strings([composed(text) for text in texts])
 
 
 def pack_bytes(encoded: Sequence[bytes]) -> bytes:

@@ -150,3 +150,9 @@ def test_version():
 
 def test_table():
     assert table(["a", "bb"], [["xyz", "1"], ["", "22"]]) == "a    bb\nxyz   1\n     22"
+
+
+def test_parameters_of_bm25_are_refused_where_nothing_is_bm25(index):
+    for command in (["search"], ["search", "--channel", "impact=1"], ["answer"]):
+        result = sparta(*command, QUESTION, "--index", index, "--k1", 2)
+        refused(result, 2, "expected --k1 with BM25, found it with the channel impact", "--channel bm25")

@@ -50,6 +50,20 @@ def statuses(client, requests, headers: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.jvm
+def test_openapi_says_how_keys_are_sent(client, index, open_client) -> None:
+    described = client.get("/openapi.json", headers={"X-API-Key": READ}).json()
+    schemes = described["components"]["securitySchemes"]
+    assert {name for one in described["security"] for name in one} == set(schemes)
+    assert schemes["key"] == {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+    assert schemes["bearer"] == {"type": "http", "scheme": "bearer"}
+    free = {
+        path for path, methods in described["paths"].items() if methods.get("get", {}).get("security") == []
+    }
+    assert free == {"/health", "/ready"}
+    assert "security" not in open_client(index).get("/openapi.json").json()
+
+
+@pytest.mark.jvm
 def test_each_endpoint_with_each_scope(client) -> None:
     for headers in ({}, {"X-API-Key": WRONG}, {"Authorization": f"Bearer {WRONG}"}, {"X-API-Key": ""}):
         assert set(statuses(client, [*READING, *WRITING], headers)) == {401}

@@ -86,3 +86,13 @@ def test_one_command_fuses_channels(index: Path) -> None:
         expected = [(hit.passage_id, hit.score) for hit in searcher.search("moon")]
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(one["id"], one["score"]) for one in found] == expected
+
+
+def test_an_accent_is_found_however_it_was_typed(tmp_path: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    texts = [{"id": "one", "text": f"the {composed}"}, {"id": "two", "text": f"the {decomposed}"}]
+    build_index(tmp_path / "ix", texts, options=IndexOptions(channels="bm25"))
+    with Index(tmp_path / "ix") as opened:
+        for query in (composed, decomposed):
+            found = {hit.passage_id: hit.text for hit in opened.search(query)}
+            assert found == {one["id"]: one["text"] for one in texts}  # kept as they were given
