@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Answers to open-domain questions over Wikipedia passages: EM and F1 of bm25, impacts, vectors and their fusions.
+#
+#   bash benchmarks/open_answers.sh DATA WORK [PART] [SAMPLE]
+#
+# DATA holds wiki/passages.jsonl.gz, qa/{nq.test,trivia.dev,wq.test,curated.test}.tsv. Of the articles, one in PART is
+# searched (1: all; which one its title decides), and SAMPLE questions of each set are asked. Two CPU cores read 40
+# passages a second, so that all 307,247 take hours; the commands that were interrupted go on when this is repeated.
+# Of TriviaQA, the first 6,000 lines are left out: the reader was trained on them.
+set -euo pipefail
+data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} sample=${4:-400}
+mkdir -p "$work"
+cd "$(dirname "$0")/.."
+
+if [ ! -f "$work/passages.jsonl" ]; then
+  python - "$data/wiki/passages.jsonl.gz" "$part" > "$work/passages.tmp" << 'PYTHON'
+import gzip, json, sys, zlib
+for line in gzip.open(sys.argv[1], "rt", encoding="utf-8"):
+    if zlib.crc32(json.loads(line)["title"].encode()) % int(sys.argv[2]) == 0:
+        sys.stdout.write(line)
+PYTHON
+  mv "$work/passages.tmp" "$work/passages.jsonl"
+  tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
+fi
+resume=()
+[ ! -d "$work/index" ] || resume=(--resume)
+python -m cli._sparta index --corpus "$work/passages.jsonl" --index "$work/index" "${resume[@]}" --quiet
+python -m cli._dense index --index "$work/index" --kind flat --quiet
+python -m cli._hybrid eval --index "$work/index" --sample "$sample" --answers --depths 1,5,10 \
+  --alpha 0.5 --format markdown --dataset "$data/qa/nq.test.tsv" \
+  --dataset "$work/trivia.test.tsv" --dataset "$data/qa/wq.test.tsv" --dataset "$data/qa/curated.test.tsv" \
+  --match curated.test=regex --per-query "$work/answers.jsonl" | tee "$work/answers.md"
