@@ -8,7 +8,7 @@
 # passages a second, so that all 307,247 take hours; the commands that were interrupted go on when this is repeated.
 # Of TriviaQA, the first 6,000 lines are left out: the reader was trained on them.
 set -euo pipefail
-data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} sample=${4:-400}
+data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} sample=${4:-300}
 mkdir -p "$work"
 cd "$(dirname "$0")/.."
 
