@@ -187,10 +187,8 @@ def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: flo
     early = 0
     for seed in range(300):
         draw = random.Random(seed)
-        texts = [
-            Text(f"w{draw.randint(0, 3)} x{draw.randint(0, 3)} y", f"t{draw.randint(0, 1)}")
-            for _ in range(12)
-        ]
+        few = [Text(f"w{i} x{j} y", f"t{k}") for i in range(3) for j in range(2) for k in range(2)]
+        texts = draw.choices(few, k=12)
         scores = [float(draw.randint(0, 6)) for _ in texts]
         scores = sorted(scores, reverse=True) if falling else scores
         hits = [
@@ -202,7 +200,7 @@ def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: flo
                 (Span(0, *place, draw.choice([-2.0, 0.0, 2.0, 9.0])) for place in places),
                 key=lambda s: -s.score,
             )
-            for t in sorted(set(texts))
+            for t in few
         }
         config = ReaderConfig(answer=draw.choice([None, Calibration(300.0, 0.0)]), weight=weight)
         own = [spans[f"{t.title}|{t.text}"] for t in texts]
