@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli._numbers import Finite
 from cli._options import file_type, options, typed
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
@@ -30,7 +31,7 @@ answering_options = options(
     ),
     click.option(
         "--weight",
-        type=click.FloatRange(0, 1),
+        type=Finite(0, 1),
         help="With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
     ),
     click.option(

@@ -136,6 +136,12 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     if remote and not given["datasets"]:
         raise InputError("expected --dataset with --opensearch, found none", remedy="name the questions")
     query_sets = query_sets_of(given, index)
+    if given["answers"] and not any(one.answers for one in query_sets):
+        raise InputError(
+            "expected questions with answers, found none",
+            where=", ".join(one.name for one in query_sets),
+            remedy="leave --answers out, or give the questions `answers`",
+        )
     answering = answering_of(
         given, max(given["candidates"], *RECALL_AT), "plot", language=_language_of(index, remote)
     )

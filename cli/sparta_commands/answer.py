@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cli._chains import chain_options, optional_chain
-from cli._numbers import HIGHEST_COUNT
+from cli._numbers import HIGHEST_COUNT, Finite
 from cli._options import (
     Text,
     bm25_of,
@@ -36,7 +36,7 @@ reading_options = options(
     ),
     click.option(
         "--weight",
-        type=click.FloatRange(0, 1),
+        type=Finite(0, 1),
         help="The ranker's share of an answer's score; the rest is the reader's [default: as tuned].",
     ),
     click.option("--device", metavar="NAME", help="Device of the reader [default: the best there is]."),
@@ -51,7 +51,7 @@ reading_options = options(
 @reading_options
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1),
+    type=Finite(0, 1),
     default=0.0,
     show_default=True,
     help="Give no answer whose score is below this.",
@@ -120,6 +120,7 @@ def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
     counts = answerer.counts
     said = (
         f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"
-        f" {counts.read:,} of {counts.retrieved:,} passages were read, the others cannot change an answer"
+        f" {counts.read:,} of {counts.retrieved:,} passages were read"
     )
-    click.echo(said, err=True)
+    others = ", the others cannot change an answer" if counts.read < counts.retrieved else ""
+    click.echo(f"{said}{others}", err=True)

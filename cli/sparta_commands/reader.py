@@ -31,7 +31,7 @@ from sparta.base.files import check_place, plain_name
 
 def share(name: str, *, default: float, text: str) -> Decorator:
     """Option of a share, 0 to 1."""
-    return click.option(name, type=click.FloatRange(0, 1), default=default, show_default=True, help=text)
+    return click.option(name, type=Finite(0, 1), default=default, show_default=True, help=text)
 
 
 _questions = options(
@@ -115,9 +115,7 @@ def mine_answers(output: Path, **given: Any) -> None:
     least=0,
     text="Fusion-in-Encoder: number of global tokens shared by all passages of a question.",
 )
-@click.option(
-    "--dropout", type=click.FloatRange(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout."
-)
+@click.option("--dropout", type=Finite(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout.")
 @number("--train-length", default=256, least=128, text="Training windows, in wordpieces.")
 @number("--held-out", default=300, text="Questions for validation.")
 @number("--validate-every", default=300, text="Steps between validations.")

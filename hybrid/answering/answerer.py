@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import Answer, combine, folded_texts, probability, ranker_scores, text_of
+from hybrid.answering.answers import Answer, answer_key, combine, folded_texts, ranker_scores, text_of
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
@@ -64,17 +66,15 @@ class Answerer(Closing):
         threshold: float = 0.0,
         language: str | None = None,
     ) -> None:
-        weight = reader.config.weight if weight is None else weight
-        if depth < 1 or not 0 <= weight <= 1 or not 0 <= threshold <= 1:
+        config = reader.config.with_weight(weight)
+        if depth < 1 or not 0 <= config.weight <= 1 or not 0 <= threshold <= 1:
             raise InputError(
                 f"expected a depth of at least 1, a weight and a threshold from 0 to 1, found {depth},"
-                f" {weight:g} and {threshold:g}"
+                f" {config.weight:g} and {threshold:g}"
             )
-        self.retriever, self.reader = retriever, reader
-        self.depth, self.weight, self.threshold = depth, weight, threshold
+        self.retriever, self.reader, self.config = retriever, reader, config
+        self.depth, self.weight, self.threshold = depth, config.weight, threshold
         self.language = language or retriever.language
-        tuned = weight == reader.config.weight
-        self.config = reader.config if tuned else replace(reader.config, answer=None)
         self.counts = ReadingCounts()
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
@@ -109,28 +109,44 @@ class Answerer(Closing):
         distinct = folded_texts(dict.fromkeys(texts), fold)
         read: dict[Text, list[Span]] = {}
         spans: list[list[Span]] = []
-        found: list[Answer] = []
+        contents: set[str] = set()
+        best: dict[str, float] = {}
+        highest = [*itertools.accumulate(reversed(rankers), max)][::-1]  # of a passage and those behind it
         with closing(self.reader.read_each(fold(query), distinct, SPANS)) as reading:
-            for text, ranker in zip(texts, rankers, strict=True):
-                if self._settled(found, ranker, n):
-                    break
-                if text not in read:
+            for at, text in enumerate(texts):
+                bound = (1 - self.weight) + self.weight * highest[at]
+                if len(best) == n and min(best.values()) >= bound:
+                    break  # no passage that is left can change the answers
+                known = text in read
+                if not known:
                     read[text] = next(reading)
                 spans.append(read[text])
-                if len(spans) == len(hits) or not self.config.global_tokens:
-                    found = combine(self.config, hits, texts, rankers, spans, self.weight, n, self.language)
+                if known or self.config.global_tokens:
+                    continue
+                since = 0 if text.text in contents else at  # under another title its answers may overlap
+                contents.add(text.text)
+                new = slice(since, at + 1)
+                best = self._best(best if since else {}, hits[new], texts[new], rankers[new], spans[new], n)
+        found = combine(self.config, hits, texts, rankers, spans, self.weight, n, self.language)
         self.counts.retrieved += len(hits)
         self.counts.read += len(spans)
         return [one for one in found if one.score >= self.threshold]
 
-    def _settled(self, found: Sequence[Answer], ranker: float, n: int) -> bool:
-        """Whether no passage of this ranker score or a lower one can change the `n` answers."""
-        if len(found) < n:
-            return False
-        bound = (1 - self.weight) + self.weight * ranker
-        if answer := self.config.answer:
-            bound = probability(answer, bound)
-        return found[n - 1].score >= bound
+    def _best(
+        self,
+        best: dict[str, float],
+        hits: Sequence[Hit],
+        texts: Sequence[Text],
+        rankers: Sequence[float],
+        spans: Sequence[list[Span]],
+        n: int,
+    ) -> dict[str, float]:
+        """The `n` best answers' scores before calibration, when more passages are read."""
+        plain, known = replace(self.config, answer=None), dict(best)
+        for one in combine(plain, hits, texts, rankers, spans, self.weight, n, self.language):
+            key = answer_key(one.answer, self.language)
+            known[key] = max(one.score, known.get(key, 0.0))
+        return dict(heapq.nlargest(n, known.items(), key=itemgetter(1)))
 
 
 def open_answerer(

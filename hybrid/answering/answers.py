@@ -100,16 +100,17 @@ def reader_probabilities(
     total, sums = math.exp(-highest), dict[str, float]()
     for text, own in once.items():
         for span in own:
-            name, share = _key(text.text[span.start : span.end], language), math.exp(2 * span.score - highest)
+            name = answer_key(text.text[span.start : span.end], language)
+            share = math.exp(2 * span.score - highest)
             total += share
             sums[name] = sums.get(name, 0.0) + share
     return [
-        [sums[_key(text.text[span.start : span.end], language)] / total for span in own]
+        [sums[answer_key(text.text[span.start : span.end], language)] / total for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
 
 
-def _key(answer: str, language: str) -> str:
+def answer_key(answer: str, language: str) -> str:
     """What answers have in common that the measure of their language counts as the same."""
     return normalized(answer, language) or answer
 
@@ -128,11 +129,12 @@ def combine(
 
     Answers that the measure of their language counts as the same are one, with the best score of its
     mentions (the maximum, as in SPARTA's own code). Of mentions that overlap in a text, only the best counts.
-    Equal scores: the passage that was ranked higher, then the place in it.
+    Equal scores: the passage that was ranked higher, in it what the reader finds more probable, then what
+    stands first.
 
     :param spans: those of the first passages; the others are not read yet
     """
-    found: list[tuple[float, int, int, Answer]] = []
+    found: list[tuple[tuple[float, int, float, int], Answer]] = []
     readers = reader_probabilities(config, texts, spans, language)
     for at, (own, probabilities) in enumerate(zip(spans, readers, strict=True)):
         hit, text, ranker = hits[at], texts[at], rankers[at]
@@ -149,13 +151,13 @@ def combine(
                 reader,
                 ranker,
             )
-            found.append((-score, at, span.start, answer))
+            found.append(((-score, at, -reader, span.start), answer))
     best: dict[str, Answer] = {}
     taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
-    for *_, answer in sorted(found, key=lambda one: one[:3]):
+    for _, answer in sorted(found, key=lambda one: one[0]):
         others = taken[answer.text]
         if any(answer.start < one.end and one.start < answer.end for one in others):
             continue
         others.append(answer)
-        best.setdefault(_key(answer.answer, language), answer)
+        best.setdefault(answer_key(answer.answer, language), answer)
     return list(best.values())[:n]

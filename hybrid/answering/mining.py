@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hybrid.answering.answers import text_of
 from sparta.base.errors import InputError
@@ -28,7 +29,8 @@ def mine_answers(
     """Write `{"question", "answers", "passages": [{"title", "text", "spans"}]}` for each question.
 
     Every mention of an answer in a passage is a span `[start, end]` (characters). A question without any is
-    left out. SPARTA, §4: the reader learns from the ranker's own top 10.
+    left out. Of a regular expression the answers are what it matches. SPARTA, §4: the reader learns from the
+    ranker's own top 10.
 
     :param match: how answers are looked for, as in `has_answer`
     :param language: that of the texts
@@ -40,7 +42,7 @@ def mine_answers(
             some = queries[start : start + _QUERIES_AT_ONCE]
             found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, threads)
             for query in some:
-                passages = [
+                passages: list[dict[str, Any]] = [
                     {
                         "title": text.title,
                         "text": text.text,
@@ -49,7 +51,9 @@ def mine_answers(
                     for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
                 ]
                 if any(passage["spans"] for passage in passages):
-                    line = {"question": query.text, "answers": list(query.answers), "passages": passages}
+                    mentions = [one["text"][a:b] for one in passages for a, b in one["spans"]]
+                    answers = list(dict.fromkeys(mentions)) if match == "regex" else list(query.answers)
+                    line = {"question": query.text, "answers": answers, "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1
         if not written:

@@ -53,7 +53,7 @@ class Readings:
     """
 
     def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
-        self.config = answering.reader.config
+        self.config = answering.reader.config.with_weight(answering.weight)
         self.language = retrieved.query_set.language
         self._hits: dict[str, Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
@@ -137,7 +137,7 @@ def measure_answers(
         runs = {**runs, JUDGED: _judged(retrieved)}
     readings = Readings(retrieved, runs, answering)
     same = partial(exact_match, match=match, language=language)
-    weight = answering.reader.config.weight if answering.weight is None else answering.weight
+    weight = readings.config.weight
     known = {one.name: one.per_query for one in evaluations}
     measured: list[Evaluation] = []
     answers: dict[str, dict[str, Answer | None]] = {}

@@ -208,7 +208,8 @@ def write_answers(sets: Sequence[SetResults], output: Path | None) -> None:
 
 
 def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | None) -> None:
-    """Draw EM against the number of passages read; without a file for it, nothing."""
+    """Draw EM against the number of passages read, of the sets that have answers; without a file, nothing."""
+    sets = [one for one in sets if one.main_measure.startswith(EXACT)]
     if plot:
         with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
             for one, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):

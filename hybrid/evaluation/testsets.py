@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,8 +193,9 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     "end": end,
                 }
                 out.write(json.dumps(record, ensure_ascii=False) + "\n")
-            known_answers = paragraph.answers or itertools.repeat(())
-            for (query_id, question, begins), spans in zip(paragraph.questions, known_answers, strict=False):
+            for (query_id, question, begins), answers in zip(
+                paragraph.questions, paragraph.named, strict=True
+            ):
                 right = {
                     f"{number}-{i}": 1
                     for i, (start, end) in enumerate(sentences)
@@ -208,8 +208,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                         remedy="give every question another id",
                     )
                 if right:
-                    answers = dict.fromkeys(paragraph.text[begin:before] for begin, before in spans)
-                    queries.append(Query(query_id, question, tuple(answers)))
+                    queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
                     qrels[query_id] = right
                 else:
                     left_out += 1

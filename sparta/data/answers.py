@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from functools import lru_cache
 
 import regex
 
+from sparta.base.errors import InputError
 from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+LONGEST_MATCHING = 10.0
+"""Seconds after which a regular expression is given up in a text."""
 
 
 @lru_cache
@@ -100,7 +104,7 @@ def _article(articles: frozenset[str]) -> re.Pattern[str]:
 def exact_match(answer: str, expected: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
     """Whether an answer is one of those expected (SQuAD's EM); of a `regex`, matched as a whole."""
     if match == "regex":
-        return any(_searched(rf"\A(?:{pattern})\Z", answer.strip()) for pattern in expected)
+        return any(_searched(pattern, answer.strip(), regex.fullmatch) for pattern in expected)
     return any(normalized(answer, language) == normalized(one, language) for one in expected)
 
 
@@ -156,17 +160,28 @@ def _wanted(answer: str, language: str) -> str:
 
 
 def _matches(pattern: str, text: str) -> list[regex.Match[str]]:
-    try:
-        return list(regex.finditer(pattern, text, _FLAGS))
-    except regex.error:
-        return []
+    with _in_time(pattern):
+        return list(regex.finditer(pattern, text, _FLAGS, timeout=LONGEST_MATCHING))
+    return []
 
 
-def _searched(pattern: str, text: str) -> bool:
+def _searched(pattern: str, text: str, search: Callable[..., object] = regex.search) -> bool:
+    decomposed = unicodedata.normalize("NFD", pattern), unicodedata.normalize("NFD", text)
+    with _in_time(pattern):
+        return search(*decomposed, _FLAGS, timeout=LONGEST_MATCHING) is not None
+    return False
+
+
+@contextmanager
+def _in_time(pattern: str) -> Iterator[None]:
+    """Pass over a broken pattern; refuse one whose matching does not end."""
     try:
-        return (
-            regex.search(unicodedata.normalize("NFD", pattern), unicodedata.normalize("NFD", text), _FLAGS)
-            is not None
-        )
+        yield
     except regex.error:
-        return False
+        return
+    except TimeoutError:
+        raise InputError(
+            f"expected a regular expression that is matched in {LONGEST_MATCHING:g} s, found one that is not:"
+            f" {pattern!r}",
+            remedy="write it without repetitions inside repetitions, or leave the question out",
+        ) from None

@@ -32,8 +32,8 @@ _MARK = re.compile(
 class QuestionedText:
     """A text with its questions: `(query id, question, where answers begin)`, in characters.
 
-    `answers` are each question's answers, as spans `(start, before end)`; `sentences` are those of the
-    text's sentences, if they were given, else None.
+    `answers` are each question's answers, as spans `(start, before end)`, of those that stand there, `named`
+    all of them; `sentences` are the spans of the text's sentences, if they were given, else None.
     """
 
     title: str
@@ -41,6 +41,7 @@ class QuestionedText:
     questions: tuple[tuple[str, str, tuple[int, ...]], ...]
     sentences: tuple[tuple[int, int], ...] | None = None
     answers: tuple[tuple[tuple[int, int], ...], ...] = ()
+    named: tuple[tuple[str, ...], ...] = ()
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
@@ -57,16 +58,22 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
         record = parse_object(decoded(data))
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
-                text, questions, answers = string_field(paragraph, "context", of="context"), [], []
+                text = string_field(paragraph, "context", of="context")
+                questions, answers, named = [], [], []
                 for item in _list(paragraph, "qas", path):
                     given = [
                         (int(a["answer_start"]), str(a.get("text", ""))) for a in item.get("answers", ())
                     ]
                     begins = tuple(begin for begin, _ in given)
                     questions.append((str(item["id"]), str(item["question"]).strip(), begins))
-                    answers.append(tuple((begin, begin + len(answer)) for begin, answer in given if answer))
+                    named.append(tuple(answer for _, answer in given if answer))
+                    spans = [(begin, begin + len(answer)) for begin, answer in given]
+                    there = [
+                        0 <= a < b and text[a:b] == of for (a, b), (_, of) in zip(spans, given, strict=True)
+                    ]
+                    answers.append(tuple(itertools.compress(spans, there)))
                 title = str(article.get("title", ""))
-                yield QuestionedText(title, text, tuple(questions), answers=tuple(answers))
+                yield QuestionedText(title, text, tuple(questions), None, tuple(answers), tuple(named))
 
 
 def read_mrqa(
@@ -85,19 +92,20 @@ def read_mrqa(
                 continue
             items = _list(record, "qas", where)
             text, moved = _unmarked(string_field(record, "context", of="context"))
-            questions, answers = [], []
+            questions, answers, named = [], [], []
             for item in items:
                 found = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
                 spans = tuple((moved(int(start)), moved(int(last)) + 1) for start, last in found)
                 begins = tuple(start for start, _ in spans)
                 questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
                 answers.append(spans)
+                named.append(tuple(text[start:end] for start, end in spans))
             own = None
             if sentences is not None:
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
                 inside = (stripped(text, moved(start), moved(end)) for start, end in listed)
                 own = tuple(filter(None, inside))
-            one = QuestionedText("", text, tuple(questions), own, tuple(answers))
+            one = QuestionedText("", text, tuple(questions), own, tuple(answers), tuple(named))
         yield one
 
 

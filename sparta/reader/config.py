@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,12 @@ class ReaderLayout:
                 f" than half, found {self.max_length} and {self.overlap}",
                 remedy="give the reader longer windows, or a smaller overlap",
             )
+        room = self.max_length - self.max_length // 4 - self.longest_question - 4  # what a long title leaves
+        if min(self.longest_question, self.longest_answer, self.overlap + 1, room) < 1:
+            raise InputError(
+                f"expected lengths of at least 1 wordpiece that leave room for a text, found {self}",
+                remedy="give the reader longer windows, questions or answers",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,14 @@ class ReaderConfig:
     answer: Calibration | None = None
     weight: float = 0.2
 
+    def with_weight(self, weight: float | None) -> ReaderConfig:
+        """The same with this weight of the ranker; None is the tuned one, the only one whose scores are
+        probabilities.
+        """
+        if weight is None or weight == self.weight:
+            return self
+        return replace(self, weight=weight, answer=None)
+
     @staticmethod
     def from_dict(given: Any, where: str) -> ReaderConfig:
         """Read what `asdict` made.
@@ -79,16 +93,23 @@ class ReaderConfig:
         :raises ModelError: something else.
         """
         try:
-            return ReaderConfig(
+            config = ReaderConfig(
                 ReaderLayout(**given["layout"]),
                 int(given["global_tokens"]),
-                Calibration(**given["passage"]),
-                Calibration(**given["answer"]) if given["answer"] else None,
+                _calibration(given["passage"]),
+                _calibration(given["answer"]) if given["answer"] else None,
                 float(given.get("weight", 0.2)),
             )
+            if config.global_tokens < 0 or not 0 <= config.weight <= 1:
+                raise ValueError(f"global_tokens {config.global_tokens}, weight {config.weight:g}")
+            return config
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise ModelError(
                 f"expected the configuration of a reader ({error})",
                 where=where,
                 remedy="give a reader that `sparta train-reader` made",
             ) from error
+
+
+def _calibration(given: dict[str, Any]) -> Calibration:
+    return Calibration(float(given["a"]), float(given["b"]))

@@ -14,6 +14,7 @@ from sparta.data.jsonlist import json_list
 from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored_form
+from sparta.data.sentences import stripped
 from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of
 
@@ -76,9 +77,10 @@ def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
 
 def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:
     text = (Text(one.text, one.title),)
-    for asked, spans in zip(one.questions, one.answers, strict=True):
+    for asked, given in zip(one.questions, one.answers, strict=True):
+        spans = tuple(dict.fromkeys(filter(None, (stripped(one.text, a, b) for a, b in given))))
         answers = tuple(dict.fromkeys(one.text[a:b] for a, b in spans))
-        yield ReadingExample(asked[1], answers, text, (tuple(dict.fromkeys(spans)),), source)
+        yield ReadingExample(asked[1], answers, text, (spans,), source)
 
 
 def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
@@ -89,8 +91,29 @@ def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
                 *record.get("hard_negative_ctxs", ()),
                 *record.get("negative_ctxs", ()),
             ]
-            texts = [Text(str(c["text"]), str(c.get("title") or "")) for c in contexts]
-            yield matched(str(record["question"]), record["answers"], texts, path.name, language=language)
+            example = matched(
+                _text(record["question"]),
+                _answers(record["answers"]),
+                [_passage(one) for one in contexts],
+                path.name,
+                language=language,
+            )
+        yield example
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is wanted, not {type(value).__name__}")
+    return value
+
+
+def _answers(given: Any) -> tuple[str, ...]:
+    """Answers, or one by itself; each a text, or a number."""
+    return tuple(map(str, [given] if isinstance(given, str) else given or ()))
+
+
+def _passage(record: dict[str, Any]) -> Text:
+    return Text(_text(record["text"]), _text(record.get("title") or ""))
 
 
 def matched(
@@ -121,10 +144,10 @@ def matched(
 def _given_spans(passage: dict[str, Any]) -> list[tuple[int, int]] | None:
     if "spans" not in passage:
         return None
-    spans, length = [(int(a), int(b)) for a, b in passage["spans"]], len(str(passage["text"]))
-    if not all(0 <= a < b <= length for a, b in spans):
-        raise ValueError(f"spans outside a text of {length} characters")
-    return spans
+    spans, text = [(int(a), int(b)) for a, b in passage["spans"]], _text(passage["text"])
+    if not all(0 <= a < b <= len(text) for a, b in spans):
+        raise ValueError(f"spans outside a text of {len(text)} characters")
+    return list(filter(None, (stripped(text, a, b) for a, b in spans)))
 
 
 def _records(path: Path, language: str) -> Iterator[ReadingExample]:
@@ -132,15 +155,13 @@ def _records(path: Path, language: str) -> Iterator[ReadingExample]:
         where = f"{path}:{number}"
         with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
             record = parse_object(decoded(line))
-            answers = tuple(map(str, record.get("answers") or ()))
+            answers = _answers(record.get("answers"))
             if not answers:
                 continue
             if "passages" in record:
-                texts = [Text(str(p["text"]), str(p.get("title") or "")) for p in record["passages"]]
+                question, texts = _text(record["question"]), [_passage(p) for p in record["passages"]]
                 spans = [_given_spans(p) for p in record["passages"]]
-                example = matched(
-                    str(record["question"]), answers, texts, path.name, spans, language=language
-                )
+                example = matched(question, answers, texts, path.name, spans, language=language)
             else:
                 example = _pair(record, answers, path.name, language)
         yield example
@@ -148,9 +169,9 @@ def _records(path: Path, language: str) -> Iterator[ReadingExample]:
 
 def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str, language: str) -> ReadingExample:
     """Mentions within the positive sentence; without any, those elsewhere in its context."""
-    text = str(record.get("context") or record["positive"])
+    text = _text(record.get("context") or record["positive"])
     start, end = int(record.get("start") or 0), int(record.get("end") or len(text))
     spans = answer_spans(text, answers, language=language)
     near = [(a, b) for a, b in spans if start <= a and b <= end]
-    passage = Text(text, str(record.get("title") or ""))
-    return ReadingExample(str(record["question"]), answers, (passage,), (tuple(near or spans),), source)
+    passage = Text(text, _text(record.get("title") or ""))
+    return ReadingExample(_text(record["question"]), answers, (passage,), (tuple(near or spans),), source)

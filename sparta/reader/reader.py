@@ -113,8 +113,11 @@ class Reader:
                 return self._score(batch)
 
         threads = torch.get_num_threads()
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(alone, batches)
+        try:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                yield from pool.map(alone, batches)
+        finally:
+            torch.set_num_threads(threads)  # what a thread sets is what every later thread begins with
 
     @torch.inference_mode()
     def _score(self, batch: Sequence[_Owned]) -> torch.Tensor:

@@ -50,7 +50,9 @@ class SpanReader(nn.Module):
         layout = layout or self.config.layout
         return windows(question, texts, self.tokenizer, layout, mark_shared=self.marks_shared)
 
-    def check_length(self, length: int) -> None:
+    def check_length(
+        self, length: int, where: str = "", remedy: str = "give a smaller --train-length, or another encoder"
+    ) -> None:
         """Refuse windows that the encoder has no positions for.
 
         :raises InputError: it has fewer.
@@ -60,7 +62,8 @@ class SpanReader(nn.Module):
             raise InputError(
                 f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
                 f" {length}",
-                remedy="give a smaller --train-length, or another encoder",
+                where=where,
+                remedy=remedy,
             )
 
     @property
@@ -100,6 +103,8 @@ class SpanReader(nn.Module):
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
+        where, remedy = str(folder / "config.json"), "correct the reader's layout in it"
+        reader.check_length(config.layout.max_length, where, remedy)
         _fill(reader, load_state(folder / "model.safetensors"), folder)
         return reader.eval()
 

@@ -164,7 +164,7 @@ class ReaderTraining:
         return cut
 
     def _windows(self, number: int, draw: random.Random) -> list[Window]:
-        """A window with the answer, marked by its passage 0, and perhaps one without, passage 1."""
+        """A window with the answer, which names its passage, and perhaps one without, passage -1."""
         example = self.examples[number]
         negative = self._negative(number, draw) if draw.random() < self.recipe.negatives else None
         chosen: list[Window] = []
@@ -244,12 +244,21 @@ class ReaderTraining:
 
 
 def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last position in the window of each answer that it holds as a whole."""
-    found = []
+    """First and last position in the window of each answer that it holds as a whole.
+
+    An answer may begin or end with what no wordpiece has, as a control character, which tokenizers drop: it
+    is whole where a wordpiece stands before it and one behind it.
+    """
+    found, offsets = [], window.offsets
     for start, end in spans:
-        inside = [i for i, (a, b) in enumerate(window.offsets) if a < end and b > start]
-        if inside and window.offsets[inside[0]][0] <= start and window.offsets[inside[-1]][1] >= end:
-            found.append((window.text_start + inside[0], window.text_start + inside[-1]))
+        inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
+        if not inside:
+            continue
+        first, last = inside[0], inside[-1]
+        begun = first > 0 or offsets[first][0] <= start
+        ended = last < len(offsets) - 1 or offsets[last][1] >= end
+        if begun and ended:
+            found.append((window.text_start + first, window.text_start + last))
     return found
 
 

@@ -79,7 +79,7 @@ def shared_segments(question: str, text: str, offsets: Sequence[tuple[int, int]]
 
 def _with_accents(text: str, end: int) -> int:
     """Where a wordpiece ends with the combining marks behind it, which a tokenizer may leave out."""
-    while end < len(text) and unicodedata.combining(text[end]):
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return end
 

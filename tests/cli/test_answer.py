@@ -94,6 +94,8 @@ def test_many_questions(folder: Path) -> None:
         ([], "expected a query or --queries FILE"),
         (["who", "--depth", "0"], "depth"),
         (["who", "--weight", "2"], "weight"),
+        (["who", "--weight", "nan"], "finite"),
+        (["who", "--threshold", "nan"], "finite"),
     ],
 )
 def test_what_is_refused(folder: Path, arguments: list[str], said: str) -> None:
@@ -166,3 +168,36 @@ def test_eval_reads_each_ranking_and_the_judged_passages(folder: Path, tiny_mode
     assert plot.stat().st_size > 1000
     wrong = run(hybrid_main, "eval", "--index", folder / "index", "--depths", "1,3")
     assert "expected --answers with --depths" in wrong.output
+
+
+def test_sets_without_answers(folder: Path, write_jsonl: Callable[..., Path]) -> None:
+    """By themselves they are refused; beside others they are measured, and not drawn."""
+    bare = folder / "bare"
+    bare.mkdir()
+    write_jsonl(bare / "queries.jsonl", [{"_id": "1", "text": "who founded google"}])
+    (bare / "qrels").mkdir()
+    (bare / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tgoogle\t1\n")
+    reading = ("--index", folder / "index", "--answers", "--reader", folder / "reader", "--dataset", bare)
+    wrong = run(hybrid_main, "eval", *reading)
+    assert wrong.exit_code != 0
+    assert "expected questions with answers, found none" in wrong.output
+    plot = folder / "em.png"
+    done = run(hybrid_main, "eval", *reading, "--dataset", folder, "--plot", plot)
+    assert done.exit_code == 0, (done.output, done.exc_info)
+    assert plot.stat().st_size > 1000
+
+
+def test_what_a_regular_expression_matches_is_the_answer_to_train_on(
+    folder: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    """The pattern itself is no text that a reader's answer could agree with."""
+    asked = write_jsonl(
+        folder / "trec.jsonl", [{"id": "1", "question": "who founded google", "answers": ["larry\\spag."]}]
+    )
+    mined = folder / "mined.jsonl"
+    done = run(
+        *(main, "mine-answers", "--queries", asked, "--index", folder / "index", "--match", "regex"),
+        *("--output", mined),
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(mined.read_text())["answers"] == ["larry page"]

@@ -171,6 +171,70 @@ def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | N
     assert early > 30 or (weight == 0.0 and early == 0)  # a reader alone is never sure
 
 
+@dataclass
+class TitleReader(FixedReader):
+    """Gives the spans it is told, by title and text."""
+
+    def read_each(self, question: str, texts: Sequence[Text], n: int = 5) -> Generator[list[Span]]:
+        for text in texts:
+            yield self.spans[f"{text.title}|{text.text}"][:n]
+
+
+@pytest.mark.parametrize("weight", [0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("falling", [True, False])
+def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: float, falling: bool) -> None:
+    """Few scores and few words, so that most are equal; a text may stand there under several titles."""
+    early = 0
+    for seed in range(300):
+        draw = random.Random(seed)
+        few = [Text(f"w{i} x{j} y", f"t{k}") for i in range(3) for j in range(2) for k in range(2)]
+        texts = draw.choices(few, k=12)
+        scores = [float(draw.randint(0, 6)) for _ in texts]
+        scores = sorted(scores, reverse=True) if falling else scores
+        hits = [
+            Hit(f"p{i}", s, t.title, t.text, {}) for i, (t, s) in enumerate(zip(texts, scores, strict=True))
+        ]
+        places = [(0, 2), (0, 5), (3, 5), (3, 7)]
+        spans = {
+            f"{t.title}|{t.text}": sorted(
+                (Span(0, *place, draw.choice([-2.0, 0.0, 2.0, 9.0])) for place in places),
+                key=lambda s: -s.score,
+            )
+            for t in few
+        }
+        config = ReaderConfig(answer=draw.choice([None, Calibration(300.0, 0.0)]), weight=weight)
+        own = [spans[f"{t.title}|{t.text}"] for t in texts]
+        for n in (1, 2, 5):
+            answerer = Answerer(FixedRetriever(hits), TitleReader(spans, config), depth=12)  # type: ignore[arg-type]
+            rankers = ranker_scores(scores)
+            assert answerer.answer("?", n) == combine(config, hits, texts, rankers, own, weight, n)
+            early += answerer.counts.read < 12
+    assert early > 100
+
+
+def test_what_stops_reading_is_not_worked_out_anew_with_each_passage(monkeypatch: pytest.MonkeyPatch) -> None:
+    combined: list[int] = []
+
+    def counting(config: Any, hits: Any, texts: Any, rankers: Any, spans: Any, *others: Any) -> list[Answer]:
+        combined.append(len(spans))
+        return combine(config, hits, texts, rankers, spans, *others)
+
+    monkeypatch.setattr("hybrid.answering.answerer.combine", counting)
+    hits = [hit(f"p{i}", f"w{i} x", 100.0 - i) for i in range(50)]
+    reader = FixedReader({one.text: [Span(0, 0, 2, 0.0)] for one in hits})
+    Answerer(FixedRetriever(hits), reader, depth=50, weight=0.0).answer("?")  # type: ignore[arg-type]
+    assert combined == [1] * 50 + [50]
+
+
+def test_by_the_ranker_alone_the_first_passage_gives_its_best_span() -> None:
+    hits = [hit("a", "one two", 2.0), hit("b", "three", 1.0)]
+    reader = FixedReader(
+        {"one two": [Span(0, 4, 7, 1.0), Span(0, 0, 3, -1.0)], "three": [Span(0, 0, 5, 9.0)]}
+    )
+    [found] = Answerer(FixedRetriever(hits), reader, weight=1.0).answer("?")  # type: ignore[arg-type]
+    assert found.answer == "two"
+
+
 def test_a_text_is_read_once() -> None:
     hits, spans = made(2)
     reader = FixedReader(spans)

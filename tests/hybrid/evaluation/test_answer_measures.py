@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from hybrid.answering.answers import probability
 from hybrid.evaluation.answering import (
     JUDGED,
     Answering,
@@ -25,9 +26,9 @@ from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, per_query_lines, results_table
 from hybrid.evaluation.tune_reader import fit, tune_and_save, tune_reader
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Hit, Query, ScoredPassage
-from sparta.reader.config import ReaderConfig
+from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.records import Span, Text
 
 RECORDS = {
@@ -206,3 +207,26 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     assert tuned.config.answer is not None
     assert tuned.calibration_error is not None
     assert 0 <= tuned.calibration_error < 0.2
+
+
+def test_with_another_weight_scores_are_no_probabilities() -> None:
+    """As in `Answerer`."""
+    reader = FixedReader(READER.scores)
+    reader.config = ReaderConfig(answer=Calibration(9.0, -9.0), weight=0.2)
+    _, tuned = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.2))  # type: ignore[arg-type]
+    _, other = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.3))  # type: ignore[arg-type]
+    one, two = tuned["x"]["1"], other["x"]["1"]
+    assert one
+    assert two
+    assert one.score == pytest.approx(
+        probability(Calibration(9.0, -9.0), 0.8 * one.reader + 0.2 * one.ranker)
+    )
+    assert two.score == pytest.approx(0.7 * two.reader + 0.3 * two.ranker)
+
+
+def test_a_place_where_no_folder_can_be_is_told_before_the_reading(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    retriever = Mock(language="en")
+    with pytest.raises(SpartaError, match="file"):
+        tune_and_save(tmp_path, QuestionSet("set", QUERIES), retriever, tmp_path / "file")
+    retriever.batch_search.assert_not_called()

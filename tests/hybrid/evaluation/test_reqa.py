@@ -166,3 +166,14 @@ def test_every_retriever_as_typed(
         assert figures["mean, in-domain", ranking] == pytest.approx(figures["SQuAD", ranking])
         assert 50 <= figures["SQuAD", ranking] <= 100, "of two candidates"
     assert figures["SQuAD", "bm25"] == 100
+
+
+def test_answers_of_squad_are_what_the_file_calls_them(tmp_path: Path) -> None:
+    """Also where their place is a little off, which is how its own evaluation takes them."""
+    answers = [{"text": "Larry Page", "answer_start": 1}, {"text": "Page", "answer_start": 6}]
+    asked = [{"id": "1", "question": "who?", "answers": answers}]
+    paragraph = {"context": "Larry Page founded Google.", "qas": asked}
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    [query] = open_test_set(path, tmp_path).queries
+    assert query.answers == ("Larry Page", "Page")

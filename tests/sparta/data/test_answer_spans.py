@@ -1,5 +1,7 @@
 """Where answers stand in texts, and when two answers agree."""
 
+from collections.abc import Callable
+
 import pytest
 
 from sparta.base.errors import InputError
@@ -102,3 +104,19 @@ def test_another_language_is_another_entry(monkeypatch):
     assert exact_match("het huis.", ["huis"], language="nl")
     with pytest.raises(InputError, match="expected the code of a language"):
         normalized("x", "xx")
+
+
+def test_a_regular_expression_is_taken_as_it_is_written() -> None:
+    """Not put between others, which would mend a broken one and break one that ends in a comment."""
+    assert not exact_match("a", ["a)|(b"], match="regex")
+    assert exact_match("foo", ["(?x) foo  # a comment"], match="regex")
+    assert exact_match("ab", ["a|ab"], match="regex")
+
+
+@pytest.mark.parametrize("look", [has_answer, exact_match, answer_spans])
+def test_a_regular_expression_that_does_not_end_is_refused(
+    look: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparta.data.answers.LONGEST_MATCHING", 0.05)
+    with pytest.raises(InputError, match=r"regular expression that is matched in 0.05 s.*\(a\|aa\)\+\$"):
+        look("a" * 60 + "!", [r"(a|aa)+$"], match="regex")

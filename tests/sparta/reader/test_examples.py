@@ -128,3 +128,47 @@ def test_held_out_texts_are_not_trained_on_and_sizes_are_kept() -> None:
     assert fingerprint(trained) == fingerprint(split(sets, 8)[0])
     with pytest.raises(InputError, match="smaller --held-out"):
         split(sets, 1000)
+
+
+def test_spans_hold_their_answers_without_white_space(tmp_path: Path) -> None:
+    """SQuAD has answers with a space at an end, which no wordpiece has, and files have wrong places."""
+    place = TEXT.index("Sergey")
+    answers = [
+        {"text": " Sergey Brin", "answer_start": place - 1},
+        {"text": "Larry Page", "answer_start": 3},
+        {"text": "Page", "answer_start": -5},
+        {"text": "left.", "answer_start": len(TEXT)},
+    ]
+    asked = [
+        {"id": str(i), "question": "who?", "answers": own} for i, own in enumerate((answers, answers[1:]))
+    ]
+    [one] = read(tmp_path / "a.json", {"data": [{"paragraphs": [{"context": TEXT, "qas": asked}]}]})
+    assert spans_of(one) == [["Sergey Brin"]]
+    assert one.answers == ("Sergey Brin",)
+    passage = {"text": TEXT, "spans": [[place - 1, place + 11]]}
+    [mined] = read(tmp_path / "b.jsonl", [{"question": "?", "answers": ["x"], "passages": [passage]}])
+    assert spans_of(mined) == [["Sergey Brin"]]
+
+
+def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
+    pair = {"question": "who?", "positive": TEXT, "answers": "Sergey Brin"}
+    [one] = read(tmp_path / "a.jsonl", [pair])
+    assert (one.answers, spans_of(one)) == (("Sergey Brin",), [["Sergey Brin"]])
+    record = {"question": "who?", "answers": "Brin", "positive_ctxs": [{"text": TEXT}]}
+    [dpr] = read(tmp_path / "b.json", [record])
+    assert spans_of(dpr) == [["Brin"]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"question": None, "positive": TEXT},
+        {"question": "who?", "positive": None},
+        {"question": "who?", "positive": TEXT, "title": 7},
+        {"question": "who?", "passages": [{"text": None}]},
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"a text is wanted, not (NoneType|int)") as raised:
+        read(tmp_path / "a.jsonl", [{"answers": ["Brin", "None"], **wrong}])
+    assert raised.value.where.endswith("a.jsonl:1")

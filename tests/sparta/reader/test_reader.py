@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,14 +104,27 @@ def test_models_of_another_layout_are_refused(
         reader_folder(tmp_path / "nowhere")
     tiny_reader.save_pretrained(tmp_path / "reader")
     config = json.loads((tmp_path / "reader" / "config.json").read_text())
+
+    def with_reader(**changes: object) -> dict[str, object]:
+        return {**config, "reader": {**config["reader"], **changes}}
+
     for broken, said in (
         ({**config, "reader": {"layout": {}}}, "expected the configuration of a reader"),
         ({**config, "hidden_size": 16}, "expected weights that fit config.json"),
-        ({**config, "reader": {**config["reader"], "layout": {"max_length": 10}}}, "windows of at least"),
+        (with_reader(layout={"max_length": 10}), "windows of at least"),
+        (with_reader(layout={"longest_answer": -1}), "at least 1 wordpiece"),
+        (with_reader(layout={"max_length": 16, "overlap": 2, "longest_question": 8}), "room for a text"),
+        (with_reader(global_tokens=-4), "global_tokens -4"),
+        (with_reader(weight=7), "weight 7"),
+        (with_reader(passage={"a": "x", "b": 0}), "could not convert"),
     ):
         (tmp_path / "reader" / "config.json").write_text(json.dumps(broken))
         with pytest.raises(ModelError, match=said):
             Reader.open(tmp_path / "reader")
+    longer = with_reader(layout={"max_length": 3200})
+    (tmp_path / "reader" / "config.json").write_text(json.dumps(longer))
+    with pytest.raises(InputError, match=r"config\.json: expected windows of at most 512 wordpieces"):
+        Reader.open(tmp_path / "reader")
 
 
 def test_fusion_in_encoder_is_saved_with_its_tokens(encoder_folder: Path, tmp_path: Path) -> None:
@@ -126,3 +140,15 @@ def test_fusion_in_encoder_is_saved_with_its_tokens(encoder_folder: Path, tmp_pa
 def test_layouts_that_leave_no_room_are_refused() -> None:
     with pytest.raises(InputError, match="windows of at least 128"):
         ReaderLayout(max_length=100)
+
+
+def test_reading_takes_no_threads_from_what_comes_later(tiny_reader: SpanReader, words: list[str]) -> None:
+    """A thread that begins after it would compute with one, as its own threads do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        Reader(tiny_reader).read(words[0], [Text(words[1]), Text(words[2])])
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -83,6 +83,17 @@ def test_targets_are_whole_answers(tiny_reader) -> None:
     assert targets(window, [(len(text) + 1, len(text) + 4)]) == []
 
 
+def test_a_target_may_begin_and_end_with_what_no_wordpiece_has(tiny_reader) -> None:
+    text = "who founded \x07google\x07 in a house"
+    [window] = windows("who", [Text(text)], tiny_reader.tokenizer, LAYOUT)
+    place = text.index("\x07")
+    [(first, last)] = targets(window, [(place, place + len("\x07google\x07"))])
+    assert text[window.offsets[first - window.text_start][0] :].startswith("google")
+    assert first == last
+    cut = window._replace(offsets=window.offsets[2:])  # may begin in the middle of the answer
+    assert targets(cut, [(place, place + len("\x07google\x07"))]) == []
+
+
 def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_reader([(data, None)], recipe(encoder_folder, steps=150), tmp_path / "out")
     reader = Reader.open(result.folder, device="cpu", dtype="fp32")

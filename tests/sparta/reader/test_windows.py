@@ -119,3 +119,10 @@ def test_what_is_shared_in_each_window_of_a_long_text(tiny_tokenizer, words):
     for window in made:
         of_text = window.segments[window.text_start : -1]
         assert [s == 2 for s in of_text] == [text[a:b] == words[3] for a, b in window.offsets]
+
+
+def test_marks_that_a_tokenizer_drops_belong_to_the_wordpiece_before(tiny_tokenizer):
+    """Also those that are drawn beside or below a letter, as a vowel of Hindi or what makes a heart red."""
+    for text in ("हिन्दु in", "\u2764\ufe0f in"):
+        [window] = windows("who", [Text(text)], tiny_tokenizer, LAYOUT)
+        assert next(text[a:b] for a, b in window.offsets) == text.split()[0]
