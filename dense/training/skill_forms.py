@@ -128,12 +128,13 @@ def _entities(record: Record) -> Iterator[Draft]:
 def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
     """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
 
-    Of a page at most 30 paragraphs are drawn, and at most 10 of them lead to the same page (Appendix B.1).
-    The pages that one links to are its positives, of which a batch draws one.
+    Of a page at most 30 paragraphs with links are drawn, and at most 10 of them lead to the same page
+    (Appendix B.1). The pages that one links to are its positives, of which a batch draws one.
     """
     pages: dict[str, list[Record]] = {}
     for record in records:
-        pages.setdefault(string_field(record, "title", of="title"), []).append(record)
+        if record["links"]:
+            pages.setdefault(string_field(record, "title", of="title"), []).append(record)
     for page, own in pages.items():
         draw, uses = random.Random(page), Counter[str]()
         for record in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
@@ -195,16 +196,22 @@ def _question(record: Record) -> Iterator[Draft]:
 
 
 def _hops(record: Record) -> Iterator[Draft]:
-    """A question of several pages: with a passage of one of them, those of the others are found."""
-    pages: dict[str, list[Wanted]] = {}
-    for number, place in enumerate(_places(record)):
-        page = place.title or str(number)
-        pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
+    """A question of several pages: with a passage of one of them, those of the others are found.
+
+    The pages of one output need each other; outputs are alternatives, of which one alone will do.
+    """
+    drafts: list[Draft] = []
     for draft in _question(record):
-        for page, own in pages.items():
-            others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
-            if others:
-                yield from (replace(draft, positives=others, evidence=e) for e in dict.fromkeys(own))
+        for output in well_mapped(evidence_of(record["output"])):
+            pages: dict[str, list[Wanted]] = {}
+            for number, place in enumerate(output):
+                page = place.wikipedia_id or place.title or f"#{number}"
+                pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
+            for page, own in pages.items():
+                others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
+                if others:
+                    drafts += [replace(draft, positives=others, evidence=e) for e in own]
+    yield from dict.fromkeys(drafts)
 
 
 def _marked(record: Record) -> Iterator[Draft]:

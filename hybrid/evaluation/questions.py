@@ -276,11 +276,11 @@ def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
     answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
     evidence = evidence_of(given)
     known = (
-        _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
+        _answers(answers, 'write "output": [{"answer": "…"}], as KILT does')
         if answers or not evidence
         else ()
     )
-    return _Asked(Query(query_id, text, known), evidence)
+    return _Asked(Query(query_id, text, tuple(dict.fromkeys(known))), evidence)
 
 
 def _as_dpr(question: str) -> str:

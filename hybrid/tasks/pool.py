@@ -34,12 +34,19 @@ class TaskPool:
 
     :param tasks: files of KILT's form
     :param sample: how many questions of each are taken, at most
-    :raises InputError: a file without provenance; an index of sentences.
+    :raises InputError: a file without provenance; two of one name; an index of sentences.
     """
 
     def __init__(self, index: Path, tasks: Sequence[Path], sample: int | None = None) -> None:
         self.index = index
         self.sets = [self._task(path, sample) for path in tasks]
+        names = [one.name for one in self.sets]
+        if len(set(names)) < len(names):
+            raise InputError(
+                f"expected tasks of different names, found {', '.join(names)}",
+                where=", ".join(map(str, tasks)),
+                remedy="name each task once, or rename a file",
+            )
         self.passages: list[Passage] = []
         self.pages: dict[str, str] = {}
         self._read()

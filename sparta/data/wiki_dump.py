@@ -15,10 +15,10 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, open_decompressed, reading
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
-from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
 from sparta.data.wikitext import Paragraph, anchored, paragraphs_of
 
-_DOC = re.compile(r'<doc id="([^"]*)".*?title="([^"]*)">')
+_DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
 _FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or a folder or file of WikiExtractor's with --links"
 
 
@@ -173,8 +173,11 @@ def _extracted(path: Path) -> Iterator[Page]:
             line = decoded(raw)
             if line.startswith("{") and not inside:
                 record = parse_object(line)
-                yield from _page(str(record["id"]), str(record["title"]), str(record["text"]).split("\n"))
-            elif match := _DOC.match(line):
+                title, text = (string_field(record, name, of=name) for name in ("title", "text"))
+                yield from _page(identifier(record), html.unescape(title), text.split("\n"))
+            elif match := _DOC.fullmatch(line):
+                if inside:
+                    raise _unfinished(title, "another page")
                 page_id, title, lines, inside = match[1], html.unescape(match[2]), [], True
             elif line.startswith("</doc>"):
                 yield from _page(page_id, title, lines)
@@ -183,11 +186,21 @@ def _extracted(path: Path) -> Iterator[Page]:
                 lines.append(line)
             else:
                 raise InputError(f"expected {_FORMS}, found another line", where=f"{path}:{number}")
+    if inside:
+        with placed(str(path)):
+            raise _unfinished(title, "the end of the file")
+
+
+def _unfinished(title: str, found: str) -> InputError:
+    return InputError(
+        f"expected </doc> behind the page {title!r}, found {found}",
+        remedy="run WikiExtractor again: it was interrupted",
+    )
 
 
 def _page(page_id: str, title: str, lines: list[str]) -> Iterator[Page]:
     """A page without the line that repeats its title."""
     texts = [html.unescape(line) if "&lt;a href" in line else line for line in lines]
-    made = (anchored(text) for text in texts[texts[:1] == [title] :])
+    made = (anchored(text) for text in texts[[*map(html.unescape, texts[:1])] == [title] :])
     if own := tuple(one for one in made if one.text):
         yield Page(page_id, title, own)

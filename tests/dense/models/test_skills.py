@@ -193,6 +193,15 @@ def test_long_texts_are_read_in_windows(tiny_tokenizer: Any) -> None:
             mention_input(text, span, tiny_tokenizer, 20)
 
 
+def test_a_word_longer_than_a_window_is_cut_where_this_ends(tiny_tokenizer: Any) -> None:
+    text = f"the {'x' * 30} moon"
+    pieces = tiny_tokenizer.encode(text, add_special_tokens=False)
+    assert pieces.word_ids.count(1) > 2 * 8, "one word of many wordpieces"
+    windows = text_windows(text, tiny_tokenizer, 10)
+    assert [i for w in windows for i in w.input.ids[1:-1]] == pieces.ids
+    assert [len(w.words) for w in windows[1:-1]] == [8] * (len(windows) - 2)
+
+
 @pytest.mark.parametrize("placement", ["attention", "feed-forward", "none"])
 def test_saved_and_loaded(placement: str, tiny_tokenizer: Any, tmp_path: Path) -> None:
     model = skill_model(tiny_tokenizer, skill_config(placement))

@@ -109,6 +109,32 @@ def test_kilt_rows(read: Any) -> None:
     assert read("rerank", MULTIHOP) == (single,)
 
 
+def test_outputs_are_alternatives_and_no_hops(read: Any) -> None:
+    """Pages of one output need each other; of two outputs, either will do. A page goes by its id first."""
+    one, two, three = ({"wikipedia_id": n, "passage_ids": [f"k{n}"]} for n in (1, 2, 3))
+    single = [{"provenance": [one]}, {"provenance": [three]}]
+    with pytest.raises(InputError, match="examples of the skill expanded, found none"):
+        read("expanded", {**MULTIHOP, "output": single})
+    pairs = [{"provenance": [one, two]}, {"provenance": [three]}, {"provenance": [two, one]}]
+    assert [ids(e)[::2] for e in read("expanded", {**MULTIHOP, "output": pairs})] == [
+        (["k2"], "k1"),
+        (["k1"], "k2"),
+    ]
+    same = [{"provenance": [{**one, "wikipedia_id": "9"}, {**two, "wikipedia_id": "9"}, three]}]
+    assert [ids(e)[::2] for e in read("expanded", {**MULTIHOP, "output": same})] == [
+        (["k3"], "k1"),
+        (["k3"], "k2"),
+        (["k1", "k2"], "k3"),
+    ]
+
+
+def test_paragraphs_without_links_take_no_place(read: Any) -> None:
+    """30 paragraphs with links are drawn of a page (Appendix B.1), however many have none."""
+    linked = [{**PARAGRAPH, "text": f"{PARAGRAPH['text']} {n}"} for n in range(9)]
+    bare = [{"title": "Paris", "text": f"no link {n}", "links": []} for n in range(300)]
+    assert len(read("expanded", *linked, *bare)) == 9
+
+
 def test_linking_rows(read: Any) -> None:
     """Marks are taken out (§3.1); mentions of the same text are the entities of one."""
     [link] = read("link", LINKING)
