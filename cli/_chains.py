@@ -116,7 +116,7 @@ def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
                 snippet = shown_snippet(searcher.tokenizer, one.hit, terms, as_json=False)
                 click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
         if not found and not given["as_json"]:
-            click.echo("no path: no step found a passage")
+            click.echo("no path: a step found no passage")
 
 
 def echo_path(head: str, path: EvidencePath) -> None:

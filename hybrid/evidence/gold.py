@@ -71,8 +71,8 @@ def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> Non
             remedy="name the index of the corpus that this set belongs to: --index FOLDER",
         )
     logger.warning(
-        "%s: none of its provenance is in the index; pages are compared by their titles, and passages are not"
-        " measured (sparta index --corpus kilt_knowledgesource.json makes an index of them)",
+        "%s: none of its provenance is in the index; pages are compared by their titles (or the records'"
+        " Wikipedia ids), and passages are not measured (sparta index --corpus kilt_knowledgesource.json makes an index of them)",
         name,
     )
 

@@ -46,8 +46,13 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     redirects lead to the page that these name. `passages` is a corpus: 100 words each, of a page in order,
     `PAGE-n`. Both files are there when all is written.
 
-    :raises InputError: another form, a damaged file, no page with text.
+    :raises InputError: another form, a damaged file, no page with text; one file for two of these.
     """
+    if len({path.resolve() for path in (dump, output, passages)}) < 3:
+        raise InputError(
+            f"expected three different files, found {dump}, {output} and {passages}",
+            remedy="name another file for the paragraphs (--output) or the passages (--passages)",
+        )
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
     pages = paragraphs = links = written = 0
     with (

@@ -83,7 +83,7 @@ def test_many_questions_give_a_run(index: Path, tmp_path: Path) -> None:
     assert [hit.passage_id for hit in run["1"]][:2] == ["frankenstein", "mary-shelley"]
     assert len(run["1"]) == 5
     assert "2" not in run
-    assert printed(index, "search", "zzz", "--chain", "hop") == "no path: no step found a passage\n"
+    assert printed(index, "search", "zzz", "--chain", "hop") == "no path: a step found no passage\n"
 
 
 def test_a_reader_reads_the_passages_of_the_paths(index: Path, encoder_folder: Path, tmp_path: Path) -> None:

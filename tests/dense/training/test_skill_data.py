@@ -185,6 +185,36 @@ def test_refusals(skill: str, record: dict[str, Any], said: str, read: Any) -> N
     assert "data.jsonl" in str(raised.value)
 
 
+def linked(**changes: Any) -> dict[str, Any]:
+    return {**PARAGRAPH, "links": [{**PARAGRAPH["links"][0], **changes}]}
+
+
+def row(column: Any) -> dict[str, Any]:
+    return {**ROW, "links": [{"anchor": "Einstein", "column": column, "target_title": "Einstein"}]}
+
+
+@pytest.mark.parametrize(
+    ("skill", "record", "said"),
+    [
+        ("link", linked(start="10"), "start and end of a link as whole numbers, found ('10', 18)"),
+        ("span", linked(end=18.0), "found (10, 18.0)"),
+        ("link", linked(start=True), "found (True, 18)"),
+        ("expanded", linked(end=180), "found 10 to 180"),
+        ("expanded", {"title": "x", "text": "y"}, "KeyError"),
+        ("link", row(-1), "a column from 0 to 2 of a link, found -1"),
+        ("link", row(3), "a column from 0 to 2 of a link, found 3"),
+        ("single", {**MULTIHOP, "meta": {"negatives": "k4"}}, "a list of ids, found 'k4'"),
+        ("expanded", {**MULTIHOP, "meta": [1]}, "AttributeError"),
+    ],
+)
+def test_refusals_name_the_line(skill: str, record: dict[str, Any], said: str, read: Any) -> None:
+    good = ROW if "cells" in record else MULTIHOP if "input" in record else PARAGRAPH
+    with pytest.raises(InputError) as raised:
+        read(skill, good, record, good)
+    assert said in str(raised.value)
+    assert "data.jsonl:2: expected" in str(raised.value)
+
+
 def test_by_size(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
     pairs = [{"question": f"q{i}", "positive": f"p{i}"} for i in range(6)]
     files = [

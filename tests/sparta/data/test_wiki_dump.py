@@ -152,6 +152,14 @@ def test_broken_files_of_wiki_extractor(content: str, said: str, tmp_path: Path)
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize("names", [("dump", "a", "a"), ("dump", "dump", "a"), ("dump", "a", "./dump")])
+def test_no_file_is_written_over_another(names: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "dump").write_text(DUMP)
+    with pytest.raises(InputError, match="three different files"):
+        write_links(*(tmp_path / name for name in names))
+    assert (tmp_path / "dump").read_text() == DUMP
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [("{}\nplain", "another line"), (DUMP[:700], "whole XML dump"), ("<mediawiki></mediawiki>", "no page")],
