@@ -72,8 +72,8 @@ def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> Non
         )
     logger.warning(
         "%s: none of its provenance is in the index; pages are compared by their titles (or the records'"
-        " Wikipedia ids), and passages are not measured (sparta index --corpus kilt_knowledgesource.json makes an"
-        " index of them)",
+        " Wikipedia ids), and passages are not measured (sparta index --corpus kilt_knowledgesource.json"
+        " makes an index of them)",
         name,
     )
 
