@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
         )
     if not names:
         refuse_without_chain()
+    _refuse_unread(given["chains"], given)
     own = given["index"], given["model"], given["entities"]
     return [ChainSearcher(name, *own) for name in given["chains"]]
 
@@ -68,6 +69,7 @@ def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> Chai
         return None
     if others := typed("k1", "b"):
         raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+    _refuse_unread([given["chain"]], given)
     from hybrid.multihop.searcher import ChainSearcher
 
     return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
@@ -79,6 +81,22 @@ def refuse_without_chain() -> None:
         raise InputError(
             f"expected --chain with {others[0]}, found none", remedy="--chain hotpot, or leave it out"
         )
+
+
+def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse a model, or an index of entities, that no step of the chains reads."""
+    from hybrid.multihop.steps import LINK, read_chain
+
+    if not (given["model"] or given["entities"]):
+        return
+    steps = [step for name in chains for step in read_chain(name) if step.by_model]
+    read = {"model": bool(steps), "entities": any(step.skill == LINK for step in steps)}
+    for name, used in read.items():
+        if given[name] and not used:
+            raise InputError(
+                f"expected a chain with a step that reads --{name}, found none in {', '.join(chains)}",
+                remedy="leave it out, or name another chain: --chain hotpot",
+            )
 
 
 def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
@@ -98,7 +116,7 @@ def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
                 snippet = shown_snippet(searcher.tokenizer, one.hit, terms, as_json=False)
                 click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
         if not found and not given["as_json"]:
-            click.echo("no path: no step found a passage")
+            click.echo("no path: a step found no passage")
 
 
 def echo_path(head: str, path: EvidencePath) -> None:

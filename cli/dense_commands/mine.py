@@ -54,7 +54,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
     positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
     holds one; without any, the question is left out. Of KILT's tasks, they are the passages of its provenance
-    that was mapped with a BLEU score of 0.5 or more.
+    that was mapped with a BLEU score of 0.5 or more; a question with lower ones only is left out.
 
     \b
     dense mine --questions nq-train.tsv --negatives 1 --output first.json
@@ -79,10 +79,12 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
 def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
+    from dataclasses import replace
+
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import judged, questions_of
     from sparta.data.jsonlist import begins_list, json_list
-    from sparta.data.kilt import LEAST_BLEU
+    from sparta.data.kilt import LEAST_BLEU, well_mapped
     from sparta.index.folder import default_index
     from sparta.training.formats import DPR_FORM
 
@@ -93,4 +95,6 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
         if isinstance(first, dict) and "positive_ctxs" in first:
             return questions_of_dpr(path)
     known = judged(questions_of(path), index or default_index(), least_bleu=LEAST_BLEU)
-    return questions_of_queries(known.queries, known.qrels)
+    noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
+    queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
+    return questions_of_queries(queries, known.qrels)

@@ -80,8 +80,16 @@ def downstream(
     with open_retriever(folder, given.pop("channel")) as retriever:
         solver = open_solver(retriever, **own)
         with tqdm(unit="question", disable=True if quiet else None) as bar:
-            found = solve_task(known, folder, retriever, solver, output, advance=bar.update, **given)
+            model = _shown(own["model"])
+            found = solve_task(
+                known, folder, retriever, solver, output, model=model, advance=bar.update, **given
+            )
     print_table(results_table([found], label="answered by"), form, iter(()))
+
+
+def _shown(model: str | None) -> str:
+    """A model as the answers name it: a folder by its absolute path."""
+    return str(Path(model).resolve()) if model and Path(model).exists() else model or ""
 
 
 @click.command("train-labels")

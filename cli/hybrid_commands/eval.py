@@ -121,6 +121,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     hybrid eval --answers --dataset nq.test.tsv --depths 1,10,50
     hybrid eval --runs a.trec b.trec --qrels test.tsv
     """  # noqa: D301 (click looks for the backspace)
+    from hybrid.evaluation.chains import of_paths
     from hybrid.evaluation.compare import compare, timed, with_macro
     from hybrid.evaluation.rankings import RECALL_AT, parse_any
     from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
@@ -131,6 +132,13 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         _evaluate_runs(runs, qrels, given)
         return
     measures = [parse_any(name) for name in given["measures"].split(",")] if given["measures"] else []
+    of_chains = [name for name in measures if of_paths(name)]
+    if of_chains and (not given["chains"] or len(of_chains) == len(measures)):
+        wanted = "a measure of channels" if given["chains"] else "--chain"
+        raise InputError(
+            f"expected {wanted} beside {of_chains[0]}, which chains alone have, found none",
+            remedy=f"--chain {(given['chains'] or ['hop'])[0]} --measures passage_EM,{of_chains[0]}",
+        )
     check_place(given["per_query"], "file")
     index, remote = folder_of(given), is_remote(given)
     if remote and not given["datasets"]:

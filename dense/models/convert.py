@@ -32,6 +32,8 @@ def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
     :param tokenizer: a folder or hub id, for checkpoints that bring none.
     :raises ModelError: another form, or what belongs to it is missing.
     """
+    if len(sources) not in (1, 2):
+        raise InputError(f"expected one source or two, found {len(sources)}", remedy=f"give {_FORMS}")
     if len(sources) == 1 and Path(sources[0]).is_file():
         return _dict_file(Path(sources[0]), tokenizer)
     folders = [model_folder(source) for source in sources]
@@ -45,8 +47,6 @@ def convert(sources: Sequence[str], tokenizer: str | None = None) -> DenseModel:
                 remedy=f"give {_FORMS}",
             )
         return load_dpr_folders(sides["question"], sides["passage"], tokenizer)
-    if len(folders) != 1:
-        raise InputError(f"expected one source or two, found {len(folders)}", remedy=f"give {_FORMS}")
     return _one_folder(folders[0], tokenizer)
 
 

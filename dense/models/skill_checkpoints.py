@@ -33,8 +33,8 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
     A model with skills keeps what it has: its experts, its span head, and skills that are not trained
-    again. Experts that it lacks begin as its expert 0, as in the paper's step from pretraining to
-    fine-tuning. Other models of ours begin as `begin_from` has it.
+    again. Experts that it lacks begin as its expert 0; the paper begins that of spans as BERT (Appendix
+    B.2), which is not at hand here. Other models of ours begin as `begin_from` has it.
 
     :raises ModelError: the experts are elsewhere, or assigned otherwise, than in what is to be trained.
     """

@@ -105,16 +105,19 @@ class TextWindow:
 
 
 def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextWindow]:
-    """Return a text in windows of at most `max_length` wordpieces, side by side and cut between words."""
+    """Return a text in windows of at most `max_length` wordpieces, side by side and cut between words.
+
+    A word that is longer than a window is cut where this ends.
+    """
     encoded = tokenizer.encode(text, add_special_tokens=False)
     first, last = special_frame(tokenizer)
     ids, words, room = encoded.ids, encoded.word_ids, max_length - 2
     bounds = [0]
     while len(ids) - bounds[-1] > room:
         cut = bounds[-1] + room
-        while cut > bounds[-1] + 1 and words[cut] == words[cut - 1]:
+        while cut > bounds[-1] and words[cut] == words[cut - 1]:
             cut -= 1
-        bounds.append(cut)
+        bounds.append(cut if cut > bounds[-1] else cut + room)
     windows = []
     for a, b in pairwise([*bounds, len(ids)]):
         own = [first, *ids[a:b], last]

@@ -5,6 +5,7 @@ Chain-of-Skills, §3.1. To single retrieval, a model with skills is a bi-encoder
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -44,6 +45,8 @@ class FoundSpan(NamedTuple):
 class Skills:
     """The skills of a model. Methods that begin with `encode`, and `find_spans`, `rerank`, need no gradients.
 
+    Threads may share one: as the experts are chosen for the whole model, one thread reads at a time.
+
     :param experts: experts that read other inputs than their own, as in Table 7: `{"question": 4}`
     :param dtype: arithmetic without gradients, as `pick_dtype` knows it
     :raises ModelError: the model has no skills, or not so many experts.
@@ -63,6 +66,7 @@ class Skills:
                 remedy="train one: dense train-skills",
             )
         self.model, self.config, self.where, self.dtype = model, model.config.skills, where, dtype
+        self._lock = threading.Lock()
         self.experts = {**self.config.experts, **(experts or {})}
         wrong = {name: n for name, n in self.experts.items() if not 0 <= n < self.config.count}
         if wrong or set(self.experts) != set(self.config.experts):
@@ -218,15 +222,16 @@ class Skills:
 
     @contextmanager
     def _quiet(self, n: int) -> Iterator[None]:
-        """Without gradients, in the fastest arithmetic; a few texts take one thread."""
-        self.model.eval()
+        """Without gradients, in the fastest arithmetic, no other thread; a few texts take one processor."""
         device = self.model.device
         kind = pick_dtype(self.dtype, device)
         with (
+            self._lock,
             torch.inference_mode(),
             torch.autocast(device.type, dtype=kind, enabled=kind != torch.float32),
             one_thread() if n <= FEW else nullcontext(),
         ):
+            self.model.eval()
             yield
 
 
@@ -234,7 +239,7 @@ def disjoint(spans: Sequence[Span], above: np.ndarray) -> list[int]:
     """Return which spans are entities: those above 0, best first, without those that overlap a better one."""
     chosen: list[int] = []
     for i in np.argsort(-above, kind="stable"):
-        if above[i] <= 0:
+        if not above[i] > 0:  # nor is NaN
             break
         first, last = spans[i]
         if all(last < spans[k][0] or first > spans[k][1] for k in chosen):

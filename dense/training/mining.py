@@ -55,11 +55,10 @@ class MiningReport:
 def questions_of_queries(
     queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]
 ) -> Iterator[Question]:
-    """Yield questions with answers, judged passages, or both."""
+    """Yield questions with answers, judged passages, both or neither; the last are left out, and counted."""
     for query in queries:
         judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
-        if judged or query.answers:
-            yield Question(query.text, query.answers, judged)
+        yield Question(query.text, query.answers, judged)
 
 
 def questions_of_beir(folder: Path) -> Iterator[Question]:

@@ -76,27 +76,35 @@ def _drafts(one: SkillFile) -> Iterator[Draft]:
     first = next(_records(one.path), None)
     if first is None:
         return
-    form = form_of_record(first)
-    number = 0
+    form = form_of_record(first[1])
+    where = str(one.path)
+
+    def records() -> Iterator[dict[str, Any]]:
+        nonlocal where
+        for place, record in _records(one.path):
+            where = place
+            yield record
+
     try:
-        with placed(str(one.path)):
-            for draft in drafts_of(_records(one.path), form, one.skill):
-                number += 1
-                yield draft
+        yield from drafts_of(records(), form, one.skill)
+    except InputError as error:
+        error.where = error.where or where
+        raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError(
-            f"expected {form}, found one that is not so ({type(error).__name__}: {error}), after {number:,}"
-            " examples",
-            where=str(one.path),
+            f"expected {form}, found one that is not so ({type(error).__name__}: {error})",
+            where=where,
             remedy="docs/chains.md says what each form must hold",
         ) from error
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file: those of `read_records` where it is one of the trainings' forms."""
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the records of a file, each after its place: those of `read_records` where it is one of the
+    trainings' forms.
+    """
     form = "jsonl" if plain_name(path.name).endswith(".jsonl") else form_of(path)
     if form != "jsonl":
-        yield from read_records(path, form)
+        yield from ((str(path), record) for record in read_records(path, form))
         return
     lines = numbered_lines(path)
     first = next(lines, None)
@@ -105,13 +113,13 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
     with placed(f"{path}:{first[0]}"):
         record = parse_object(decoded(first[1]))
     if form_of_record(record) == PAIRS:
-        yield from read_records(path, "pairs")
+        yield from ((str(path), record) for record in read_records(path, "pairs"))
         return
-    yield record
+    yield f"{path}:{first[0]}", record
     for number, line in lines:
         with placed(f"{path}:{number}"):
             record = parse_object(decoded(line))
-        yield record
+        yield f"{path}:{number}", record
 
 
 def _find(wanted: set[Wanted], texts: Sequence[Path]) -> dict[Wanted, Passage]:

@@ -93,6 +93,8 @@ def row_text(record: Record) -> tuple[str, list[Span]]:
     spans = []
     for link in record["links"]:
         column, anchor = link["column"], str(link["anchor"])
+        if type(column) is not int or not 0 <= column < len(cells):
+            raise InputError(f"expected a column from 0 to {len(cells) - 1} of a link, found {column!r}")
         place = str(record["cells"][column]).find(anchor)
         start = cells[column] + max(0, place)
         spans.append((start, start + len(anchor if place >= 0 else record["cells"][column])))
@@ -107,6 +109,8 @@ def _linked(record: Record) -> tuple[str, list[Span], list[str]]:
     else:
         text = string_field(record, "text", of="text")
         spans = [(link["start"], link["end"]) for link in links]
+        if wrong := [span for span in spans if {type(place) for place in span} != {int}]:
+            raise InputError(f"expected start and end of a link as whole numbers, found {wrong[0]}")
     for span in spans:
         check_span(text, span)
     return text, spans, [string_field(link, "target_title", of="target_title") for link in links]
@@ -128,16 +132,17 @@ def _entities(record: Record) -> Iterator[Draft]:
 def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
     """§3.2: a paragraph with the first passage of its page finds the first passage of a linked page.
 
-    Of a page at most 30 paragraphs are drawn, and at most 10 of them lead to the same page (Appendix B.1).
-    The pages that one links to are its positives, of which a batch draws one.
+    Of a page at most 30 paragraphs with links are drawn, and at most 10 of them lead to the same page
+    (Appendix B.1). The pages that one links to are its positives, of which a batch draws one.
     """
-    pages: dict[str, list[Record]] = {}
+    pages: dict[str, list[tuple[str, list[str]]]] = {}
     for record in records:
-        pages.setdefault(string_field(record, "title", of="title"), []).append(record)
+        text, _, titles = _linked(record)
+        if titles:
+            pages.setdefault(string_field(record, "title", of="title"), []).append((text, titles))
     for page, own in pages.items():
         draw, uses = random.Random(page), Counter[str]()
-        for record in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
-            text, _, titles = _linked(record)
+        for text, titles in draw.sample(own, min(_PARAGRAPHS_OF_PAGE, len(own))):
             free = [t for t in dict.fromkeys(titles) if t != page and uses[t] < _USES_OF_TITLE]
             uses.update(free)
             if free:
@@ -182,7 +187,9 @@ def _provenance(record: Record) -> tuple[Wanted, ...]:
 
 
 def _negatives(record: Record) -> tuple[Wanted, ...]:
-    given = (record.get("meta") or {}).get("negatives") or ()
+    given = (record.get("meta") or {}).get("negatives") or []
+    if not isinstance(given, list):
+        raise InputError(f"expected meta.negatives as a list of ids, found {given!r}")
     flat = [i for one in given for i in (one if isinstance(one, list) else [one])]
     return tuple(Wanted(passage_id=str(i)) for i in flat)
 
@@ -195,16 +202,22 @@ def _question(record: Record) -> Iterator[Draft]:
 
 
 def _hops(record: Record) -> Iterator[Draft]:
-    """A question of several pages: with a passage of one of them, those of the others are found."""
-    pages: dict[str, list[Wanted]] = {}
-    for number, place in enumerate(_places(record)):
-        page = place.title or str(number)
-        pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
+    """A question of several pages: with a passage of one of them, those of the others are found.
+
+    The pages of one output need each other; outputs are alternatives, of which one alone will do.
+    """
+    drafts: list[Draft] = []
     for draft in _question(record):
-        for page, own in pages.items():
-            others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
-            if others:
-                yield from (replace(draft, positives=others, evidence=e) for e in dict.fromkeys(own))
+        for output in well_mapped(evidence_of(record["output"])):
+            pages: dict[str, list[Wanted]] = {}
+            for number, place in enumerate(output):
+                page = place.wikipedia_id or place.title or f"#{number}"
+                pages.setdefault(page, []).extend(Wanted(passage_id=i) for i in place.passage_ids)
+            for page, own in pages.items():
+                others = tuple(dict.fromkeys(p for name, o in pages.items() if name != page for p in o))
+                if others:
+                    drafts += [replace(draft, positives=others, evidence=e) for e in own]
+    yield from dict.fromkeys(drafts)
 
 
 def _marked(record: Record) -> Iterator[Draft]:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import torch
 
+from dense.models.bi_encoder import Vectors
 from dense.models.skill_config import LINK, RERANK, SPAN
 from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, query_reader
@@ -37,8 +38,16 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
     ranks = []
     for row, example in zip(scores, one.examples, strict=True):
         right = [columns[p.title, p.text] for p in example.positives]
-        ranks.append(1 + int((row > row[right].max()).sum()))
+        ranks.append(_rank(row[right].max(), np.delete(row, right)))
     return float(np.mean([1 / rank for rank in ranks]))
+
+
+def _rank(score: np.float32, others: Vectors) -> int:
+    """The rank of a score among others, behind its equals: who cannot tell passages apart has not found one.
+
+    The same holds for NaN, which no comparison puts above anything.
+    """
+    return 1 + int((~(others < score)).sum())
 
 
 def _rerank(skills: Skills, one: SkillSet) -> float:
@@ -51,7 +60,7 @@ def _rerank(skills: Skills, one: SkillSet) -> float:
         wrong = list(example.negatives[:NEGATIVES]) or draw.sample(others, min(NEGATIVES, len(others)))
         passages = [example.positives[0], *wrong]
         scores = skills.rerank([example.query] * len(passages), passages)
-        ranks.append(1 + int((scores[1:] > scores[0]).sum()))
+        ranks.append(_rank(scores[0], scores[1:]))
     return float(np.mean([1 / rank for rank in ranks]))
 
 

@@ -275,12 +275,12 @@ def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
     given = outputs if isinstance(outputs, list) else [outputs]
     answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
     evidence = evidence_of(given)
-    known = (
-        _answers(list(dict.fromkeys(answers)), 'write "output": [{"answer": "…"}], as KILT does')
-        if answers or not evidence
-        else ()
-    )
-    return _Asked(Query(query_id, text, known), evidence)
+    remedy = 'write "output": [{"answer": "…"}], as KILT does'
+    if not (answers or evidence):
+        detail = "expected an output with an answer or with provenance, found neither"
+        raise BadRecordError("missing answers", detail, remedy=remedy)
+    known = _answers(answers, remedy) if answers else ()
+    return _Asked(Query(query_id, text, tuple(dict.fromkeys(known))), evidence)
 
 
 def _as_dpr(question: str) -> str:

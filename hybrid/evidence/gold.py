@@ -14,6 +14,7 @@ from sparta.data.units import is_cut
 from sparta.search.searcher import BM25, Searcher
 
 logger = logging.getLogger("sparta.hybrid")
+WIKIPEDIA_ID = "wikipedia_id"
 _AT_ONCE = 1000
 _PASSAGES_A_PAGE = 32  # that are looked for at first
 
@@ -33,8 +34,8 @@ def gold_of(
     """
     with Searcher(index, channel=BM25) as searcher:
         with searcher.index.reading() as view:
-            cut = is_cut(view.generation.unit)
-        known = _Known(searcher, evidence.values(), cut=cut)
+            cut, by_id = is_cut(view.generation.unit), WIKIPEDIA_ID in view.lucene.fields()
+        known = _Known(searcher, evidence.values(), cut=cut, by_id=by_id)
     units = {q: [list(known.passages(output)) for output in own] for q, own in evidence.items()}
     passages = {q: sets for q, own in units.items() if (sets := _sets(own))}
     pages = {q: sets for q, own in evidence.items() if (sets := _sets(map(known.pages, own)))}
@@ -56,7 +57,7 @@ def gold_of(
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:
     """The page of a passage: its Wikipedia id, else its title, else the passage's own id."""
-    for name in ("wikipedia_id", "title"):
+    for name in (WIKIPEDIA_ID, "title"):
         if (value := record.get(name)) is not None and str(value).strip():
             return str(value).strip()
     return passage_id
@@ -70,8 +71,9 @@ def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> Non
             remedy="name the index of the corpus that this set belongs to: --index FOLDER",
         )
     logger.warning(
-        "%s: none of its provenance is in the index; pages are compared by their titles, and passages are not"
-        " measured (sparta index --corpus kilt_knowledgesource.json makes an index of them)",
+        "%s: none of its provenance is in the index; pages are compared by their titles (or the records'"
+        " Wikipedia ids), and passages are not measured (sparta index --corpus kilt_knowledgesource.json"
+        " makes an index of them)",
         name,
     )
 
@@ -81,12 +83,15 @@ def _sets(outputs: Iterable[Iterable[Unit]]) -> EvidenceSets:
 
 
 class _Known:
-    """What an index holds of the passages and pages that provenance names."""
+    """What an index holds of the passages and pages that provenance names.
 
-    def __init__(self, searcher: Searcher, evidence: Iterable[Evidence], *, cut: bool) -> None:
+    :param by_id: records have Wikipedia ids, by which their pages then go
+    """
+
+    def __init__(self, searcher: Searcher, evidence: Iterable[Evidence], *, cut: bool, by_id: bool) -> None:
         named = [one for own in evidence for output in own for one in output]
         self.records: dict[str, dict[str, Any]] = {}
-        self._searcher, self._cut = searcher, cut
+        self._searcher, self._cut, self._by_id = searcher, cut, by_id
         self._find(dict.fromkeys(i for one in named for i in one.passage_ids))
         self._of_page: dict[str, list[str]] = {}
         pages = dict.fromkeys(one.wikipedia_id for one in named if one.wikipedia_id and not one.passage_ids)
@@ -134,7 +139,9 @@ class _Known:
             there = [
                 i for i in one.passage_ids or self._of_page.get(one.wikipedia_id, ()) if i in self.records
             ]
-            named = {page_of(i, self.records[i]) for i in there} or {one.title or _absent(one)}
+            named = {page_of(i, self.records[i]) for i in there}
+            if not named:  # passages of another making, whose pages may be those all the same
+                named = {one.title, one.wikipedia_id if self._by_id else ""} - {""} or {_absent(one)}
             yield frozenset(named)
 
 

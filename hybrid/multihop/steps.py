@@ -12,6 +12,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import reading
+from sparta.base.filters import Filter
 
 RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
 STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
@@ -24,6 +25,14 @@ WAYS = {
     RERANK: (MODEL, TERMS),
 }
 """By what a step may be done: by the model's skill, or without a model."""
+_FINDS = ("evidence", "depth", "weight")
+SETTINGS = {
+    RETRIEVE: ("channel", "filter", *_FINDS),
+    EXPAND: ("channel", "filter", *_FINDS),
+    LINK: _FINDS,
+    RERANK: ("channel", "promote", "weight", "keep", "candidates"),
+}
+"""What a step reads beside its name, `skill`, `by` and `after`; a `channel` where no model does it."""
 CHAINS = ("hop", "hotpot", "named", "single", "tabletext")
 
 
@@ -46,7 +55,7 @@ class Step:
     passage's `title` or its `text`; of `rerank` the question's `terms`, as `channel` scores them in the
     passages: the share of the question that a passage adds to those of its path.
 
-    With a `filter`, a `retrieve` or an `expand` by search finds only passages whose metadata is so. Without
+    With a `filter`, a `retrieve` or an `expand` finds only passages whose metadata is so. Without
     `evidence`, what a step finds leads on, as a table row does, and is not itself what is looked for.
     """
 
@@ -64,7 +73,9 @@ class Step:
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        if self.skill not in STEP_SKILLS:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"expected the name of a step as a text, found {self.name!r}")
+        if not isinstance(self.skill, str) or self.skill not in STEP_SKILLS:
             raise InputError(
                 f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
                 remedy=f"correct the skill of step {self.name!r}",
@@ -102,6 +113,13 @@ class Step:
                 refuse(name, "a text")
         if not isinstance(self.evidence, bool):
             refuse("evidence", "true or false")
+        if self.filter:
+            Filter.parse([self.filter])
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the model does it; a rerank without weight does nothing by it."""
+        return self.skill != RETRIEVE and self.by == MODEL and not (self.skill == RERANK and not self.weight)
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:
@@ -139,9 +157,12 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     needed = {name for step in steps for name in step.after}
     last = [name for name in order if name not in needed]
     if len(last) != 1 or named[last[0]].skill != RERANK:
+        several = sum(named[name].skill == RERANK for name in last) > 1
         raise InputError(
             f"expected one last step, a rerank, found {', '.join(last)}",
-            remedy="put the branches together by a step rerank (weight = 0 does no more than that)",
+            remedy="let one rerank come after the steps of both, and leave the other out"
+            if several
+            else "put the branches together by a step rerank (weight = 0 does no more than that)",
         )
     return [named[name] for name in order]
 
@@ -152,11 +173,15 @@ def read_chain(name: str | Path) -> list[Step]:
     :raises InputError: no such file, no TOML, unknown keys, or what `ordered` refuses.
     """
     path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
-    with reading(path):
-        text = path.read_text(encoding="utf-8")
     try:
-        return ordered(_steps(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
+        with reading(path):
+            raw = path.read_bytes()
+    except InputError as error:
+        error.remedy = f"name a file of steps, or a chain that ships: {', '.join(CHAINS)}"
+        raise
+    try:
+        return ordered(_steps(tomllib.loads(raw.decode("utf-8-sig"))))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"expected a chain in TOML, could not read it: {error}", where=str(path)) from error
     except InputError as error:
         error.where = error.where or str(path)
@@ -171,12 +196,28 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
     steps = []
     for table in tables:
         if not isinstance(table, dict) or not {"name", "skill"} <= set(table) <= known:
+            found = ", ".join(table) if isinstance(table, dict) else repr(table)
             raise InputError(
                 f"expected a step with name, skill and maybe {', '.join(sorted(known - {'name', 'skill'}))},"
-                f" found {', '.join(table)}"
+                f" found {found}"
             )
         after = table.get("after", [])
-        if not isinstance(after, list) or not all(isinstance(one, str) for one in (*after, table["name"])):
+        if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
             raise InputError(f"expected names of steps, found {after!r}")
-        steps.append(Step(**{**table, "after": tuple(after)}))
+        step = Step(**{**table, "after": tuple(after)})
+        _check_read(step, table)
+        steps.append(step)
     return steps
+
+
+def _check_read(step: Step, given: Mapping[str, Any]) -> None:
+    """Refuse settings that a step does not read, which would be without effect."""
+    read = {"name", "skill", "after", "by", *SETTINGS[step.skill]}
+    if step.skill != RETRIEVE and step.by == MODEL:
+        read.discard("channel")
+    if unread := [name for name in given if name not in read]:
+        raise InputError(
+            f"expected settings that step {step.name!r} ({step.skill} by {step.by}) reads, found {unread[0]}",
+            remedy=f"leave it out, or give it to another step; this one reads"
+            f" {', '.join(name for name in SETTINGS[step.skill] if name in read)}",
+        )

@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import re
+import zipfile
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -63,9 +65,8 @@ class TitleTable:
         :raises IndexStateError: its passages have no titles.
         """
         path = _cached(searcher)
-        if path and path.is_file():
-            with np.load(path) as stored:
-                return TitleTable(stored["hashes"], stored["docids"])
+        if path and (kept := _kept(path)):
+            return kept
         table = TitleTable(*_read(searcher))
         if not len(table.docids):
             raise IndexStateError(
@@ -190,6 +191,15 @@ def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.in
     hashes = own[0, first]
     best = np.lexsort((first, np.array(added, np.int8)[first], hashes))
     return hashes[best], np.array(docids, np.int32)[first][best]
+
+
+def _kept(path: Path) -> TitleTable | None:
+    """Return the titles of a file of the cache; None where there is none, or a damaged one."""
+    try:
+        with np.load(path) as stored:
+            return TitleTable(stored["hashes"], stored["docids"])
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        return None
 
 
 def _cached(searcher: Searcher) -> Path | None:

@@ -63,14 +63,14 @@ class IndexTools(Closing):
     def check(self, steps: Sequence[Step]) -> None:
         """Open what the steps need, and refuse steps that cannot be done."""
         for step in steps:
-            skill = STEP_SKILLS[step.skill] if step.by == MODEL else ""
+            skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
                 self._titles  # noqa: B018 (reads them)
             elif step.by == TERMS:
                 self._words(step.channel)
             elif step.skill == RETRIEVE or step.by != MODEL:
                 self._retriever(step.channel)
-            if skill and (step.skill in (EXPAND, LINK) or step.weight):
+            if skill:
                 for one in (skill, "span") if skill == "link" else (skill,):
                     self._skills.check(one)
             if skill and step.skill == EXPAND:
@@ -188,7 +188,7 @@ class IndexTools(Closing):
             )
             return [found[text] for text in texts]
         vectors = self._skills.encode_expanded([question] * len(passages), [_passage(h) for h in passages])
-        return list(self._dense.search_vectors(vectors, step.depth))
+        return list(self._dense.search_vectors(vectors, step.depth, filter=_filter(step)))
 
     def link(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """For each passage, or the question as one, the best descriptions of each entity in its text."""

@@ -16,10 +16,10 @@ from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
 from hybrid.tasks.solvers import Solver
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, is_standard_output, numbered_lines
+from sparta.base.files import atomic_write, is_standard_output
 from sparta.base.records import Advance, Query, Retriever
 from sparta.data.answers import exact_match, token_f1
-from sparta.data.parsing import decoded
+from sparta.data.parsing import decoded, parse_object
 
 ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
 DEPTH = 3
@@ -43,17 +43,19 @@ def solve_task(
     output: Path,
     *,
     depth: int = DEPTH,
+    model: str = "",
     resume: bool = False,
     advance: Advance | None = None,
 ) -> SetResults:
     """Answer the questions of a task from the `depth` best passages, and measure the answers.
 
-    `accuracy` is the share of answers that are letter for letter one of the known, `EM` and `F1` are
-    those of the index's language (SQuAD's); `kilt_accuracy` counts an answer only where the pages are right
-    too (page R-precision 1), as KILT's `eval_downstream.py` has it. Each answer is a line of `output` as soon
-    as it is there, and with `resume` none is sought again.
+    `accuracy` is the share of answers that are letter for letter one of the known, white space at the ends
+    aside, `EM` and `F1` are those of the index's language (SQuAD's); `kilt_accuracy` counts an answer only
+    where the pages are right too (page R-precision 1), as KILT's `eval_downstream.py` has it. Each answer is
+    a line of `output` as soon as it is there, and with `resume` none is sought again.
 
-    :raises InputError: a task without answers; an output of another task or solver.
+    :param model: what the solver was opened with, by which answers of another are told apart
+    :raises InputError: a task without answers; an output of another task, solver, model or index.
     """
     asked = [query for query in query_set.queries if query.answers]
     if not asked:
@@ -62,7 +64,9 @@ def solve_task(
             where=query_set.name,
             remedy="give rows with output[].answer, as in KILT's training and development files",
         )
+    known = judged(query_set, index) if query_set.evidence else query_set
     facts = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
+    facts |= {"model": model, "index": str(index.resolve())}
     solved = _begun(output, facts, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
         for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
@@ -72,7 +76,6 @@ def solve_task(
             lines.flush()
             if advance:
                 advance(len(some))
-    known = judged(query_set, index) if query_set.evidence else query_set
     name = f"{solver.name}, {retriever.channel}"
     return SetResults(query_set.name, [measure(name, asked, solved, known.gold, retriever.language)])
 
@@ -90,7 +93,9 @@ def measure(
     """
     same, shared = partial(exact_match, language=language), partial(token_f1, language=language)
     per_query: dict[str, dict[str, float]] = {
-        ACCURACY: {q.query_id: float(solved[q.query_id].answer in q.answers) for q in asked},
+        ACCURACY: {
+            q.query_id: float(solved[q.query_id].answer.strip() in map(str.strip, q.answers)) for q in asked
+        },
         "EM": {q.query_id: float(same(solved[q.query_id].answer, q.answers)) for q in asked},
         "F1": {q.query_id: shared(solved[q.query_id].answer, q.answers) for q in asked},
     }
@@ -128,12 +133,18 @@ def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, So
         atomic_write(output, (json.dumps(facts) + "\n").encode())
         return {}
     raw = output.read_bytes()
-    atomic_write(output, raw[: raw.rfind(b"\n") + 1])
-    lines = [json.loads(decoded(line)) for _, line in numbered_lines(output)]
-    if not lines or lines[0] != facts:
+    whole = raw[: raw.rfind(b"\n") + 1]
+    try:
+        begun, *lines = (parse_object(decoded(line)) for line in whole.split(b"\n")[:-1])
+        found = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
+    except (InputError, ValueError, KeyError):  # another file, which is left as it is
+        begun, found = {}, {}
+    if not begun or any(facts.get(name) != value for name, value in begun.items()):
         raise InputError(
-            f"expected answers of {facts}, found {lines[0] if lines else 'none'}",
+            f"expected answers of {facts}, found {begun or 'another file'}",
             where=str(output),
             remedy="repeat the original command, or name another --output",
         )
-    return {line["id"]: Solved(line["answer"], line["pages"]) for line in lines[1:]}
+    if whole != raw:
+        atomic_write(output, whole)
+    return found

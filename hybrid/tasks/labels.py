@@ -57,11 +57,13 @@ class LabelModel(nn.Module):
         self.head = nn.Linear(int(self._encoder_config["hidden_size"]), len(self.labels))
 
     def input(self, claim: Claim) -> EncoderInput:
-        """Return the claim, and an equal share of the rest for each passage."""
+        """Return the claim, and an equal share of the rest for each passage; of too many the first."""
         first, last = special_frame(self.tokenizer)
-        ids = [first, *self._ids(claim.text)[:LONGEST_CLAIM], last]
-        room = (self.max_length - len(ids)) // max(1, len(claim.passages)) - 1
-        for passage in claim.passages:
+        ids = [first, *self._ids(claim.text)[: min(LONGEST_CLAIM, self.max_length - 2)], last]
+        left = self.max_length - len(ids)
+        passages = claim.passages[: left // 2]
+        room = left // max(1, len(passages)) - 1
+        for passage in passages:
             ids += [*self._ids(passage)[:room], last]
         return EncoderInput(ids, [0] * len(ids), 1, len(ids) - 1)
 

@@ -82,6 +82,9 @@ class LeaveOut:
             yield Training(SINGLE, [task.train], self.recipe)
         few = replace(self.recipe, steps=self.few_steps, held_out=0, validate_every=self.few_steps)
         for n in self.shots:
+            if n > len(task.train.examples):
+                logger.warning("%s has %d examples, not %d", task.name, len(task.train.examples), n)
+                continue
             sets = [few_of(task.train, n)]
             yield Training(f"{n} examples", sets, few, after=ZERO_SHOT)
             if self.vanilla:

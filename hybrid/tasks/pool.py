@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Run
+from sparta.data.languages import folded
 from sparta.data.units import is_cut
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.search.searcher import CHANNELS, Searcher
@@ -34,12 +36,19 @@ class TaskPool:
 
     :param tasks: files of KILT's form
     :param sample: how many questions of each are taken, at most
-    :raises InputError: a file without provenance; an index of sentences.
+    :raises InputError: a file without provenance; two of one name; an index of sentences.
     """
 
     def __init__(self, index: Path, tasks: Sequence[Path], sample: int | None = None) -> None:
         self.index = index
         self.sets = [self._task(path, sample) for path in tasks]
+        names = [one.name for one in self.sets]
+        if len(set(names)) < len(names):
+            raise InputError(
+                f"expected tasks of different names, found {', '.join(names)}",
+                where=", ".join(map(str, tasks)),
+                remedy="name each task once, or rename a file",
+            )
         self.passages: list[Passage] = []
         self.pages: dict[str, str] = {}
         self._read()
@@ -68,12 +77,13 @@ class TaskPool:
                 where=str(self.index),
                 remedy="make one without --unit sentence",
             )
+        self._analysis = generation.analysis
         with LivePassages(folder.lucene_path(generation), generation.language) as live:
             for start in range(0, len(live), _BLOCK):
                 for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
                     record = json.loads(raw)
                     own = Passage(str(record["id"]), str(record["contents"]), str(record.get("title") or ""))
-                    self.passages.append(own)
+                    self.passages.append(folded(own, self._analysis))
                     self.pages[own.passage_id] = page_of(own.passage_id, record)
 
     @property
@@ -89,13 +99,13 @@ class TaskPool:
         vectors = torch.from_numpy(model.encode_passages(self.passages))
         ids = [one.passage_id for one in self.passages]
         by_task = bool(model.config.skills and model.config.skills.knows_tasks)
-        return {
-            one.name: rank_exactly(
-                model, vectors, ids, one.queries, DEPTH, class_of(one.name) if by_task else ""
-            )
-            for one in self.sets
-            if only in ("", one.name)
-        }
+        runs: dict[str, Run] = {}
+        for one in self.sets:
+            if only in ("", one.name):
+                task = class_of(one.name) if by_task else ""
+                queries = [replace(query, text=self._analysis.fold(query.text)) for query in one.queries]
+                runs[one.name] = rank_exactly(model, vectors, ids, queries, DEPTH, task)
+        return runs
 
     def channels(self) -> list[str]:
         """Return the names of the index's own rankings: bm25, impact."""

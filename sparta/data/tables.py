@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,7 @@ def row_passage(record: Mapping[str, Any], number: str) -> dict[str, Any]:
         raise BadRecordError("broken table row", "expected links with a target_title", remedy=_REMEDY)
     named = [f"{name} is {cell}." if name else f"{cell}." for name, cell in zip(header, cells, strict=True)]
     section = record.get("section_title")
-    table = str(record.get("table_id") or title).replace(" ", "_")
+    table = re.sub(r"\s", "_", str(record.get("table_id") or title))
     return {
         "id": f"{table}:{number}",
         "title": title,

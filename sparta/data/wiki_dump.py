@@ -15,10 +15,10 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, open_decompressed, reading
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
-from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
 from sparta.data.wikitext import Paragraph, anchored, paragraphs_of
 
-_DOC = re.compile(r'<doc id="([^"]*)".*?title="([^"]*)">')
+_DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
 _FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or a folder or file of WikiExtractor's with --links"
 
 
@@ -46,8 +46,13 @@ def write_links(dump: Path, output: Path, passages: Path, advance: Advance | Non
     redirects lead to the page that these name. `passages` is a corpus: 100 words each, of a page in order,
     `PAGE-n`. Both files are there when all is written.
 
-    :raises InputError: another form, a damaged file, no page with text.
+    :raises InputError: another form, a damaged file, no page with text; one file for two of these.
     """
+    if len({path.resolve() for path in (dump, output, passages)}) < 3:
+        raise InputError(
+            f"expected three different files, found {dump}, {output} and {passages}",
+            remedy="name another file for the paragraphs (--output) or the passages (--passages)",
+        )
     redirects = dict(_redirects(dump)) if _is_xml(dump) else {}
     pages = paragraphs = links = written = 0
     with (
@@ -173,8 +178,11 @@ def _extracted(path: Path) -> Iterator[Page]:
             line = decoded(raw)
             if line.startswith("{") and not inside:
                 record = parse_object(line)
-                yield from _page(str(record["id"]), str(record["title"]), str(record["text"]).split("\n"))
-            elif match := _DOC.match(line):
+                title, text = (string_field(record, name, of=name) for name in ("title", "text"))
+                yield from _page(identifier(record), html.unescape(title), text.split("\n"))
+            elif match := _DOC.fullmatch(line):
+                if inside:
+                    raise _unfinished(title, "another page")
                 page_id, title, lines, inside = match[1], html.unescape(match[2]), [], True
             elif line.startswith("</doc>"):
                 yield from _page(page_id, title, lines)
@@ -183,11 +191,21 @@ def _extracted(path: Path) -> Iterator[Page]:
                 lines.append(line)
             else:
                 raise InputError(f"expected {_FORMS}, found another line", where=f"{path}:{number}")
+    if inside:
+        with placed(str(path)):
+            raise _unfinished(title, "the end of the file")
+
+
+def _unfinished(title: str, found: str) -> InputError:
+    return InputError(
+        f"expected </doc> behind the page {title!r}, found {found}",
+        remedy="run WikiExtractor again: it was interrupted",
+    )
 
 
 def _page(page_id: str, title: str, lines: list[str]) -> Iterator[Page]:
     """A page without the line that repeats its title."""
     texts = [html.unescape(line) if "&lt;a href" in line else line for line in lines]
-    made = (anchored(text) for text in texts[texts[:1] == [title] :])
+    made = (anchored(text) for text in texts[[*map(html.unescape, texts[:1])] == [title] :])
     if own := tuple(one for one in made if one.text):
         yield Page(page_id, title, own)

@@ -83,7 +83,7 @@ def test_many_questions_give_a_run(index: Path, tmp_path: Path) -> None:
     assert [hit.passage_id for hit in run["1"]][:2] == ["frankenstein", "mary-shelley"]
     assert len(run["1"]) == 5
     assert "2" not in run
-    assert printed(index, "search", "zzz", "--chain", "hop") == "no path: no step found a passage\n"
+    assert printed(index, "search", "zzz", "--chain", "hop") == "no path: a step found no passage\n"
 
 
 def test_a_reader_reads_the_passages_of_the_paths(index: Path, encoder_folder: Path, tmp_path: Path) -> None:
@@ -123,6 +123,10 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--k1", "2"), "--chain without --k1"),
         (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
+        (search("--model", "skills"), "a step that reads --model, found none in hop"),
+        (search("--entities", "x"), "a step that reads --entities, found none in hop"),
+        (["answer", QUESTION, "--chain", "named", "--model", "m"], "reads --model, found none in named"),
+        (["search", QUESTION, "--chain", "hopp"], "a chain that ships: hop, hotpot, named"),
         (["search", QUESTION, "--chain", "{circle}"], "circle: "),
         (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
         (["search", QUESTION, "--chain", "{reranked}"], "expected a model with skills"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,31 @@ def test_long_texts_are_read_in_windows(tiny_tokenizer: Any) -> None:
     for span in ((-1, 3), (3, 3), (0, len(text) + 1), (3, 4)):
         with pytest.raises(InputError, match="inside a text"):
             mention_input(text, span, tiny_tokenizer, 20)
+
+
+def test_threads_that_share_a_model_read_with_their_own_experts(tiny_tokenizer: Any) -> None:
+    skills = Skills(skill_model(tiny_tokenizer), dtype="fp32")
+    passages = [Passage(str(i), f"the moon of the earth {'google ' * i}", "moon") for i in range(4)]
+    asked = ["who founded google"] * 4
+    reads: list[Callable[[], np.ndarray]] = [
+        lambda: skills.encode_expanded(asked, passages),
+        lambda: skills.encode_entities(passages),
+        lambda: skills.encode_questions(asked),
+        lambda: skills.rerank(asked, passages),
+    ]
+    alone = [read() for read in reads]
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(lambda i: reads[i % 4](), range(200))):
+            np.testing.assert_allclose(found, alone[number % 4], atol=1e-5)
+
+
+def test_a_word_longer_than_a_window_is_cut_where_this_ends(tiny_tokenizer: Any) -> None:
+    text = f"the {'x' * 30} moon"
+    pieces = tiny_tokenizer.encode(text, add_special_tokens=False)
+    assert pieces.word_ids.count(1) > 2 * 8, "one word of many wordpieces"
+    windows = text_windows(text, tiny_tokenizer, 10)
+    assert [i for w in windows for i in w.input.ids[1:-1]] == pieces.ids
+    assert [len(w.words) for w in windows[1:-1]] == [8] * (len(windows) - 2)
 
 
 @pytest.mark.parametrize("placement", ["attention", "feed-forward", "none"])

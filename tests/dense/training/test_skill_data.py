@@ -109,6 +109,32 @@ def test_kilt_rows(read: Any) -> None:
     assert read("rerank", MULTIHOP) == (single,)
 
 
+def test_outputs_are_alternatives_and_no_hops(read: Any) -> None:
+    """Pages of one output need each other; of two outputs, either will do. A page goes by its id first."""
+    one, two, three = ({"wikipedia_id": n, "passage_ids": [f"k{n}"]} for n in (1, 2, 3))
+    single = [{"provenance": [one]}, {"provenance": [three]}]
+    with pytest.raises(InputError, match="examples of the skill expanded, found none"):
+        read("expanded", {**MULTIHOP, "output": single})
+    pairs = [{"provenance": [one, two]}, {"provenance": [three]}, {"provenance": [two, one]}]
+    assert [ids(e)[::2] for e in read("expanded", {**MULTIHOP, "output": pairs})] == [
+        (["k2"], "k1"),
+        (["k1"], "k2"),
+    ]
+    same = [{"provenance": [{**one, "wikipedia_id": "9"}, {**two, "wikipedia_id": "9"}, three]}]
+    assert [ids(e)[::2] for e in read("expanded", {**MULTIHOP, "output": same})] == [
+        (["k3"], "k1"),
+        (["k3"], "k2"),
+        (["k1", "k2"], "k3"),
+    ]
+
+
+def test_paragraphs_without_links_take_no_place(read: Any) -> None:
+    """30 paragraphs with links are drawn of a page (Appendix B.1), however many have none."""
+    linked = [{**PARAGRAPH, "text": f"{PARAGRAPH['text']} {n}"} for n in range(9)]
+    bare = [{"title": "Paris", "text": f"no link {n}", "links": []} for n in range(300)]
+    assert len(read("expanded", *linked, *bare)) == 9
+
+
 def test_linking_rows(read: Any) -> None:
     """Marks are taken out (§3.1); mentions of the same text are the entities of one."""
     [link] = read("link", LINKING)
@@ -157,6 +183,36 @@ def test_refusals(skill: str, record: dict[str, Any], said: str, read: Any) -> N
         read(skill, record)
     assert said in str(raised.value)
     assert "data.jsonl" in str(raised.value)
+
+
+def linked(**changes: Any) -> dict[str, Any]:
+    return {**PARAGRAPH, "links": [{**PARAGRAPH["links"][0], **changes}]}
+
+
+def row(column: Any) -> dict[str, Any]:
+    return {**ROW, "links": [{"anchor": "Einstein", "column": column, "target_title": "Einstein"}]}
+
+
+@pytest.mark.parametrize(
+    ("skill", "record", "said"),
+    [
+        ("link", linked(start="10"), "start and end of a link as whole numbers, found ('10', 18)"),
+        ("span", linked(end=18.0), "found (10, 18.0)"),
+        ("link", linked(start=True), "found (True, 18)"),
+        ("expanded", linked(end=180), "found 10 to 180"),
+        ("expanded", {"title": "x", "text": "y"}, "KeyError"),
+        ("link", row(-1), "a column from 0 to 2 of a link, found -1"),
+        ("link", row(3), "a column from 0 to 2 of a link, found 3"),
+        ("single", {**MULTIHOP, "meta": {"negatives": "k4"}}, "a list of ids, found 'k4'"),
+        ("expanded", {**MULTIHOP, "meta": [1]}, "AttributeError"),
+    ],
+)
+def test_refusals_name_the_line(skill: str, record: dict[str, Any], said: str, read: Any) -> None:
+    good = ROW if "cells" in record else MULTIHOP if "input" in record else PARAGRAPH
+    with pytest.raises(InputError) as raised:
+        read(skill, good, record, good)
+    assert said in str(raised.value)
+    assert "data.jsonl:2: expected" in str(raised.value)
 
 
 def test_by_size(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:

@@ -86,6 +86,19 @@ def test_validation_by_hand(encoder: str, words: list[str], tmp_path: Path) -> N
     assert validate_set(one.skills, spans) == pytest.approx(2 * right / total)
 
 
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_who_cannot_tell_passages_apart_has_found_none(
+    value: float, encoder: str, words: list[str], tmp_path: Path
+) -> None:
+    """A model that collapsed, or whose weights are no numbers, is not the best one."""
+    one = training(encoder, sets_of(words), tmp_path / "out")
+    with torch.no_grad():
+        for parameter in one.model.parameters():
+            parameter.fill_(value)
+    for held_out in one.held_out:
+        assert validate_set(one.skills, held_out) < 0.51, held_out.skill
+
+
 def test_what_is_held_out_is_trained_on_nowhere() -> None:
     passage = Passage("", "a text")
     many = [SkillExample(f"question {i}", (passage,)) for i in range(20) for _ in range(2)]

@@ -104,6 +104,24 @@ def test_a_chain_stands_beside_the_channels(folder: Path, tmp_path: Path) -> Non
     assert [hit.passage_id for hit in run["q1"]][:2] == ["book", "writer"]
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--measures", "R@20,path_recall@5"], "expected --chain beside path_recall@5"),
+        (["--measures", "path_recall@5"], "expected --chain beside path_recall@5"),
+        (["--measures", "path_recall@5", "--chain", "named"], "expected a measure of channels beside"),
+    ],
+)
+def test_channels_have_no_paths(folder: Path, more: list[str], said: str) -> None:
+    given = ["eval", "--index", folder / "ix", "--dataset", folder / "beir", "--no-dense"]
+    result = CliRunner().invoke(main, [*map(str, given), *more])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    remedy = result.stderr.split("→ ")[1].split()
+    again = CliRunner().invoke(main, [*map(str, given), *remedy])
+    assert again.exit_code == 0, again.output
+
+
 def test_p_is_that_of_the_paired_test(folder: Path, tmp_path: Path) -> None:
     each = tmp_path / "each.jsonl"
     rows = evaluated(folder, "beir", "--chain", "hop", "--measures", "R@20,passage_EM", "--per-query", each)

@@ -257,8 +257,9 @@ def test_kilts_lines_without_answers(tmp_path: Path) -> None:
     output = [{"answer": "", "provenance": [{"passage_ids": ["k1"]}]}]
     path.write_text(json.dumps({"id": "1", "input": "q", "output": output}))
     assert questions_of(path).queries == (Query("1", "q"),)
-    for wrong in ([{"answer": ""}], [{"provenance": []}], [{"answer": "a", "provenance": {}}]):
+    wrongs = [{"answer": ""}], [{"provenance": []}], [{"answer": "a", "provenance": {}}], [], "x"
+    for wrong in (*wrongs, [{"answer": ["a", "b"]}], [{"answer": {"a": 1}}]):
         path.write_text("\n" + json.dumps({"id": "1", "input": "q", "output": wrong}))
-        with pytest.raises(InputError, match=r"expected (a list of answers|provenance)") as raised:
+        with pytest.raises(InputError, match=r"expected (a list of answers|provenance|an output)") as raised:
             questions_of(path)
         assert f"{path}:2" in str(raised.value)

@@ -181,6 +181,25 @@ def test_sets_that_belong_to_another_index(
 
 
 @pytest.mark.jvm
+def test_pages_by_their_ids_in_passages_of_another_making(
+    tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Passages are not those of the knowledge source, their Wikipedia ids are: pages are told by these."""
+    own = [
+        {"id": f"chunk{n}", "title": t, "text": t, "wikipedia_id": n} for n, t in ((7, "Moon"), (8, "Sun"))
+    ]
+    corpus = write_jsonl(tmp_path / "own.jsonl", own)
+    built = run(sparta_main, "index", "--channels", "bm25", "--corpus", corpus, "--index", tmp_path / "ix")
+    assert built.exit_code == 0, built.output
+    asked = write_jsonl(
+        tmp_path / "asked.jsonl", [question("q", "moon", [span("7", 1, 0, 1, 9, title="Moon")])]
+    )
+    given = ("--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json")
+    (row,) = json.loads(run(hybrid_main, "eval", *given).stdout)
+    assert row["page_Rprec"] == 100.0
+
+
+@pytest.mark.jvm
 def test_training_data_of_a_task(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
 ) -> None:
@@ -188,13 +207,16 @@ def test_training_data_of_a_task(
     asked = [
         question("good", "moon paris capital", [span("8", 1, 0, 1, 5, bleu_score=0.5)]),
         question("bad", "moon", [span("7", 1, 0, 1, 5, bleu_score=0.49)]),
+        question("answered", "moon", [span("7", 1, 0, 1, 5, bleu_score=0.49)]),
     ]
+    asked[2]["output"][0]["answer"] = "earth"  # in a passage, which all the same was badly mapped
     path = write_jsonl(tmp_path / "made-train-kilt.jsonl", asked)
     output = tmp_path / "mined.json"
     result = run(
         dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet"
     )
     assert result.exit_code == 0, result.output
+    assert "2 without a positive left out" in result.output
     (only,) = json.loads(output.read_text())
     assert only["question"] == "moon paris capital"
     assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]

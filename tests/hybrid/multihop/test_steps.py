@@ -11,6 +11,7 @@ from sparta.base.errors import InputError
 
 SEARCH = '[[step]]\nname = "search"\nskill = "retrieve"\n'
 BEST = '[[step]]\nname = "best"\nskill = "rerank"\nafter = ["search"]\n'
+LINK = '[[step]]\nname = "names"\nskill = "link"\nby = "titles"\n'
 MORE = '[[step]]\nname = "from-best"\nskill = "expand"\nafter = ["best"]\n'
 LAST = '[[step]]\nname = "last"\nskill = "rerank"\nafter = ["from-best", "from-other"]\n'
 
@@ -47,7 +48,7 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
         (SEARCH + BEST.replace('"search"]', '"nothing"]'), "'nothing'"),
         (SEARCH, "one last step, a rerank"),
         (SEARCH + SEARCH + BEST, "different names"),
-        (SEARCH + BEST + "depth = 0\n", "depth"),
+        (SEARCH + "depth = 0\n" + BEST, "depth of step 'search' as a number"),
         (SEARCH + BEST + "candidates = 0\n", "candidates"),
         (SEARCH + BEST + "weight = -1\n", "weight"),
         (SEARCH + BEST + "colour = 3\n", "colour"),
@@ -59,6 +60,20 @@ def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
         (SEARCH + "filter = 3\n" + BEST, "filter of step 'search' as a text"),
         (SEARCH + "evidence = 0\n" + BEST, "true or false"),
         (SEARCH + 'after = ["best"]\n' + BEST, "expected 0 steps"),
+        (SEARCH + BEST + "depth = 5\n", "'best' (rerank by model) reads, found depth"),
+        (SEARCH + BEST + 'channel = "bm25"\n', "'best' (rerank by model) reads, found channel"),
+        (SEARCH + "keep = 5\n" + BEST, "'search' (retrieve by model) reads, found keep"),
+        (SEARCH + BEST + MORE + 'by = "title"\npromote = 2\n' + LAST, "'from-best' (expand by title) reads"),
+        (SEARCH + LINK + 'filter = "a=b"\n' + BEST, "'names' (link by titles) reads, found filter"),
+        (SEARCH + 'filter = "lang"\n' + BEST, "FIELD=VALUE, found 'lang'"),
+        (SEARCH.replace('"retrieve"', '["retrieve"]') + BEST, "found ['retrieve']"),
+        (SEARCH.replace('"retrieve"', "{a = 1}") + BEST, "found {'a': 1}"),
+        (SEARCH.replace('"search"', '""') + BEST, "the name of a step as a text, found ''"),
+        (SEARCH.replace('"search"', "1") + BEST, "the name of a step as a text, found 1"),
+        ("step = [1, 2]\n", "found 1"),
+        (SEARCH + "weight = nan\n" + BEST, "found nan"),
+        (SEARCH + BEST + BEST.replace("best", "other"), "let one rerank come after the steps of both"),
+        (SEARCH + BEST + MORE, "put the branches together by a step rerank"),
         ("nothing here", "TOML"),
         ("", "[[step]]"),
         (
@@ -82,8 +97,17 @@ def test_refusals(text: str, said: str, tmp_path: Path) -> None:
     assert "chain.toml" in str(raised.value)
 
 
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "chain.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + (SEARCH + BEST).replace("\n", "\r\n").encode())
+    assert [step.name for step in read_chain(path)] == ["search", "best"]
+    path.write_bytes("# caf\u00e9\n".encode("latin-1") + (SEARCH + BEST).encode())
+    with pytest.raises(InputError, match=r"chain\.toml: expected a chain in TOML, could not read it"):
+        read_chain(path)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=r"no such file[\s\S]*that ships: hop, hotpot, named"):
         read_chain(tmp_path / "nowhere.toml")
     with pytest.raises(InputError, match="steps"):
         ordered([])

@@ -53,6 +53,16 @@ def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
         return [(text[m.start : m.end], view.lucene.ids(m.docids)) for m in mentions]
 
 
+def test_a_damaged_cache_is_read_anew(searcher: Searcher, own_cache: Path) -> None:
+    before = found(searcher, "the film Prometheus")
+    [kept] = own_cache.rglob("*.npz")
+    whole = kept.read_bytes()
+    for damaged in (b"", b"no table", whole[: len(whole) // 2], whole[:-1]):
+        kept.write_bytes(damaged)
+        assert found(searcher, "the film Prometheus") == before
+        assert kept.read_bytes() == whole, "and written again"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,14 @@ def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> N
     assert tools.rerank(Step("r", "rerank", ("s",)), ASKED, hits[:3]) == pytest.approx(
         skills.rerank([ASKED] * 3, [named[h.passage_id] for h in hits[:3]]).tolist()
     )
+
+
+def test_expand_by_the_model_keeps_to_its_filter(made: dict[str, Any], tools: IndexTools) -> None:
+    hits = tools.retrieve(Step("s", "retrieve", channel="bm25", depth=2), "moon earth old city")
+    step = Step("e", "expand", ("f",), depth=24)
+    title = tools.expand(step, ASKED, hits)[0][5].title
+    kept = tools.expand(replace(step, filter=json.dumps({"title": title})), ASKED, hits)
+    assert {hit.title for own in kept for hit in own} == {title}
 
 
 def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:

@@ -60,6 +60,49 @@ def test_answers_are_compared_as_the_language_of_the_index_has_it(tmp_path: Path
     assert (found.mean("EM"), found.mean("F1"), found.mean("accuracy")) == (1, 1, 0)
 
 
+def test_white_space_at_the_ends_is_no_difference() -> None:
+    """As in KILT's `eval_downstream.py`, which strips answers on both sides."""
+    solved = {"1": Solved("Paris ", [])}
+    assert measure("m", [Query("1", "x", (" Paris",))], solved).mean("accuracy") == 1
+
+
+def task_of(*answers: str) -> QuestionSet:
+    return QuestionSet("task", tuple(Query(str(i), "wo?", (a,)) for i, a in enumerate(answers)))
+
+
+def found_of(title: str) -> Any:
+    return Mock(
+        language="en", channel="bm25", batch_search=lambda _, ids, *__: {i: [hit(title, "x")] for i in ids}
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"my notes", b"my notes\nand more", b'{"id": 1}\n', b"[1]\n[2]"])
+def test_another_file_is_refused_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
+    output = tmp_path / "notes.txt"
+    output.write_bytes(content)
+    with pytest.raises(InputError, match="expected answers of"):
+        solve_task(task_of("Rome"), tmp_path, found_of("Rome"), TitleSolver(), output, resume=True)
+    assert output.read_bytes() == content
+
+
+def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None:
+    output, task = tmp_path / "a.jsonl", task_of("Rome")
+
+    def solved(index: Path, model: str, *, resume: bool) -> Any:
+        given = (task, index, found_of("Rome"), TitleSolver(), output)
+        return solve_task(*given, model=model, resume=resume)
+
+    solved(tmp_path, "one", resume=False)
+    solved(tmp_path, "one", resume=True)
+    for index, model in ((tmp_path, "two"), (tmp_path / "other", "one")):
+        with pytest.raises(InputError, match="expected answers of"):
+            solved(index, model, resume=True)
+    first, *rest = output.read_text().splitlines()
+    older = {k: v for k, v in json.loads(first).items() if k not in ("model", "index")}
+    output.write_text("\n".join([json.dumps(older), *rest, ""]))
+    solved(tmp_path, "one", resume=True)  # a file that does not say of which it is
+
+
 def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:
     given = [
         "downstream",
@@ -204,6 +247,17 @@ def test_what_a_classifier_reads(encoder_folder: Path, words: list[str]) -> None
     first, last = (tokenizer.token_to_id(t) for t in ("[CLS]", "[SEP]"))
     claim, one, two = (tokenizer.token_to_id(w) for w in (words[1], words[0], words[2]))
     assert ids == [first, claim, last, *[one] * 6, last, *[one] * 6, last, two, last]
+    ids = model.input(Claim(words[1], (long,) * 30)).ids
+    assert ids == [first, claim, last, *[one, last] * 10], "of more passages than there is room for the first"
+    assert len(model.input(Claim(long, (long,) * 30)).ids) == 24
+
+
+def other_claims(path: Path) -> Path:
+    """The same file, but for a claim."""
+    other = path.parent / "other" / path.name
+    other.parent.mkdir()
+    other.write_text(path.read_text().replace('"input": "', '"input": "not ', 1))
+    return other
 
 
 @pytest.mark.jvm
@@ -220,8 +274,12 @@ def test_labels_by_the_commands(
     assert (done := run(*command)).exit_code == 0, done.output
     assert run(*command).exit_code != 0, "the folder is in use"
     assert run(*command, "--resume").exit_code == 0
-    other = run(*command, "--resume", "--depth", 1)
-    assert "expected passages of" in other.output
+    others = (data.index, data.folder), (path, other_claims(path))
+    changed = [[*command, "--depth", 1]]
+    changed += [[new if one == old else one for one in command] for old, new in others]
+    for one in changed:
+        other = run(*one, "--resume")
+        assert "expected passages of" in other.output
     answers = ["--by", "label", "--output", tmp_path / "a.jsonl", *common, "--quiet"]
     done = run("downstream", "--dataset", path, "--model", tmp_path / "labels", *answers)
     assert done.exit_code == 0, done.output
@@ -244,6 +302,9 @@ def test_bad_input(
     assert "a folder as --model for --by label, found none" in said("--by", "label")
     assert "none as --model for --by title" in said("--by", "title", "--model", "x")
     assert "hybrid train-labels" in said("--by", "label", "--model", encoder_folder)
+    listed = {"id": "1", "input": "who", "output": [{"answer": ["a", "b"]}]}
+    path = write_jsonl(tmp_path / "listed.jsonl", [listed])
+    assert "expected a list of answers, each a string" in said("--by", "title", dataset=path)
     bare = {
         "id": "1",
         "input": "who",

@@ -146,6 +146,8 @@ def test_what_is_trained_on_what() -> None:
     with pytest.raises(InputError, match="other tasks than a"):
         list(plan.trainings(tasks[0], tasks[:1]))
     assert few_of(examples("a"), 50) == few_of(examples("a"), 20)
+    more = LeaveOut(SkillRecipe(encoder="e"), (20, 21), vanilla=False)
+    assert [one.name for one in more.trainings(tasks[0], tasks)] == ["zero-shot", "20 examples"], "not 21"
 
 
 def test_files(data: Data, tmp_path: Path) -> None:
@@ -163,6 +165,11 @@ def test_bad_input(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
 
     assert "hover.dev.jsonl" in said(task="hover")
     assert "--shots as numbers" in said(shots="many")
+    other = tmp_path / "other" / "fever.dev.jsonl"
+    other.parent.mkdir()
+    other.write_text((data.folder / "fever.dev.jsonl").read_text().replace("fever-", "other-"))
+    with pytest.raises(InputError, match=r"tasks of different names, found fever\.dev, fever\.dev"):
+        TaskPool(data.index, [data.folder / "fever.dev.jsonl", other])
     bare = tmp_path / "bare"
     bare.mkdir()
     for task in TASKS:

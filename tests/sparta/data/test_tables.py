@@ -36,6 +36,11 @@ def test_a_row_is_a_passage(tmp_path: Path) -> None:
     assert second.record["links"] == []
 
 
+def test_ids_have_no_white_space(tmp_path: Path) -> None:
+    [passage] = read(tmp_path / "rows.jsonl", {**ROW, "table_id": "A\u00a0b\tc d"})
+    assert passage.passage_id == "A_b_c_d:1"
+
+
 def test_what_has_a_text_is_no_row(tmp_path: Path) -> None:
     [passage] = read(tmp_path / "rows.jsonl", {"id": "1", "text": "a text", **ROW})
     assert (passage.passage_id, passage.text) == ("1", "a text")

@@ -121,6 +121,45 @@ def test_wiki_extractor(tmp_path: Path) -> None:
     assert anchored("no link").links == ()
 
 
+@pytest.mark.parametrize("title", ['"Weird Al" Yankovic', "AT&amp;T", "1 > 0", "P [Q] (R)", "東京"])
+def test_titles_of_wiki_extractor(title: str, tmp_path: Path) -> None:
+    """It writes titles as the dump has them: quotes as they are, `&` escaped, before the text too."""
+    path, lines = tmp_path / "wiki_00", f"{title}\n\nThe text.\n"
+    path.write_text(f'<doc id="7" url="u?curid=7" title="{title}">\n{lines}</doc>\n')
+    [one] = list(pages_of(path))
+    assert (one.title, [p.text for p in one.paragraphs]) == (title.replace("&amp;", "&"), ["The text."])
+    path.write_text(json.dumps({"id": "7", "title": title, "text": lines}))
+    assert list(pages_of(path)) == [one]
+
+
+DOC = '<doc id="7" url="u" title="A">\nA\n\nThe text.\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (DOC, "wiki: expected </doc> behind the page 'A', found the end of the file"),
+        (DOC + DOC + "</doc>\n", "wiki:5: expected </doc> behind the page 'A', found another page"),
+        ('{"id": "7", "text": "x"}', "wiki:1: missing title"),
+        ('{"id": "7", "title": "A", "text": null}', "wiki:1: wrong type"),
+        ('{"title": "A", "text": "x"}', "wiki:1: missing id"),
+    ],
+)
+def test_broken_files_of_wiki_extractor(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "wiki").write_text(content)
+    with pytest.raises(InputError) as raised:
+        list(pages_of(tmp_path / "wiki"))
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("names", [("dump", "a", "a"), ("dump", "dump", "a"), ("dump", "a", "./dump")])
+def test_no_file_is_written_over_another(names: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "dump").write_text(DUMP)
+    with pytest.raises(InputError, match="three different files"):
+        write_links(*(tmp_path / name for name in names))
+    assert (tmp_path / "dump").read_text() == DUMP
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [("{}\nplain", "another line"), (DUMP[:700], "whole XML dump"), ("<mediawiki></mediawiki>", "no page")],
