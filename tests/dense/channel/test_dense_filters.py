@@ -70,7 +70,10 @@ def test_filters_and_collapsing_equal_brute_force(
             found = searcher.search(query, k, offset=offset, filter=conditions, collapse="title")
             assert found == firsts(expected, "title")[page]
         hits = searcher.batch_search(QUESTIONS, QUESTIONS, 4, collapse="lang")
-        assert hits == {q: firsts(whole[q], "lang")[:4] for q in QUESTIONS}
+        for q in QUESTIONS:  # questions that are read together may round otherwise, as the processor has it
+            alone = firsts(whole[q], "lang")[:4]
+            assert [hit.passage_id for hit in hits[q]] == [hit.passage_id for hit in alone]
+            assert [hit.score for hit in hits[q]] == pytest.approx([hit.score for hit in alone], rel=1e-5)
         with pytest.raises(InputError, match="found yaer"):
             searcher.search("moon", filter={"yaer": 3})
 
