@@ -30,3 +30,20 @@ python -m cli._hybrid eval --index "$work/index" --sample "$sample" --answers --
   --alpha 0.5 --format markdown --dataset "$data/qa/nq.test.tsv" \
   --dataset "$work/trivia.test.tsv" --dataset "$data/qa/wq.test.tsv" --dataset "$data/qa/curated.test.tsv" \
   --match curated.test=regex --per-query "$work/answers.jsonl" | tee "$work/answers.md"
+
+echo "Differences from BM25, in points, with p of a paired t-test:"
+python - "$work/answers.jsonl" << 'PYTHON'
+import collections, json, sys
+from scipy.stats import ttest_rel
+found = collections.defaultdict(lambda: collections.defaultdict(dict))
+for line in open(sys.argv[1], encoding="utf-8"):
+    one = json.loads(line)
+    for measure in ("answer_recall@20", "EM@1", "EM@10"):
+        found[one["set"], measure][one["ranking"]][one["query_id"]] = one[measure]
+for (name, measure), by_ranking in found.items():
+    plain = by_ranking.pop("bm25")
+    for ranking, own in by_ranking.items():
+        ours, theirs = [own[q] for q in plain], list(plain.values())
+        mean = 100 * (sum(ours) - sum(theirs)) / len(plain)
+        print(f"{name}, {measure}, {ranking}: {mean:+.1f} (p {ttest_rel(ours, theirs).pvalue:.3f})")
+PYTHON
