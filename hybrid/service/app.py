@@ -47,7 +47,7 @@ class _PageFiles(StaticFiles):
 
 
 class _App(FastAPI):
-    """The application; where keys are asked for, OpenAPI says how they are sent."""
+    """The application; where it requires API keys, its OpenAPI document declares the security schemes."""
 
     def openapi(self) -> dict[str, Any]:
         """Describe the endpoints."""

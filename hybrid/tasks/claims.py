@@ -45,7 +45,7 @@ def claims_of(
                 ]
         atomic_write(path, ("\n".join(lines) + "\n").encode())
     read = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
-    if any(facts.get(name) != value for name, value in read[0].items()):
+    if not read[0].items() <= facts.items():
         raise InputError(
             f"expected passages of {facts}, found {read[0]}",
             where=str(path),

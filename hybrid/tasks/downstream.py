@@ -139,7 +139,7 @@ def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, So
         found = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
     except (InputError, ValueError, KeyError):  # another file, which is left as it is
         begun, found = {}, {}
-    if not begun or any(facts.get(name) != value for name, value in begun.items()):
+    if not begun or not begun.items() <= facts.items():
         raise InputError(
             f"expected answers of {facts}, found {begun or 'another file'}",
             where=str(output),

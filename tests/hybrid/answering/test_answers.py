@@ -160,7 +160,7 @@ def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | N
         config = ReaderConfig(answer=answer, weight=weight)
         reader = FixedReader(spans, config)
         for n in (1, 3):
-            answerer = Answerer(FixedRetriever(hits), reader, depth=20, weight=weight)  # type: ignore[arg-type]
+            answerer = Answerer(FixedRetriever(hits), reader, depth=20, weight=weight)
             found = answerer.answer("?", n)
             texts = [text_of(one) for one in hits]
             rankers = ranker_scores([one.score for one in hits])
@@ -205,7 +205,7 @@ def test_stopping_early_with_ties_shared_texts_and_hits_in_any_order(weight: flo
         config = ReaderConfig(answer=draw.choice([None, Calibration(300.0, 0.0)]), weight=weight)
         own = [spans[f"{t.title}|{t.text}"] for t in texts]
         for n in (1, 2, 5):
-            answerer = Answerer(FixedRetriever(hits), TitleReader(spans, config), depth=12)  # type: ignore[arg-type]
+            answerer = Answerer(FixedRetriever(hits), TitleReader(spans, config), depth=12)
             rankers = ranker_scores(scores)
             assert answerer.answer("?", n) == combine(config, hits, texts, rankers, own, weight, n)
             early += answerer.counts.read < 12
@@ -222,7 +222,7 @@ def test_what_stops_reading_is_not_worked_out_anew_with_each_passage(monkeypatch
     monkeypatch.setattr("hybrid.answering.answerer.combine", counting)
     hits = [hit(f"p{i}", f"w{i} x", 100.0 - i) for i in range(50)]
     reader = FixedReader({one.text: [Span(0, 0, 2, 0.0)] for one in hits})
-    Answerer(FixedRetriever(hits), reader, depth=50, weight=0.0).answer("?")  # type: ignore[arg-type]
+    Answerer(FixedRetriever(hits), reader, depth=50, weight=0.0).answer("?")
     assert combined == [1] * 50 + [50]
 
 
@@ -231,14 +231,14 @@ def test_by_the_ranker_alone_the_first_passage_gives_its_best_span() -> None:
     reader = FixedReader(
         {"one two": [Span(0, 4, 7, 1.0), Span(0, 0, 3, -1.0)], "three": [Span(0, 0, 5, 9.0)]}
     )
-    [found] = Answerer(FixedRetriever(hits), reader, weight=1.0).answer("?")  # type: ignore[arg-type]
+    [found] = Answerer(FixedRetriever(hits), reader, weight=1.0).answer("?")
     assert found.answer == "two"
 
 
 def test_a_text_is_read_once() -> None:
     hits, spans = made(2)
     reader = FixedReader(spans)
-    Answerer(FixedRetriever(hits), reader, depth=20, weight=0.0).answer("?")  # type: ignore[arg-type]
+    Answerer(FixedRetriever(hits), reader, depth=20, weight=0.0).answer("?")
     assert sorted(reader.texts) == sorted({one.text for one in hits})
 
 
@@ -246,8 +246,7 @@ def test_with_another_weight_no_probability_is_shown() -> None:
     hits, spans = made(4)
     reader = FixedReader(spans, ReaderConfig(answer=Calibration(9.0, -9.0), weight=0.2))
     tuned, other = (
-        Answerer(FixedRetriever(hits), reader, weight=weight).answer("?")[0]  # type: ignore[arg-type]
-        for weight in (0.2, 0.3)
+        Answerer(FixedRetriever(hits), reader, weight=weight).answer("?")[0] for weight in (0.2, 0.3)
     )
     assert tuned.score == pytest.approx(sigmoid(9 * (0.8 * tuned.reader + 0.2 * tuned.ranker) - 9))
     assert other.score == pytest.approx(0.7 * other.reader + 0.3 * other.ranker)
@@ -255,7 +254,7 @@ def test_with_another_weight_no_probability_is_shown() -> None:
 
 def test_many_questions_are_as_one_by_one() -> None:
     hits, spans = made(3)
-    answerer = Answerer(FixedRetriever(hits), FixedReader(spans))  # type: ignore[arg-type]
+    answerer = Answerer(FixedRetriever(hits), FixedReader(spans))
     found = dict(answerer.batch_answer(["a", "b"], ["1", "2"], n=2))
     assert found == {"1": answerer.answer("a", 2), "2": answerer.answer("b", 2)}
 
@@ -263,14 +262,14 @@ def test_many_questions_are_as_one_by_one() -> None:
 def test_thresholds_and_nothing_found() -> None:
     hits, spans = made(5)
     reader = FixedReader(spans)
-    assert Answerer(FixedRetriever([]), reader).answer("?") == []  # type: ignore[arg-type]
-    sure = Answerer(FixedRetriever(hits), reader, threshold=1.0)  # type: ignore[arg-type]
+    assert Answerer(FixedRetriever([]), reader).answer("?") == []
+    sure = Answerer(FixedRetriever(hits), reader, threshold=1.0)
     assert sure.answer("?") == []
     with pytest.raises(InputError, match="at least 1 answer"):
-        Answerer(FixedRetriever(hits), reader).answer("?", 0)  # type: ignore[arg-type]
+        Answerer(FixedRetriever(hits), reader).answer("?", 0)
     for wrong in ({"depth": 0}, {"weight": 1.5}, {"threshold": -0.1}):
         with pytest.raises(InputError, match="expected a depth of at least 1"):
-            Answerer(FixedRetriever(hits), reader, **wrong)  # type: ignore[arg-type]
+            Answerer(FixedRetriever(hits), reader, **wrong)
 
 
 def test_of_answers_that_overlap_in_a_passage_the_best_is_shown() -> None:

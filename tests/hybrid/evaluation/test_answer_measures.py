@@ -76,7 +76,7 @@ READER = FixedReader({"Ada Lovelace wrote it": 2.0, "in 1843": 1.0, "nobody": -2
 
 
 def test_em_and_f1_by_hand() -> None:
-    answering = Answering(READER, (1, 3), 0.0)  # type: ignore[arg-type]
+    answering = Answering(READER, (1, 3), 0.0)
     known = [Evaluation(name, {"RR": {"1": 0.5, "2": 0.5, "3": 0.5}}) for name in ("x", "y")]
     found, answers = measure_answers(retrieved(), runs(), known, answering, judged=True)
     x, y, judged = found
@@ -88,7 +88,7 @@ def test_em_and_f1_by_hand() -> None:
     assert judged.per_query["EM@1"] == {"1": 1.0, "2": 0.0, "3": 0.0}
     assert (x.per_query["RR"], "RR" in judged.per_query) == ({"1": 0.5, "2": 0.5, "3": 0.5}, False)
     assert answers["y"]["3"] is None
-    assert answers["x"]["1"].passage_id == "a"  # type: ignore[union-attr]
+    assert answers["x"]["1"].passage_id == "a"
     results = SetResults("set", found, fused=[JUDGED], answers=answers)
     assert results.main_measure == "EM@3"
     lines = list(results.answer_lines())
@@ -100,13 +100,13 @@ def test_em_and_f1_by_hand() -> None:
 
 def test_regular_expressions_have_no_f1() -> None:
     one = retrieved(match="regex")
-    found, _ = measure_answers(one, runs(), [], Answering(READER))  # type: ignore[arg-type]
+    found, _ = measure_answers(one, runs(), [], Answering(READER))
     assert set(found[0].per_query) == {"EM"}
 
 
 def test_a_text_of_several_rankings_is_read_once_for_a_question() -> None:
     reader = FixedReader(READER.scores)
-    Readings(retrieved(), runs(), Answering(reader, (2,)))  # type: ignore[arg-type]
+    Readings(retrieved(), runs(), Answering(reader, (2,)))
     # the first two of x are c and a; y adds b to questions 1 and 2
     assert sorted(reader.read_texts) == sorted(["nobody", "Ada Lovelace wrote it"] * 3 + ["in 1843"] * 2)
 
@@ -121,8 +121,8 @@ def test_with_global_tokens_each_ranking_is_read_for_itself() -> None:
         together.extend([text.text for text in own] for own in texts)
         return usual(questions, texts, n)
 
-    reader.read_all = read_all  # type: ignore[method-assign]
-    Readings(retrieved(), runs(), Answering(reader, (1, 2)))  # type: ignore[arg-type]
+    reader.read_all = read_all
+    Readings(retrieved(), runs(), Answering(reader, (1, 2)))
     assert together[:4] == [
         *(["nobody"], ["nobody", "Ada Lovelace wrote it"]),
         *(["Ada Lovelace wrote it"], ["Ada Lovelace wrote it", "in 1843"]),
@@ -133,12 +133,12 @@ def test_no_answer_is_never_right() -> None:
     """Also where the answer that is expected is an article alone, which normalizes to nothing."""
     known = QuestionSet("set", (Query("1", "?", ("The",)),), {})
     one = Retrieved(known, {}, Holds({}, str), RECORDS.__getitem__)
-    [found], _ = measure_answers(one, {"x": {"1": []}}, [], Answering(READER))  # type: ignore[arg-type]
+    [found], _ = measure_answers(one, {"x": {"1": []}}, [], Answering(READER))
     assert (found.mean("EM"), found.mean("F1")) == (0.0, 0.0)
 
 
 def test_means_over_sets_with_answers_and_lines_of_what_was_measured() -> None:
-    answering = Answering(READER, (3,), 0.0)  # type: ignore[arg-type]
+    answering = Answering(READER, (3,), 0.0)
     known = [Evaluation(name, {"RR": {"1": 0.5, "2": 0.5, "3": 0.5, "4": 1.0}}) for name in ("x", "y")]
     found, answers = measure_answers(retrieved(), runs(), known, answering, judged=True)
     sets = [SetResults(name, found, fused=[JUDGED], answers=answers) for name in ("a", "b")]
@@ -201,7 +201,7 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     run |= {str(i): [ScoredPassage("w", 2.0), ScoredPassage("r", 1.0)] for i in range(0, 40, 3)}
     known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), records.__getitem__)
     reader = FixedReader({"right": 0.0, "wrong": 0.2})
-    tuned = tune_reader(known, run, reader, 2)  # type: ignore[arg-type]
+    tuned = tune_reader(known, run, reader, 2)
     assert tuned.by_weight[0.0] == 0.0
     assert tuned.by_weight[tuned.config.weight] == max(tuned.by_weight.values()) == 26 / 40
     assert tuned.config.answer is not None
@@ -213,8 +213,8 @@ def test_with_another_weight_scores_are_no_probabilities() -> None:
     """As in `Answerer`."""
     reader = FixedReader(READER.scores)
     reader.config = ReaderConfig(answer=Calibration(9.0, -9.0), weight=0.2)
-    _, tuned = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.2))  # type: ignore[arg-type]
-    _, other = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.3))  # type: ignore[arg-type]
+    _, tuned = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.2))
+    _, other = measure_answers(retrieved(), runs(), [], Answering(reader, (3,), 0.3))
     one, two = tuned["x"]["1"], other["x"]["1"]
     assert one
     assert two
