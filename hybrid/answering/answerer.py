@@ -46,8 +46,9 @@ class Answerer(Closing):
         answerer = Answerer(index.retriever(), Reader.open())
         print(answerer.answer("who founded google")[0].answer)
 
-    Passages are read in the retriever's order, and no more of them than can still hold a better answer: the
-    answers are those of reading all. `counts` says how many were read.
+    Passages are read in the retriever's order. Where the best mention of an answer counts, no more of them
+    are read than can still hold a better one: the answers are those of reading all. Where mentions add up,
+    all are read. `counts` says how many were.
 
     :param depth: how many passages are retrieved for a question
     :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
@@ -121,7 +122,7 @@ class Answerer(Closing):
                 if not known:
                     read[text] = next(reading)
                 spans.append(read[text])
-                if known or self.config.global_tokens:
+                if known or self.config.adds_up:
                     continue
                 since = 0 if text.text in contents else at  # under another title its answers may overlap
                 contents.add(text.text)

@@ -6,8 +6,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from sparta.base.records import Hit
 from sparta.data.answers import normalized
@@ -84,30 +85,72 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
     return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
 
 
-def reader_probabilities(
-    config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
-) -> list[list[float]]:
-    """How probable each span is as the answer, by passage.
+class Share(NamedTuple):
+    """What a span says (`answer_key`), how probable it is as a mention, and what it says as the answer."""
 
-    Of a reader without global tokens: that the span is right in its passage (Platt scaling). With global
-    tokens, as FiE has it: one softmax over the spans of all passages and "no answer"; spans that
-    say the same add up.
+    key: str
+    mention: float
+    answer: float
+
+
+def reader_shares(
+    config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
+) -> list[list[Share]]:
+    """How probable the reader finds each span, by passage, and the answer that it gives.
+
+    A mention is right in its passage with the probability of Platt scaling, and an answer is as probable as
+    the mention (the best counts, as in SPARTA's own code); with `sum_mentions`, the odds of the best mentions
+    in all texts add up. With global tokens, as FiE has it: one softmax over the spans of all passages and "no
+    answer"; spans that say the same add up. A text that several hits share counts once.
     """
-    if not config.global_tokens:
-        return [[probability(config.passage, span.score) for span in own] for own in spans]
-    once = dict(zip(texts, spans, strict=False))  # a text that several hits share counts once
-    highest = max((0.0, *(2 * span.score for own in once.values() for span in own)))
-    total, sums = math.exp(-highest), dict[str, float]()
-    for text, own in once.items():
-        for span in own:
-            name = answer_key(text.text[span.start : span.end], language)
-            share = math.exp(2 * span.score - highest)
-            total += share
-            sums[name] = sums.get(name, 0.0) + share
-    return [
-        [sums[answer_key(text.text[span.start : span.end], language)] / total for span in own]
+    keys = [
+        [answer_key(text.text[span.start : span.end], language) for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
+    once = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
+    read = [[*zip(said, own, strict=True)] for said, own in once.values()]
+    shares: dict[str, float] | None = None
+    if config.global_tokens:
+        mentions, shares = _softmax(spans, read)
+    else:
+        mentions = [[probability(config.passage, span.score) for span in own] for own in spans]
+        if config.sum_mentions:
+            shares = _added(config.passage, read)
+    return [
+        [Share(key, p, p if shares is None else shares[key]) for key, p in zip(*own, strict=True)]
+        for own in zip(keys, mentions, strict=True)
+    ]
+
+
+_Read = Sequence[Sequence[tuple[str, Span]]]  # what each span says, by text
+
+
+def _softmax(spans: Sequence[Sequence[Span]], read: _Read) -> tuple[list[list[float]], dict[str, float]]:
+    """The probability of each span, and of each answer, in one space."""
+    highest = max((0.0, *(2 * span.score for own in read for _, span in own)))
+    sums: dict[str, float] = defaultdict(float)
+    for key, span in (one for own in read for one in own):
+        sums[key] += math.exp(2 * span.score - highest)
+    total = math.exp(-highest) + math.fsum(sums.values())
+    mentions = [[math.exp(2 * span.score - highest) / total for span in own] for own in spans]
+    return mentions, {key: one / total for key, one in sums.items()}
+
+
+def _added(passage: Calibration, read: _Read) -> dict[str, float]:
+    """The probability of each answer whose odds are the sum of those of its best mention in each text."""
+    logits: dict[str, list[float]] = defaultdict(list)
+    for own in read:
+        best: dict[str, float] = {}
+        for key, span in own:
+            best[key] = max(span.score, best.get(key, -math.inf))
+        for key, score in best.items():
+            logits[key].append(passage.a * score + passage.b)
+    return {key: probability(Calibration(), _log_sum(own)) for key, own in logits.items()}
+
+
+def _log_sum(logits: Sequence[float]) -> float:
+    highest = max(logits)
+    return highest + math.log(math.fsum(math.exp(one - highest) for one in logits))
 
 
 def answer_key(answer: str, language: str) -> str:
@@ -127,37 +170,42 @@ def combine(
 ) -> list[Answer]:
     """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
 
-    Answers that the measure of their language counts as the same are one, with the best score of its
-    mentions (the maximum, as in SPARTA's own code). Of mentions that overlap in a text, only the best counts.
-    Equal scores: the passage that was ranked higher, in it what the reader finds more probable, then what
-    stands first.
+    Answers that the measure of their language counts as the same are one (`reader_shares`), shown where the
+    reader's and the ranker's scores of a mention are best together. Of mentions that overlap in a text, only
+    that of the best answer counts. Equal scores: the passage that was ranked higher, in it what the reader
+    finds more probable, then what stands first.
 
     :param spans: those of the first passages; the others are not read yet
     """
-    found: list[tuple[tuple[float, int, float, int], Answer]] = []
-    readers = reader_probabilities(config, texts, spans, language)
-    for at, (own, probabilities) in enumerate(zip(spans, readers, strict=True)):
-        hit, text, ranker = hits[at], texts[at], rankers[at]
-        for span, reader in zip(own, probabilities, strict=True):
-            score = (1 - weight) * reader + weight * ranker
-            answer = Answer(
-                text.text[span.start : span.end],
-                probability(config.answer, score) if config.answer else score,
-                hit.passage_id,
-                text.title,
-                text.text,
-                span.start,
-                span.end,
-                reader,
-                ranker,
-            )
-            found.append(((-score, at, -reader, span.start), answer))
+    shares = reader_shares(config, texts, spans, language)
+    read = [
+        (hit, text, ranker, [*zip(*own, strict=True)])
+        for hit, text, ranker, *own in zip(hits, texts, rankers, spans, shares, strict=False)
+    ]
+    # of each answer, what its best mention has with the ranker's score there, and that score
+    shown: dict[str, tuple[float, float]] = {}
+    for _, _, ranker, own in read:
+        for _, share in own:
+            alone = (1 - weight) * share.mention + weight * ranker
+            shown[share.key] = max((alone, ranker), shown.get(share.key, (-1.0, 0.0)))
+    found: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
+    for at, (hit, text, ranker, own) in enumerate(read):
+        for span, share in own:
+            alone = (1 - weight) * share.mention + weight * ranker
+            counted = shown[share.key][1] if config.adds_up else ranker
+            score = (1 - weight) * share.answer + weight * counted
+            place = hit.passage_id, text.title, text.text, span.start, span.end
+            answer = Answer(text.text[span.start : span.end], score, *place, share.answer, counted)
+            found.append(((-score, -alone, at, -share.mention, span.start), share.key, answer))
     best: dict[str, Answer] = {}
     taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
-    for _, answer in sorted(found, key=lambda one: one[0]):
+    for _, key, answer in sorted(found, key=itemgetter(0)):
         others = taken[answer.text]
         if any(answer.start < one.end and one.start < answer.end for one in others):
             continue
         others.append(answer)
-        best.setdefault(answer_key(answer.answer, language), answer)
-    return list(best.values())[:n]
+        best.setdefault(key, answer)
+    first = list(best.values())[:n]
+    if config.answer is None:
+        return first
+    return [replace(one, score=probability(config.answer, one.score)) for one in first]

@@ -27,14 +27,15 @@ WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class TunedReader:
-    """A reader's new configuration, EM by weight of the ranker, and the calibration error.
+    """A reader's new configuration, EM by whether mentions add up and by weight of the ranker, and the
+    calibration error.
 
     The error is that of probabilities fitted on one half of the questions and measured on the other; None
     where a half has only right or only wrong answers.
     """
 
     config: ReaderConfig
-    by_weight: dict[float, float]
+    by_setting: dict[tuple[bool, float], float]
     calibration_error: float | None
     questions: int
 
@@ -67,8 +68,9 @@ def fit(scores: Sequence[float], right: Sequence[bool]) -> Calibration:
 def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> TunedReader:
     """Fit a reader on questions that it was not trained on.
 
-    First the probability that the best span of a passage is right, then the ranker's weight by EM, then the
-    probability of an answer.
+    First the probability that the best span of a passage is right, then by EM whether an answer's mentions
+    add up and the ranker's weight, then the probability of an answer. Equal EM: the best mention, the least
+    weight.
 
     :param run: the ranking that is read, one of those retrieved or fused
     """
@@ -81,17 +83,20 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
         for text, span in readings.best_spans(q, run[q][:depth])
     ]
     passage = fit([score for score, _ in spans], [right for _, right in spans])
-    readings.config = replace(reader.config, passage=passage, answer=None)
-    by_weight: dict[float, float] = {}
-    scored: dict[float, dict[str, tuple[float, bool]]] = {}
-    for weight in WEIGHTS:
-        given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
-        scored[weight] = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}
-        by_weight[weight] = sum(right for _, right in scored[weight].values()) / max(1, len(expected))
-    best = max(WEIGHTS, key=lambda weight: by_weight[weight])
-    answer = fit(*zip(*scored[best].values(), strict=True))
-    config = replace(readings.config, answer=answer, weight=best)
-    return TunedReader(config, by_weight, _held_out_error(scored[best]), len(expected))
+    tried: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
+    for sums in (False, True) if not reader.config.global_tokens else (False,):
+        readings.config = replace(reader.config, passage=passage, answer=None, sum_mentions=sums)
+        for weight in WEIGHTS:
+            given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+            scored = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}
+            tried[sums, weight] = replace(readings.config, weight=weight), scored
+    by_setting = {
+        setting: sum(right for _, right in scored.values()) / max(1, len(expected))
+        for setting, (_, scored) in tried.items()
+    }
+    config, scored = tried[max(by_setting, key=by_setting.__getitem__)]
+    config = replace(config, answer=fit(*zip(*scored.values(), strict=True)))
+    return TunedReader(config, by_setting, _held_out_error(scored), len(expected))
 
 
 def _held_out_error(scored: dict[str, tuple[float, bool]]) -> float | None:

@@ -69,7 +69,8 @@ class ReaderConfig:
     """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
 
     `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
-    adds with this `weight`; without it, an answer's score is shown as it is.
+    adds with this `weight`; without it, an answer's score is shown as it is. With `sum_mentions`, what an
+    answer's best mentions in all passages have for it adds up; without, the best of them counts.
     """
 
     layout: ReaderLayout = field(default_factory=ReaderLayout)
@@ -77,6 +78,12 @@ class ReaderConfig:
     passage: Calibration = field(default_factory=Calibration)
     answer: Calibration | None = None
     weight: float = 0.2
+    sum_mentions: bool = False
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether each passage that is read can make an answer more probable."""
+        return self.sum_mentions or bool(self.global_tokens)
 
     def with_weight(self, weight: float | None) -> ReaderConfig:
         """The same with this weight of the ranker; None is the tuned one, the only one whose scores are
@@ -99,6 +106,7 @@ class ReaderConfig:
                 _calibration(given["passage"]),
                 _calibration(given["answer"]) if given["answer"] else None,
                 float(given.get("weight", 0.2)),
+                bool(given.get("sum_mentions", False)),
             )
             if config.global_tokens < 0 or not 0 <= config.weight <= 1:
                 raise ValueError(f"global_tokens {config.global_tokens}, weight {config.weight:g}")

@@ -45,9 +45,9 @@ class ReaderRecipe:
     """How a reader is trained.
 
     A batch has `questions` questions, each with a passage that holds the answer; a share `negatives` of them
-    also with one that does not, from the question's own passages or near in the file. Of those, `unanswered`
-    have no other passage: there the right answer is none. With `globally`, one softmax runs over both
-    passages (shared normalization, Clark and Gardner, 2018); otherwise over each.
+    also with some that do not, `passages` in all, from the question's own passages or near in the file. Of
+    those, `unanswered` have no other passage: there the right answer is none. With `globally`, one softmax
+    runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise over each.
     """
 
     encoder: str = DEFAULT_READER
@@ -55,6 +55,7 @@ class ReaderRecipe:
     questions: int = 12
     learning_rate: float = 6e-5
     negatives: float = 0.4
+    passages: int = 2
     unanswered: float = 0.15
     globally: bool = True
     global_tokens: int = 0
@@ -164,14 +165,14 @@ class ReaderTraining:
         return cut
 
     def _windows(self, number: int, draw: random.Random) -> list[Window]:
-        """A window with the answer, which names its passage, and perhaps one without, passage -1."""
+        """A window with the answer, which names its passage, and perhaps some without, passage -1."""
         example = self.examples[number]
-        negative = self._negative(number, draw) if draw.random() < self.recipe.negatives else None
+        negatives = self._negatives(number, draw) if draw.random() < self.recipe.negatives else []
         chosen: list[Window] = []
-        if negative is None or draw.random() >= self.recipe.unanswered:
+        if not negatives or draw.random() >= self.recipe.unanswered:
             chosen.append(self._positive(example, draw))
-        if negative is not None:
-            made = self.model.windows(example.question, [negative], self.layout)
+        for text in negatives:
+            made = self.model.windows(example.question, [text], self.layout)
             if made:
                 chosen.append(draw.choice(made)._replace(passage=-1))
         return chosen or [self._positive(example, draw)]
@@ -182,16 +183,19 @@ class ReaderTraining:
         holding = [w for w in made if targets(w, example.spans[passage])]
         return draw.choice(holding or made)._replace(passage=passage)
 
-    def _negative(self, number: int, draw: random.Random) -> Text | None:
-        """A passage of the question without an answer, or a text that stands near in the file without one."""
-        example = self.examples[number]
+    def _negatives(self, number: int, draw: random.Random) -> list[Text]:
+        """Passages of the question without an answer, or texts that stand near in the file without one."""
+        example, wanted = self.examples[number], self.recipe.passages - 1
         own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
         if own:
-            return draw.choice(own)
-        near = number + draw.randint(1, 12)
-        if near >= len(self.examples) or self.examples[near].source != example.source:
+            return draw.sample(own, min(wanted, len(own)))
+        near = (self._near(example, number + by) for by in draw.sample(range(1, 13), min(wanted, 12)))
+        return list(dict.fromkeys(text for text in near if text is not None))
+
+    def _near(self, example: ReadingExample, number: int) -> Text | None:
+        if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
-        other = self.examples[near].passages[0]
+        other = self.examples[number].passages[0]
         held = any(other.text == p.text for p in example.passages)
         return None if held or any(a.lower() in other.text.lower() for a in example.answers) else other
 

@@ -16,7 +16,7 @@ from hybrid.answering.answers import (
     combine,
     probability,
     ranker_scores,
-    reader_probabilities,
+    reader_shares,
     text_of,
 )
 from sparta.base.errors import InputError
@@ -73,7 +73,7 @@ def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
     spans = [[Span(0, 0, 8, 0.5)], [Span(1, 0, 4, 1.0), Span(1, 8, 12, 0.7)]]
     total = 1 + math.exp(1.0) + math.exp(2.0) + math.exp(1.4)
     moon = (math.exp(1.0) + math.exp(2.0)) / total
-    found = reader_probabilities(config, texts, spans)
+    found = [[one.answer for one in own] for own in reader_shares(config, texts, spans)]
     assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
 
 
@@ -81,9 +81,44 @@ def test_a_text_that_two_hits_share_adds_up_once() -> None:
     config = ReaderConfig(global_tokens=2)
     text, other = Text("the Moon"), Text("Mars")
     one, two = [Span(0, 0, 8, 0.5)], [Span(0, 0, 4, 0.5)]
-    [[alone], *_] = reader_probabilities(config, [text, other], [one, two])
-    [[first], [second], _] = reader_probabilities(config, [text, text, other], [one, one, two])
+    [[alone], *_] = reader_shares(config, [text, other], [one, two])
+    [[first], [second], _] = reader_shares(config, [text, text, other], [one, one, two])
     assert alone == first == second
+
+
+def test_odds_of_mentions_add_up() -> None:
+    """An answer's best mention of each text; it is shown where it is most probable."""
+    config = ReaderConfig(passage=Calibration(0.5, -1.0), sum_mentions=True)
+    hits = [hit("a", "moon or Mars or the Moon"), hit("b", "the Moon!"), hit("c", "moon or Mars or the Moon")]
+    texts = [text_of(one) for one in hits]
+    first = [Span(0, 0, 4, 1.0), Span(0, 8, 12, 2.5), Span(0, 16, 24, 0.5)]
+    spans = [first, [Span(1, 0, 8, 2.0)], first]
+    moon = math.exp(0.5 * 1.0 - 1) + math.exp(0.5 * 2.0 - 1)  # odds; the text that two hits share counts once
+    mars = math.exp(0.5 * 2.5 - 1)
+    found = combine(config, hits, texts, [1.0, 0.5, 0.0], spans, 0.0, 5)
+    assert [(one.answer, one.passage_id) for one in found] == [("the Moon", "b"), ("Mars", "a")]
+    assert [one.score for one in found] == [
+        pytest.approx(moon / (1 + moon)),
+        pytest.approx(mars / (1 + mars)),
+    ]
+    assert [one.reader for one in found] == [one.score for one in found]
+    by_best = combine(ReaderConfig(passage=config.passage), hits, texts, [1.0, 0.5, 0.0], spans, 0.0, 5)
+    assert [one.answer for one in by_best] == ["Mars", "the Moon"]
+    # with the ranker: of the mention that is shown
+    [one, other] = combine(config, hits, texts, [1.0, 0.5, 0.0], spans, 0.4, 5)
+    assert (one.answer, one.passage_id, one.ranker) == ("moon", "a", 1.0)
+    assert one.score == pytest.approx(0.6 * moon / (1 + moon) + 0.4)
+    assert other.score == pytest.approx(0.6 * mars / (1 + mars) + 0.4)
+
+
+def test_where_mentions_add_up_all_passages_are_read() -> None:
+    hits = [hit(str(i), f"text {i}", 10.0 - i) for i in range(6)]
+    spans = {one.text: [Span(0, 0, 4, 30.0)] for one in hits}
+    for sums in (False, True):
+        reader = FixedReader(spans, ReaderConfig(weight=0.5, sum_mentions=sums))
+        answerer = Answerer(FixedRetriever(hits), reader)
+        answerer.answer("?")
+        assert answerer.counts.read == (6 if sums else 1)
 
 
 def test_a_sentence_is_read_in_its_context() -> None:

@@ -190,7 +190,7 @@ def test_tuning_compares_answers_in_the_language_of_the_index(monkeypatch: pytes
     monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda _: reader)
     monkeypatch.setattr("hybrid.evaluation.tune_reader.SpanReader", Mock())
     tuned = tune_and_save(".", QuestionSet("set", asked), retriever, Path("out"))
-    assert set(tuned.by_weight.values()) == {0.5}
+    assert set(tuned.by_setting.values()) == {0.5}
 
 
 def test_tuning_chooses_the_weight_that_answers_best() -> None:
@@ -202,11 +202,26 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), records.__getitem__)
     reader = FixedReader({"right": 0.0, "wrong": 0.2})
     tuned = tune_reader(known, run, reader, 2)
-    assert tuned.by_weight[0.0] == 0.0
-    assert tuned.by_weight[tuned.config.weight] == max(tuned.by_weight.values()) == 26 / 40
+    assert tuned.by_setting[False, 0.0] == 0.0
+    assert tuned.by_setting[False, tuned.config.weight] == max(tuned.by_setting.values()) == 26 / 40
+    assert not tuned.config.sum_mentions  # where it brings nothing, the best mention counts
     assert tuned.config.answer is not None
     assert tuned.calibration_error is not None
     assert 0 <= tuned.calibration_error < 0.2
+
+
+def test_tuning_lets_mentions_add_up_where_that_answers_best() -> None:
+    """What is wrong stands in one passage, where the reader prefers it; what is right, in three."""
+    queries = tuple(Query(str(i), "?", ("right",) if i % 4 else ("strange",)) for i in range(40))
+    texts = ["strange", "right", "Right.", "the right"]
+    records = {str(i): {"contents": text} for i, text in enumerate(texts)}
+    run = {q.query_id: [ScoredPassage(str(i), 4.0 - i) for i in range(4)] for q in queries}
+    known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), records.__getitem__)
+    reader = FixedReader({text: 0.5 if text == "strange" else 0.2 for text in texts})
+    tuned = tune_reader(known, run, reader, 4)
+    assert tuned.config.sum_mentions
+    assert tuned.by_setting[True, tuned.config.weight] == 30 / 40
+    assert max(em for (sums, _), em in tuned.by_setting.items() if not sums) == 10 / 40
 
 
 def test_with_another_weight_scores_are_no_probabilities() -> None:

@@ -182,3 +182,37 @@ def test_global_tokens_go_on(data: Path, encoder_folder: Path, tmp_path: Path) -
 def test_a_file_is_named_once(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="different files, found one twice"):
         train_reader([(data, 5), (data, None)], recipe(encoder_folder), tmp_path / "out")
+
+
+def test_a_question_may_have_several_passages_without_its_answer(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "mined.jsonl"
+    without = [{"text": f"the {color} house"} for color in COLORS[1:6]]
+    mined = [
+        {
+            "question": f"which star {i}",
+            "answers": ["red"],
+            "passages": [{"text": f"the red star {i}"}, *without],
+        }
+        for i in range(30)
+    ]
+    own.write_text("\n".join(map(json.dumps, mined)))
+    near = tmp_path / "pairs.jsonl"
+    pairs = [
+        {"question": f"which {thing} {i}", "positive": f"the {color} {thing} {i}", "answers": [color]}
+        for i, (color, thing) in enumerate(zip(COLORS * 4, THINGS * 4, strict=True))
+    ]
+    near.write_text("\n".join(map(json.dumps, pairs)))
+    for path in (own, near):
+        settings = recipe(encoder_folder, passages=4, negatives=1.0, unanswered=0.0, held_out=1)
+        training = ReaderTraining(settings, [ReadingSet(path.name, read_examples(path))], tmp_path / "out")
+        for number, windows_of in training.batch(0):
+            answers = training.examples[number].answers
+            assert [w.passage for w in windows_of][1:] == [-1] * (len(windows_of) - 1)
+            assert windows_of[0].passage == 0
+            texts = [training.model.tokenizer.decode(w.ids) for w in windows_of[1:]]
+            assert len(set(texts)) == len(texts)
+            assert not any(answers[0] in text for text in texts)
+            assert len(texts) == 3 or (path == near and len(texts) < 3)  # few stand near the file's end
+        assert torch.isfinite(training.loss(0)[0])
