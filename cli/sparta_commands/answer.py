@@ -32,7 +32,8 @@ reading_options = options(
         "--depth",
         default=10,
         most=HIGHEST_COUNT,
-        text="Passages retrieved per question; those that can change the answer are read.",
+        text="Passages retrieved per question; all are read, or, where the best mention counts, those"
+        " that can change the answer.",
     ),
     click.option(
         "--weight",

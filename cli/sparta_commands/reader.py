@@ -101,8 +101,13 @@ def mine_answers(output: Path, **given: Any) -> None:
 )
 @share("--layer-decay", default=1.0, text="Factor on the learning rate for each layer below the top.")
 @share("--negatives", default=0.4, text="Share of questions that also get passages without the answer.")
-@number("--passages", default=2, least=2, text="Passages of such a question, one of them with the answer.")
-@share("--unanswered", default=0.15, text="Share of these that get those alone: there is no answer.")
+@number(
+    "--passages",
+    default=2,
+    least=2,
+    text="At most so many passages for such a question, with the one that holds the answer.",
+)
+@share("--unanswered", default=0.15, text="Share of these that get no passage with the answer.")
 @click.option(
     "--per-passage",
     "globally",
@@ -144,11 +149,11 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
 @click.option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
 @click.option("--int8", is_flag=True, help="Store weights in 8 bits with row scales.")
 def tune_reader(output: Path, **given: Any) -> None:
-    """Calibrate a reader's scores, and choose how mentions and the ranker count.
+    """Calibrate a reader's scores; choose whether mentions add up, and the ranker's weight.
 
     Give it questions that it was not trained on. Prints EM where the best mention of an answer counts and
-    where all add up, for each weight of the ranker, and the expected calibration error of the probabilities,
-    fitted on one half of the questions and measured on the other.
+    where those of all passages add up, at each weight of the ranker, and the expected calibration error of
+    the probabilities, fitted on one half of the questions and measured on the other.
     """
     from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.tune_reader import tune_and_save
@@ -158,7 +163,7 @@ def tune_reader(output: Path, **given: Any) -> None:
     with _opened(given) as retriever:
         tuned = tune_and_save(given["reader"], questions, retriever, output, **settings)
     for (sums, weight), em in tuned.by_setting.items():
-        chosen = (sums, weight) == (tuned.config.sum_mentions, tuned.config.weight)
+        chosen = (sums, weight) == (tuned.config.adds_up, tuned.config.weight)
         mentions = "mentions add up" if sums else "best mention"
         click.echo(f"{mentions:15}  weight {weight:.1f}  EM {100 * em:.2f}{'  *' if chosen else ''}")
     error = tuned.calibration_error

@@ -21,8 +21,9 @@ class Answer:
     """An answer, and the passage in which it stands: `text[start:end] == answer`.
 
     `score` is from 0 to 1: on questions, a channel and a depth like those that the reader was tuned with, the
-    probability that it is right. It comes from `reader`, the probability that the reader gives the answer in
-    this passage, and `ranker`, the passage's score from 0 (the last of those retrieved) to 1 (the first).
+    probability that it is right. It comes from `reader`, the probability that the reader gives the answer (in
+    this passage, or in all where mentions add up), and `ranker`, the passage's score from 0 (the last of
+    those retrieved) to 1 (the first).
     """
 
     answer: str
@@ -86,7 +87,7 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
 
 
 class Share(NamedTuple):
-    """What a span says (`answer_key`), how probable it is as a mention, and what it says as the answer."""
+    """What a span says (`answer_key`), its probability as a mention, and that of its answer."""
 
     key: str
     mention: float
@@ -96,19 +97,20 @@ class Share(NamedTuple):
 def reader_shares(
     config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
 ) -> list[list[Share]]:
-    """How probable the reader finds each span, by passage, and the answer that it gives.
+    """The probability of each span as a mention, and that of its answer, by passage.
 
-    A mention is right in its passage with the probability of Platt scaling, and an answer is as probable as
-    the mention (the best counts, as in SPARTA's own code); with `sum_mentions`, the odds of the best mentions
-    in all texts add up. With global tokens, as FiE has it: one softmax over the spans of all passages and "no
-    answer"; spans that say the same add up. A text that several hits share counts once.
+    Platt scaling gives the probability that a mention is right in its passage. It is that of the answer too
+    (the best mention counts, as in SPARTA's own code); with `sum_mentions`, the answer's odds are the sum of
+    those of its best mention in each text, as if texts were independent. With global tokens, as FiE has it:
+    one softmax over the spans of all passages and "no answer"; spans that say the same add up. A text that
+    several hits share counts once.
     """
     keys = [
         [answer_key(text.text[span.start : span.end], language) for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
     once = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
-    read = [[*zip(said, own, strict=True)] for said, own in once.values()]
+    read = [(text.text, [*zip(*own, strict=True)]) for text, own in once.items()]
     shares: dict[str, float] | None = None
     if config.global_tokens:
         mentions, shares = _softmax(spans, read)
@@ -122,14 +124,14 @@ def reader_shares(
     ]
 
 
-_Read = Sequence[Sequence[tuple[str, Span]]]  # what each span says, by text
+_Read = Sequence[tuple[str, Sequence[tuple[str, Span]]]]  # texts with what each span says
 
 
 def _softmax(spans: Sequence[Sequence[Span]], read: _Read) -> tuple[list[list[float]], dict[str, float]]:
     """The probability of each span, and of each answer, in one space."""
-    highest = max((0.0, *(2 * span.score for own in read for _, span in own)))
+    highest = max((0.0, *(2 * span.score for _, own in read for _, span in own)))
     sums: dict[str, float] = defaultdict(float)
-    for key, span in (one for own in read for one in own):
+    for key, span in (one for _, own in read for one in own):
         sums[key] += math.exp(2 * span.score - highest)
     total = math.exp(-highest) + math.fsum(sums.values())
     mentions = [[math.exp(2 * span.score - highest) / total for span in own] for own in spans]
@@ -138,13 +140,13 @@ def _softmax(spans: Sequence[Sequence[Span]], read: _Read) -> tuple[list[list[fl
 
 def _added(passage: Calibration, read: _Read) -> dict[str, float]:
     """The probability of each answer whose odds are the sum of those of its best mention in each text."""
-    logits: dict[str, list[float]] = defaultdict(list)
-    for own in read:
-        best: dict[str, float] = {}
+    best: dict[tuple[str, str], float] = {}
+    for text, own in read:
         for key, span in own:
-            best[key] = max(span.score, best.get(key, -math.inf))
-        for key, score in best.items():
-            logits[key].append(passage.a * score + passage.b)
+            best[key, text] = max(span.score, best.get((key, text), -math.inf))
+    logits: dict[str, list[float]] = defaultdict(list)
+    for (key, _), score in best.items():
+        logits[key].append(passage.a * score + passage.b)
     return {key: probability(Calibration(), _log_sum(own)) for key, own in logits.items()}
 
 
@@ -170,10 +172,10 @@ def combine(
 ) -> list[Answer]:
     """The `n` best answers, best first, by `(1 - weight) · reader + weight · ranker`.
 
-    Answers that the measure of their language counts as the same are one (`reader_shares`), shown where the
-    reader's and the ranker's scores of a mention are best together. Of mentions that overlap in a text, only
-    that of the best answer counts. Equal scores: the passage that was ranked higher, in it what the reader
-    finds more probable, then what stands first.
+    Answers that the measure of their language counts as the same are one (`reader_shares`), shown where a
+    mention has the best score. Of mentions that overlap in a text, only that of the best answer is shown;
+    what the others add to their answers stays. Equal scores: the passage that was ranked higher, in it what
+    the reader finds more probable, then what stands first.
 
     :param spans: those of the first passages; the others are not read yet
     """
@@ -192,11 +194,11 @@ def combine(
     for at, (hit, text, ranker, own) in enumerate(read):
         for span, share in own:
             alone = (1 - weight) * share.mention + weight * ranker
-            counted = shown[share.key][1] if config.adds_up else ranker
-            score = (1 - weight) * share.answer + weight * counted
+            score = (1 - weight) * share.answer + weight * ranker
             place = hit.passage_id, text.title, text.text, span.start, span.end
-            answer = Answer(text.text[span.start : span.end], score, *place, share.answer, counted)
-            found.append(((-score, -alone, at, -share.mention, span.start), share.key, answer))
+            answer = Answer(text.text[span.start : span.end], score, *place, share.answer, ranker)
+            highest = (1 - weight) * share.answer + weight * shown[share.key][1] if config.adds_up else score
+            found.append(((-highest, -alone, at, -share.mention, span.start), share.key, answer))
     best: dict[str, Answer] = {}
     taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
     for _, key, answer in sorted(found, key=itemgetter(0)):
@@ -205,7 +207,7 @@ def combine(
             continue
         others.append(answer)
         best.setdefault(key, answer)
-    first = list(best.values())[:n]
+    first = sorted(best.values(), key=lambda one: -one.score)[:n]
     if config.answer is None:
         return first
     return [replace(one, score=probability(config.answer, one.score)) for one in first]

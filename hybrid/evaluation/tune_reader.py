@@ -1,4 +1,4 @@
-"""A reader's weight of the ranker and its probabilities, fitted on held-out questions."""
+"""How a reader counts mentions and the ranker, and its probabilities, fitted on held-out questions."""
 
 from __future__ import annotations
 
@@ -84,8 +84,9 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
     ]
     passage = fit([score for score, _ in spans], [right for _, right in spans])
     tried: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
-    for sums in (False, True) if not reader.config.global_tokens else (False,):
-        readings.config = replace(reader.config, passage=passage, answer=None, sum_mentions=sums)
+    for sums in (True,) if reader.config.global_tokens else (False, True):
+        plain = replace(reader.config, passage=passage, answer=None)
+        readings.config = plain if plain.global_tokens else replace(plain, sum_mentions=sums)
         for weight in WEIGHTS:
             given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
             scored = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,9 @@ class ReaderConfig:
     """How a reader reads; `global_tokens` (0: none) let the passages of a question see each other (FiE).
 
     `passage` turns the score of a span into a probability, `answer` that of an answer, to which the ranker
-    adds with this `weight`; without it, an answer's score is shown as it is. With `sum_mentions`, what an
-    answer's best mentions in all passages have for it adds up; without, the best of them counts.
+    adds with this `weight`; without it, an answer's score is shown as it is. With `sum_mentions`, the odds of
+    an answer's best mention in each passage add up; without, its best mention alone counts. With global
+    tokens they add up anyway.
     """
 
     layout: ReaderLayout = field(default_factory=ReaderLayout)
@@ -106,8 +108,10 @@ class ReaderConfig:
                 _calibration(given["passage"]),
                 _calibration(given["answer"]) if given["answer"] else None,
                 float(given.get("weight", 0.2)),
-                bool(given.get("sum_mentions", False)),
+                given.get("sum_mentions", False),
             )
+            if not isinstance(config.sum_mentions, bool):
+                raise TypeError(f"sum_mentions {config.sum_mentions!r}")
             if config.global_tokens < 0 or not 0 <= config.weight <= 1:
                 raise ValueError(f"global_tokens {config.global_tokens}, weight {config.weight:g}")
             return config
@@ -120,4 +124,7 @@ class ReaderConfig:
 
 
 def _calibration(given: dict[str, Any]) -> Calibration:
-    return Calibration(float(given["a"]), float(given["b"]))
+    found = Calibration(float(given["a"]), float(given["b"]))
+    if not (math.isfinite(found.a) and math.isfinite(found.b)):
+        raise ValueError(f"a {found.a}, b {found.b}")
+    return found

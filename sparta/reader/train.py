@@ -45,9 +45,10 @@ class ReaderRecipe:
     """How a reader is trained.
 
     A batch has `questions` questions, each with a passage that holds the answer; a share `negatives` of them
-    also with some that do not, `passages` in all, from the question's own passages or near in the file. Of
-    those, `unanswered` have no other passage: there the right answer is none. With `globally`, one softmax
-    runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise over each.
+    also with some that do not, `passages` in all at most, from the question's own passages or near in the
+    file. Of those, `unanswered` have no other passage: there the right answer is none. With `globally`, one
+    softmax runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise
+    over each.
     """
 
     encoder: str = DEFAULT_READER
@@ -75,6 +76,8 @@ class ReaderTraining:
     """One training run: its examples, batches, loss and validation."""
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
+        if recipe.passages < 2:
+            raise InputError(f"expected at least 2 passages of a question, found {recipe.passages}")
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
@@ -189,8 +192,8 @@ class ReaderTraining:
         own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
         if own:
             return draw.sample(own, min(wanted, len(own)))
-        near = (self._near(example, number + by) for by in draw.sample(range(1, 13), min(wanted, 12)))
-        return list(dict.fromkeys(text for text in near if text is not None))
+        near = (self._near(example, number + by) for by in draw.sample(range(1, 13), 12))
+        return list(dict.fromkeys(text for text in near if text is not None))[:wanted]
 
     def _near(self, example: ReadingExample, number: int) -> Text | None:
         if number >= len(self.examples) or self.examples[number].source != example.source:

@@ -111,6 +111,28 @@ def test_odds_of_mentions_add_up() -> None:
     assert other.score == pytest.approx(0.6 * mars / (1 + mars) + 0.4)
 
 
+def test_an_answer_has_the_rankers_score_of_the_passage_that_is_shown() -> None:
+    """ "New York" has its best mention within "New York City", and is shown in another passage."""
+    config = ReaderConfig(passage=Calibration(1.0, 0.0), sum_mentions=True)
+    hits = [hit("a", "New York City"), hit("b", "in New York")]
+    texts, spans = (
+        [text_of(one) for one in hits],
+        [[Span(0, 0, 13, 4.0), Span(0, 0, 8, 3.0)], [Span(1, 3, 11, -2.0)]],
+    )
+    city, york = combine(config, hits, texts, [1.0, 0.0], spans, 0.3, 5)
+    assert (city.answer, city.passage_id, city.ranker) == ("New York City", "a", 1.0)
+    assert (york.answer, york.passage_id, york.ranker) == ("New York", "b", 0.0)
+    odds = math.exp(3.0) + math.exp(-2.0)
+    assert york.score == pytest.approx(0.7 * odds / (1 + odds))
+
+
+def test_one_text_under_two_titles_adds_up_once() -> None:
+    config = ReaderConfig(passage=Calibration(1.0, 0.0), sum_mentions=True)
+    texts = [Text("the Moon", "one"), Text("the Moon", "two")]
+    shares = reader_shares(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
+    assert [one.answer for own in shares for one in own] == [pytest.approx(sigmoid(1.0))] * 2
+
+
 def test_where_mentions_add_up_all_passages_are_read() -> None:
     hits = [hit(str(i), f"text {i}", 10.0 - i) for i in range(6)]
     spans = {one.text: [Span(0, 0, 4, 30.0)] for one in hits}

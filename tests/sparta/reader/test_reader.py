@@ -117,6 +117,8 @@ def test_models_of_another_layout_are_refused(
         (with_reader(global_tokens=-4), "global_tokens -4"),
         (with_reader(weight=7), "weight 7"),
         (with_reader(passage={"a": "x", "b": 0}), "could not convert"),
+        (with_reader(passage={"a": float("nan"), "b": 0}), "a nan"),
+        (with_reader(sum_mentions="false"), "sum_mentions 'false'"),
     ):
         (tmp_path / "reader" / "config.json").write_text(json.dumps(broken))
         with pytest.raises(ModelError, match=said):

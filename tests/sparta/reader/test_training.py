@@ -216,3 +216,5 @@ def test_a_question_may_have_several_passages_without_its_answer(
             assert not any(answers[0] in text for text in texts)
             assert len(texts) == 3 or (path == near and len(texts) < 3)  # few stand near the file's end
         assert torch.isfinite(training.loss(0)[0])
+    with pytest.raises(InputError, match="at least 2 passages of a question, found 1"):
+        ReaderTraining(recipe(encoder_folder, passages=1), [], tmp_path / "out")
