@@ -149,7 +149,7 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
 @click.option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
 @click.option("--int8", is_flag=True, help="Store weights in 8 bits with row scales.")
 def tune_reader(output: Path, **given: Any) -> None:
-    """Calibrate a reader, and choose how mentions and ranker count.
+    """Calibrate a reader, and choose how mentions count.
 
     Give it questions that it was not trained on. Prints EM where the best mention of an answer counts and
     where those of all passages add up, at each weight of the ranker, and the expected calibration error of
