@@ -109,17 +109,20 @@ def reader_shares(
         [answer_key(text.text[span.start : span.end], language) for span in own]
         for text, own in zip(texts, spans, strict=False)
     ]
+    mentions = [[probability(config.passage, span.score) for span in own] for own in spans]
+    if not config.adds_up:
+        return [
+            [Share(key, p, p) for key, p in zip(*own, strict=True)]
+            for own in zip(keys, mentions, strict=True)
+        ]
     once = dict(zip(texts, zip(keys, spans, strict=True), strict=False))
     read = [(text.text, [*zip(*own, strict=True)]) for text, own in once.items()]
-    shares: dict[str, float] | None = None
     if config.global_tokens:
-        mentions, shares = _softmax(spans, read)
+        mentions, answers = _softmax(spans, read)
     else:
-        mentions = [[probability(config.passage, span.score) for span in own] for own in spans]
-        if config.sum_mentions:
-            shares = _added(config.passage, read)
+        answers = _added(config.passage, read)
     return [
-        [Share(key, p, p if shares is None else shares[key]) for key, p in zip(*own, strict=True)]
+        [Share(key, p, answers[key]) for key, p in zip(*own, strict=True)]
         for own in zip(keys, mentions, strict=True)
     ]
 
@@ -179,26 +182,23 @@ def combine(
 
     :param spans: those of the first passages; the others are not read yet
     """
-    shares = reader_shares(config, texts, spans, language)
-    read = [
-        (hit, text, ranker, [*zip(*own, strict=True)])
-        for hit, text, ranker, *own in zip(hits, texts, rankers, spans, shares, strict=False)
+    mentions = [
+        ((1 - weight) * share.mention + weight * rankers[at], at, span, share)
+        for at, own in enumerate(zip(spans, reader_shares(config, texts, spans, language), strict=True))
+        for span, share in zip(*own, strict=True)
     ]
     # of each answer, what its best mention has with the ranker's score there, and that score
     shown: dict[str, tuple[float, float]] = {}
-    for _, _, ranker, own in read:
-        for _, share in own:
-            alone = (1 - weight) * share.mention + weight * ranker
-            shown[share.key] = max((alone, ranker), shown.get(share.key, (-1.0, 0.0)))
+    for alone, at, _, share in mentions:
+        shown[share.key] = max((alone, rankers[at]), shown.get(share.key, (-1.0, 0.0)))
     found: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
-    for at, (hit, text, ranker, own) in enumerate(read):
-        for span, share in own:
-            alone = (1 - weight) * share.mention + weight * ranker
-            score = (1 - weight) * share.answer + weight * ranker
-            place = hit.passage_id, text.title, text.text, span.start, span.end
-            answer = Answer(text.text[span.start : span.end], score, *place, share.answer, ranker)
-            highest = (1 - weight) * share.answer + weight * shown[share.key][1] if config.adds_up else score
-            found.append(((-highest, -alone, at, -share.mention, span.start), share.key, answer))
+    for alone, at, span, share in mentions:
+        text, ranker = texts[at], rankers[at]
+        score = (1 - weight) * share.answer + weight * ranker
+        place = hits[at].passage_id, text.title, text.text, span.start, span.end
+        answer = Answer(text.text[span.start : span.end], score, *place, share.answer, ranker)
+        highest = (1 - weight) * share.answer + weight * shown[share.key][1] if config.adds_up else score
+        found.append(((-highest, -alone, at, -share.mention, span.start), share.key, answer))
     best: dict[str, Answer] = {}
     taken: dict[str, list[Answer]] = defaultdict(list)  # by the text they stand in
     for _, key, answer in sorted(found, key=itemgetter(0)):

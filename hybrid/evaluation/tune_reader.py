@@ -84,13 +84,14 @@ def tune_reader(retrieved: Retrieved, run: Run, reader: Reader, depth: int) -> T
     ]
     passage = fit([score for score, _ in spans], [right for _, right in spans])
     tried: dict[tuple[bool, float], tuple[ReaderConfig, dict[str, tuple[float, bool]]]] = {}
-    for sums in (True,) if reader.config.global_tokens else (False, True):
-        plain = replace(reader.config, passage=passage, answer=None)
-        readings.config = plain if plain.global_tokens else replace(plain, sum_mentions=sums)
+    plain = replace(reader.config, passage=passage, answer=None)
+    both = [replace(plain, sum_mentions=sums) for sums in (False, True)]
+    for config in [plain] if plain.global_tokens else both:
+        readings.config = config
         for weight in WEIGHTS:
             given = {q: readings.answer(q, run[q], depth, weight) for q in expected}
             scored = {q: (one.score, same(one.answer, expected[q])) for q, one in given.items() if one}
-            tried[sums, weight] = replace(readings.config, weight=weight), scored
+            tried[config.adds_up, weight] = replace(config, weight=weight), scored
     by_setting = {
         setting: sum(right for _, right in scored.values()) / max(1, len(expected))
         for setting, (_, scored) in tried.items()
