@@ -12,20 +12,8 @@ data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} sample=${4:-300}
 mkdir -p "$work"
 cd "$(dirname "$0")/.."
 
-if [ ! -f "$work/passages.jsonl" ]; then
-  python - "$data/wiki/passages.jsonl.gz" "$part" > "$work/passages.tmp" << 'PYTHON'
-import gzip, json, sys, zlib
-for line in gzip.open(sys.argv[1], "rt", encoding="utf-8"):
-    if zlib.crc32(json.loads(line)["title"].encode()) % int(sys.argv[2]) == 0:
-        sys.stdout.write(line)
-PYTHON
-  mv "$work/passages.tmp" "$work/passages.jsonl"
-  tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
-fi
-resume=()
-[ ! -d "$work/index" ] || resume=(--resume)
-python -m cli._sparta index --corpus "$work/passages.jsonl" --index "$work/index" "${resume[@]}" --quiet
-python -m cli._dense index --index "$work/index" --kind flat --quiet
+bash benchmarks/part_of_wikipedia.sh "$data/wiki/passages.jsonl.gz" "$work" "$part"
+[ -f "$work/trivia.test.tsv" ] || tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
 python -m cli._hybrid eval --index "$work/index" --sample "$sample" --answers --depths 1,5,10 \
   --alpha 0.5 --format markdown --dataset "$data/qa/nq.test.tsv" \
   --dataset "$work/trivia.test.tsv" --dataset "$data/qa/wq.test.tsv" --dataset "$data/qa/curated.test.tsv" \

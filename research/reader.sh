@@ -15,20 +15,7 @@ sparta() { python -m cli._sparta "$@"; }
 
 # Passages for the questions by vectors and impacts over a quarter of Wikipedia, beside those of BM25 over all of it.
 quarter=$work/quarter
-if [ ! -f "$quarter/passages.jsonl" ]; then
-  mkdir -p "$quarter"
-  python - "$data/wiki/passages.jsonl.gz" 4 > "$quarter/passages.tmp" << 'PYTHON'
-import gzip, json, sys, zlib
-for line in gzip.open(sys.argv[1], "rt", encoding="utf-8"):
-    if zlib.crc32(json.loads(line)["title"].encode()) % int(sys.argv[2]) == 0:
-        sys.stdout.write(line)
-PYTHON
-  mv "$quarter/passages.tmp" "$quarter/passages.jsonl"
-fi
-resume=()
-[ ! -d "$quarter/index" ] || resume=(--resume)
-sparta index --corpus "$quarter/passages.jsonl" --index "$quarter/index" "${resume[@]}" --quiet
-python -m cli._dense index --index "$quarter/index" --kind flat --quiet
+bash benchmarks/part_of_wikipedia.sh "$data/wiki/passages.jsonl.gz" "$quarter"
 head -n 6000 "$data/qa/trivia.dev.tsv" > "$work/trivia.train.tsv"
 cp "$data/qa/nq.dev.tsv" "$work/nq.dev.tsv"
 for name in nq.dev trivia.train; do

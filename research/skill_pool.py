@@ -1,4 +1,4 @@
-"""Picks what research/skills.sh trains and measures on: a pool of passages, texts that are named, samples."""
+"""Picks what research/skill_ablations.sh reads: a pool of passages, texts that are named, crops."""
 
 from __future__ import annotations
 
@@ -40,37 +40,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--pool", type=int, default=30_000, help="passages of the pool")
-    parser.add_argument("--most", type=int, default=1_000_000, help="training rows of each task")
-    parser.add_argument("--smoke", action="store_true", help="few questions, and what they need")
+    parser.add_argument("--pool", type=int, default=8_000, help="passages of the pool")
     given = parser.parse_args()
     draw, kilt = random.Random(13), given.data / "kilt"
     wanted: set[str] = set()
     for task in TRAINED:
         own = list(rows(kilt / f"{task}.train.jsonl.gz"))
-        chosen = draw.sample(own, min(given.most, len(own)))
-        write(given.work / "data" / f"{task}.jsonl", chosen)
-        wanted.update(*map(named, chosen))
+        own = draw.sample(own, len(own))
+        write(given.work / "data" / f"{task}.jsonl", own)
+        wanted.update(*map(named, own))
     links = list(rows(kilt / "hyperlinks_ottqa_tables.jsonl.gz"))
     paragraphs = list(rows(kilt / "hyperlinks_wikitext_paragraphs.jsonl.gz"))
-    few = 40 if given.smoke else len(links)
-    links, paragraphs = links[:few], paragraphs[:few]
     write(given.work / "links.jsonl", links)
     write(given.work / "paragraphs.jsonl", paragraphs)
     titles = {link["target_title"] for one in (*links, *paragraphs) for link in one["links"]}
     titles |= {one["title"] for one in paragraphs}
     gold: list[str] = []
     for path in sorted(kilt.glob("*.dev.jsonl.gz")):
-        asked = list(rows(path))[: 20 if given.smoke else None]
+        asked = list(rows(path))
         write(given.work / "data" / path.name.removesuffix(".gz"), asked)
         gold += (i for one in asked for i in sorted(named(one)))
     corpus = list(rows(given.work / "corpus.jsonl.gz"))
-    inside = {*gold, *(wanted if given.smoke else ())}
+    inside = set(gold)
     inside |= {one["_id"] for one in draw.sample(corpus, max(0, given.pool - len(inside)))}
     texts = (one for one in corpus if one["_id"] in wanted or one["title"] in titles)
     write(given.work / "pool.jsonl", (one for one in corpus if one["_id"] in inside))
     write(given.work / "texts.jsonl", texts)
-    write(given.work / "crops.jsonl", draw.sample(corpus, few if given.smoke else CROPS))
+    write(given.work / "crops.jsonl", draw.sample(corpus, CROPS))
     (given.work / "data" / "selected").touch()
 
 

@@ -61,7 +61,9 @@ def model_folder(name: str | Path | None) -> Path:
         return _trained(path)
     if path.is_absolute() or str(name).startswith(("./", "../", "~")) or str(name).count("/") != 1:
         raise ModelError(
-            "expected a model folder, found none", where=str(name), remedy="check the path given to --model"
+            "expected a model folder, found none",
+            where=str(name),
+            remedy="check the path; a model on the hub is named OWNER/NAME",
         )
     return _download(str(name))
 
