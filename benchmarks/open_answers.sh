@@ -4,16 +4,14 @@
 #   bash benchmarks/open_answers.sh DATA WORK [PART] [SAMPLE]
 #
 # DATA holds wiki/passages.jsonl.gz, qa/{nq.test,trivia.dev,wq.test,curated.test}.tsv. Of the articles, one in PART is
-# searched (1: all; which one its title decides), and SAMPLE questions of each set are asked. Two CPU cores read 40
-# passages a second, so that all 307,247 take hours; the commands that were interrupted go on when this is repeated.
-# Of TriviaQA, the first 6,000 lines are left out: the reader was trained on them.
+# searched, as part_of_wikipedia.sh chooses and indexes them, and SAMPLE questions of each set are asked. Of TriviaQA, the first
+# 6,000 lines are left out: the reader was trained on them.
 set -euo pipefail
 data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} sample=${4:-300}
-mkdir -p "$work"
 cd "$(dirname "$0")/.."
 
 bash benchmarks/part_of_wikipedia.sh "$data/wiki/passages.jsonl.gz" "$work" "$part"
-[ -f "$work/trivia.test.tsv" ] || tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
+tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
 python -m cli._hybrid eval --index "$work/index" --sample "$sample" --answers --depths 1,5,10 \
   --alpha 0.5 --format markdown --dataset "$data/qa/nq.test.tsv" \
   --dataset "$work/trivia.test.tsv" --dataset "$data/qa/wq.test.tsv" --dataset "$data/qa/curated.test.tsv" \

@@ -8,7 +8,7 @@
 # passages: the evidence of all tasks' dev questions, and others up to POOL.
 set -euo pipefail
 data=$(realpath "$1") work=$(realpath -m "$2") encoder=$(realpath "$3")
-steps=${STEPS:-300} pretraining=${PRETRAINING:-250} pool=${POOL:-8000} sample=${SAMPLE:-429}
+steps=${STEPS:-300} pretraining=${PRETRAINING:-250} pool=${POOL:-8000}
 mkdir -p "$work/data"
 cd "$(dirname "$0")/.."
 
@@ -84,7 +84,7 @@ for name in "${names[@]}"; do
     cp -r "$work/pool" "$work/index"
     python -m cli._dense index --index "$work/index" --model "$work/$name/best" --kind flat --quiet
     python -m cli._hybrid eval --index "$work/index" --weights dense=1 --chain "$work/hops.toml" \
-      --chain "$work/retrieval.toml" --model "$work/$name/best" --sample "$sample" --format markdown \
+      --chain "$work/retrieval.toml" --model "$work/$name/best" --format markdown \
       --dataset "$work/data/multihop.dev.jsonl" --per-query "$work/$name/queries.jsonl" > "$work/$name/table.tmp"
     mv "$work/$name/table.tmp" "$work/$name/table.md"
   fi

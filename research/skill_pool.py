@@ -45,8 +45,8 @@ def main() -> None:
     draw, kilt = random.Random(13), given.data / "kilt"
     wanted: set[str] = set()
     for task in TRAINED:
-        own = list(rows(kilt / f"{task}.train.jsonl.gz"))
-        own = draw.sample(own, len(own))
+        read = list(rows(kilt / f"{task}.train.jsonl.gz"))
+        own = draw.sample(read, len(read))  # in any order
         write(given.work / "data" / f"{task}.jsonl", own)
         wanted.update(*map(named, own))
     links = list(rows(kilt / "hyperlinks_ottqa_tables.jsonl.gz"))
@@ -61,8 +61,8 @@ def main() -> None:
         write(given.work / "data" / path.name.removesuffix(".gz"), asked)
         gold += (i for one in asked for i in sorted(named(one)))
     corpus = list(rows(given.work / "corpus.jsonl.gz"))
-    inside = set(gold)
-    inside |= {one["_id"] for one in draw.sample(corpus, max(0, given.pool - len(inside)))}
+    others = draw.sample(corpus, max(0, given.pool - len(set(gold))))
+    inside = {*gold, *(one["_id"] for one in others)}
     texts = (one for one in corpus if one["_id"] in wanted or one["title"] in titles)
     write(given.work / "pool.jsonl", (one for one in corpus if one["_id"] in inside))
     write(given.work / "texts.jsonl", texts)

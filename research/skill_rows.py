@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from hybrid.evaluation.answering import interval
 from hybrid.evaluation.measures import Evaluation, holm, p_values
@@ -44,9 +45,15 @@ def pairs(name: str, encoders: Mapping[str, Evaluation]) -> list[list[str]]:
             first, second = encoders[one].per_query[measure], encoders[other].per_query[measure]
             differences = [100 * (first[q] - second[q]) for q in second]
             low, high = interval(differences)
-            mean = sum(differences) / len(differences)
             rows.append(
-                [name, f"{one} − {other}", measure, f"{mean:+.1f}", f"{low:+.1f} to {high:+.1f}", f"{p:.3f}"]
+                [
+                    name,
+                    f"{one} − {other}",
+                    measure,
+                    f"{fmean(differences):+.1f}",
+                    f"{low:+.1f} to {high:+.1f}",
+                    f"{p:.3f}",
+                ]
             )
     return rows
 
