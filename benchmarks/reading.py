@@ -19,10 +19,9 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 from hybrid import open_answerer, questions_of
-from hybrid.answering.answers import text_of
 from sparta.base.records import Hit
 from sparta.reader.config import reader_folder
-from sparta.reader.records import Text
+from sparta.reader.records import Text, text_of
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import padded
 

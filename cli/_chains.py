@@ -26,13 +26,18 @@ model_options = options(
     click.option(
         "--entities", metavar="FOLDER", help="With --chain: index of descriptions, for links by the model."
     ),
+    click.option(
+        "--path-reader",
+        metavar="FOLDER",
+        help="With --chain: reader of paths, for a step read: what sparta train-path-reader made.",
+    ),
 )
 chain_options = options(
     click.option(
         "--chain",
         metavar="NAME|FILE",
-        help="Find paths of passages step by step: hop, named, tabletext, hotpot, single, or a file of steps"
-        " (docs/chains.md).",
+        help="Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or a"
+        " file of steps (docs/chains.md).",
     ),
     model_options,
 )
@@ -43,8 +48,6 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
 
     :raises InputError: one is given twice, or an index elsewhere.
     """
-    from hybrid.multihop.searcher import ChainSearcher
-
     names = [Path(name).stem for name in given["chains"]]
     if len(set(names)) < len(names) or (names and given["opensearch"]):
         found = "--opensearch" if given["opensearch"] else f"one name twice among {', '.join(names)}"
@@ -55,8 +58,15 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
     if not names:
         refuse_without_chain()
     _refuse_unread(given["chains"], given)
-    own = given["index"], given["model"], given["entities"]
-    return [ChainSearcher(name, *own) for name in given["chains"]]
+    opened: list[ChainSearcher] = []
+    try:
+        for name in given["chains"]:
+            opened.append(_opened(name, given))
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+    return opened
 
 
 def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher | None:
@@ -69,33 +79,47 @@ def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> Chai
         return None
     if others := typed("k1", "b"):
         raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
+    return open_chain(given, channel)
+
+
+def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
+    """Open the chain that the options name."""
     _refuse_unread([given["chain"]], given)
+    return _opened(given["chain"], given, channel)
+
+
+def _opened(name: str, given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
     from hybrid.multihop.searcher import ChainSearcher
 
-    return ChainSearcher(given["chain"], given["index"], given["model"], given["entities"], channel)
+    own = given["index"], given["model"], given["entities"]
+    return ChainSearcher(name, *own, channel, given["path_reader"])
 
 
 def refuse_without_chain() -> None:
     """Refuse the options of chains where there is none."""
-    if others := typed("model", "entities"):
+    if others := typed("model", "entities", "path_reader"):
         raise InputError(
             f"expected --chain with {others[0]}, found none", remedy="--chain hotpot, or leave it out"
         )
 
 
 def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse a model, or an index of entities, that no step of the chains reads."""
-    from hybrid.multihop.steps import LINK, read_chain
+    """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
+    from hybrid.multihop.steps import LINK, READ, read_chain
 
-    if not (given["model"] or given["entities"]):
-        return
-    steps = [step for name in chains for step in read_chain(name) if step.by_model]
-    read = {"model": bool(steps), "entities": any(step.skill == LINK for step in steps)}
-    for name, used in read.items():
+    steps = [step for name in chains for step in read_chain(name)]
+    by_model = [step for step in steps if step.by_model]
+    read = {
+        "model": ("hotpot", bool(by_model)),
+        "entities": ("hotpot", any(step.skill == LINK for step in by_model)),
+        "path_reader": ("hop-read", any(step.skill == READ for step in steps)),
+    }
+    for name, (other, used) in read.items():
         if given[name] and not used:
+            option = name.replace("_", "-")
             raise InputError(
-                f"expected a chain with a step that reads --{name}, found none in {', '.join(chains)}",
-                remedy="leave it out, or name another chain: --chain hotpot",
+                f"expected a chain with a step that reads --{option}, found none in {', '.join(chains)}",
+                remedy=f"leave it out, or name another chain: --chain {other}",
             )
 
 
@@ -120,8 +144,11 @@ def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
 
 
 def echo_path(head: str, path: EvidencePath) -> None:
-    """Print a path: its score, and a line for each passage with what each step scored it."""
-    click.echo(f"{head}  {path.score:.4g}")
+    """Print a path: its score, its answer if it was read, and a line for each passage with what each step
+    scored it.
+    """
+    answer = f"  {bold(visible(path.answer.answer))}  {path.answer.score:.2f}" if path.answer else ""
+    click.echo(f"{head}  {path.score:.4g}{answer}")
     for one in path.passages:
         steps = "  ".join(f"{name} {score:.4g}" for name, score in one.scores.items())
         entity = f'  "{visible(one.span)}"' if one.span else ""

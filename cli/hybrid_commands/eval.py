@@ -55,7 +55,7 @@ _OF_CHANNELS = (
     "b",
     *("answers", "reader", "depths", "weight", "output_answers", "plot", "per_query"),
     *("opensearch", "name", "ca", "insecure"),
-    *("chains", "model", "entities"),
+    *("chains", "model", "entities", "path_reader"),
 )
 
 

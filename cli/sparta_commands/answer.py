@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,10 +21,16 @@ from cli._options import (
     options,
     refuse_unused_bm25,
     threads_option,
+    typed,
     visible,
 )
 from cli._search import bold, channel_option, check_search, mark
+from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, check_place
+
+if TYPE_CHECKING:
+    from hybrid.answering.answerer import Answerer
+    from hybrid.answering.path_answerer import PathAnswerer
 
 reading_options = options(
     click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships]."),
@@ -69,7 +75,7 @@ def answer(**given: Any) -> None:
     """Answer a question from the passages of an index.
 
     Passages are retrieved, a reader finds the answer in them, and its score is shown with the passage.
-    With --chain, those of its best paths are read.
+    With --chain, those of its best paths are read; a chain that reads its paths gives their answers.
 
     \b
     sparta answer "who founded google"
@@ -77,17 +83,7 @@ def answer(**given: Any) -> None:
     """  # noqa: D301 (click looks for the backspace)
     check_search("sparta answer", given, "answers.jsonl")
     check_place(given["output"], "file")
-    from hybrid.answering.answerer import open_answerer
-
-    with open_answerer(
-        given["index"],
-        given["channel"],
-        chain=optional_chain(given, given["channel"]),
-        reader=given["reader"],
-        bm25=bm25_of(given),
-        device=given["device"],
-        **{name: given[name] for name in ("depth", "weight", "threshold")},
-    ) as answerer:
+    with _opened(given) as answerer:
         refuse_unused_bm25(answerer.retriever.channel)
         if given["queries"] is not None:
             _answer_many(answerer, given)
@@ -104,6 +100,32 @@ def answer(**given: Any) -> None:
         click.echo(f"  {bold(visible(one.answer))}   {one.score:.2f}   {place}")
         before, own, after = (visible(part, keep="\n\t") for part in one.around())
         click.echo(f"  {' '.join(f'{before}{mark(own)}{after}'.split())}")
+
+
+def _opened(given: dict[str, Any]) -> Answerer | PathAnswerer:
+    """What answers: a chain that reads its paths, or a reader of passages."""
+    chain = optional_chain(given, given["channel"])
+    if chain and chain.reads:
+        from hybrid.answering.path_answerer import PathAnswerer
+
+        if others := typed("reader", "depth", "weight", "device", "threads"):
+            chain.close()
+            raise InputError(
+                f"expected a chain that reads its paths without {others[0]}, found both",
+                remedy="leave it out, or name a chain without a step read: --chain hop",
+            )
+        return PathAnswerer(chain, threshold=given["threshold"])
+    from hybrid.answering.answerer import open_answerer
+
+    return open_answerer(
+        given["index"],
+        given["channel"],
+        chain=chain,
+        reader=given["reader"],
+        bm25=bm25_of(given),
+        device=given["device"],
+        **{name: given[name] for name in ("depth", "weight", "threshold")},
+    )
 
 
 def _answer_many(answerer: Any, given: dict[str, Any]) -> None:

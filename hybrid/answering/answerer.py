@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import Answer, answer_key, combine, folded_texts, ranker_scores, text_of
+from hybrid.answering.answers import Answer, answer_key, combine, folded_texts, ranker_scores
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
@@ -21,7 +21,7 @@ from sparta.base.records import Hit, Retriever
 from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
-from sparta.reader.records import Span, Text
+from sparta.reader.records import Span, Text, text_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -164,7 +164,7 @@ def open_answerer(
 
     :param channels: as in `open_retriever`; `device` as in `Reader.open`
     :param reader: a folder, or None for the reader that ships for the language of the index
-    :param chain: what retrieves in place of `channels`
+    :param chain: what retrieves in place of `channels`; of one that reads its paths, ask `PathAnswerer`
     :param settings: depth, weight and threshold of `Answerer`
     """
     if reader is not None:

@@ -67,12 +67,6 @@ def probability(calibration: Calibration, score: float) -> float:
     return 1 / (1 + math.exp(-odds)) if odds > 0 else math.exp(odds) / (1 + math.exp(odds))
 
 
-def text_of(hit: Hit) -> Text:
-    """What the reader reads of a hit: its context, where the passage is a sentence of one, else its text."""
-    context = hit.metadata.get("context")
-    return Text(context if isinstance(context, str) and context else hit.text, hit.title)
-
-
 def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:
     """The texts as a reader reads them; what it finds stands at the same place in the texts themselves."""
     return [Text(fold(text.text), fold(text.title)) for text in texts]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hybrid.answering.answers import text_of
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query, Retriever
 from sparta.data.answers import answer_spans
+from sparta.reader.records import text_of
 
 _QUERIES_AT_ONCE = 500
 

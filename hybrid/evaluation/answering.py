@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybrid.answering.answerer import SPANS
-from hybrid.answering.answers import Answer, combine, folded_texts, ranker_scores, text_of
+from hybrid.answering.answers import Answer, combine, folded_texts, ranker_scores
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
-from sparta.reader.records import Span
+from sparta.reader.records import Span, text_of
 from sparta.search.channel_searcher import hit_of
 
 if TYPE_CHECKING:
@@ -124,10 +124,12 @@ def measure_answers(
     answering: Answering,
     *,
     judged: bool = False,
+    own: Mapping[str, Mapping[str, Answer | None]] | None = None,
 ) -> tuple[list[Evaluation], dict[str, dict[str, Answer | None]]]:
     """Add EM and F1 to the evaluations of rankings; return them with the answers at the greatest depth.
 
     :param judged: read the judged passages too, as a ranking `JUDGED` that comes last: the reader alone
+    :param own: rankings that have answers of their own; these are measured, at each depth
     """
     asked = retrieved.query_set
     expected, match, language = asked.answers, asked.match, asked.language
@@ -135,7 +137,8 @@ def measure_answers(
         return list(evaluations), {}
     if judged:
         runs = {**runs, JUDGED: _judged(retrieved)}
-    readings = Readings(retrieved, runs, answering)
+    own = own or {}
+    readings = Readings(retrieved, {n: run for n, run in runs.items() if n not in own}, answering)
     same = partial(exact_match, match=match, language=language)
     weight = readings.config.weight
     known = {one.name: one.per_query for one in evaluations}
@@ -144,7 +147,10 @@ def measure_answers(
     for name, run in runs.items():
         measures: dict[str, Mapping[str, float]] = dict(known.get(name, {}))
         for depth, suffix in answering.names():
-            answers[name] = {q: readings.answer(q, run[q], depth, weight) for q in expected}
+            answers[name] = {
+                q: own[name][q] if name in own else readings.answer(q, run[q], depth, weight)
+                for q in expected
+            }
             given = answers[name]
             measures[f"EM{suffix}"] = {
                 q: float(one is not None and same(one.answer, expected[q])) for q, one in given.items()

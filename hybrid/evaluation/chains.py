@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from hybrid.answering.answers import Answer
+from hybrid.answering.path_answerer import answers_of
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
 from hybrid.multihop.measures import passage_em, path_recall
@@ -22,12 +24,15 @@ _PATH_RECALL = re.compile(r"path_recall@([1-9]\d{0,5})")
 
 @dataclass(frozen=True, slots=True)
 class ChainRun:
-    """What a chain found: passages, measures of its paths by query, and milliseconds by query and step."""
+    """What a chain found: passages, measures of its paths by query, and milliseconds by query and step; the
+    answers by query, if it reads paths (None where it found none).
+    """
 
     name: str
     run: Run
     per_query: Mapping[str, Mapping[str, float]]
     ms: Mapping[str, Mapping[str, float]]
+    answers: Mapping[str, Answer | None] | None = None
 
     def median(self) -> float:
         """Milliseconds of all steps together, of the median question."""
@@ -59,6 +64,7 @@ def run_chain(
     wanted = [m for m in measures if m == EM or of_paths(m)]
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
+    answers: dict[str, Answer | None] = {}
     for query in query_set.queries:
         found = searcher.search(query.text, ALL)
         hits = passages_of(found.paths, depth + query_set.beir)
@@ -68,11 +74,14 @@ def run_chain(
             if not query_set.beir or hit.passage_id != query.query_id
         ][:depth]
         ms[query.query_id] = {name: 1000 * seconds for name, seconds in found.seconds.items()}
+        if searcher.reads:
+            answers[query.query_id] = next(iter(answers_of(found.paths[:1], query_set.language)), None)
         for measure in wanted if query.query_id in needed else ():
             per_query[measure][query.query_id] = _measured(measure, found.paths, needed[query.query_id])
         if advance:
             advance(1)
-    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms)
+    given = answers if searcher.reads else None
+    return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, given)
 
 
 def _measured(measure: str, paths: Sequence[EvidencePath], sets: EvidenceSets) -> float:

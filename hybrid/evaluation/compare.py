@@ -54,7 +54,8 @@ def compare(
     :param advance: told of each question that a chain was asked
     :param measures: what to measure, as far as the set allows it; nothing is what `measures_of` says
     :param output_runs: a folder in which to leave all rankings as TREC runs
-    :param answering: also read the best passages of each ranking, and measure the answers
+    :param answering: also read the best passages of each ranking, and measure the answers; of a chain that
+        reads its paths, the answer of the best one
     """
     usual = [*measures_of(query_set), *(MEASURES if chains else ())]
     own = [m for m in measures or usual if can_measure(query_set, m)]
@@ -86,7 +87,8 @@ def compare(
     found = [Evaluation(e.name, {**e.per_query, **of_paths.get(e.name, {})}) for e in found]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
-        found, answers = measure_answers(retrieved, runs, found, answering)
+        given = {one.name: one.answers for one in chained if one.answers is not None}
+        found, answers = measure_answers(retrieved, runs, found, answering, own=given)
     return SetResults(
         query_set.name,
         found,

@@ -5,17 +5,32 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from hybrid.multihop.paths import Evidence, EvidencePath
+from hybrid.multihop.paths import Evidence, EvidencePath, PathAnswer
 from hybrid.multihop.scores import Cover, merged
-from hybrid.multihop.steps import EXPAND, LINK, RERANK, RETRIEVE, TERMS, Step, ordered, read_chain
+from hybrid.multihop.steps import (
+    EXPAND,
+    LINK,
+    READ,
+    READ_PATHS,
+    RERANK,
+    RETRIEVE,
+    TERMS,
+    Step,
+    ordered,
+    read_chain,
+)
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
+
+if TYPE_CHECKING:
+    from sparta.reader.path_reader import PathReading
 
 
 class Linked(NamedTuple):
@@ -45,6 +60,9 @@ class ChainTools(Protocol):
 
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
         """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
+
+    def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
+        """What a reader of paths makes of the passages of each path."""
 
 
 class ChainResult(NamedTuple):
@@ -89,7 +107,9 @@ class Chain:
         known = _Known()
         for step in self.steps:
             began = time.perf_counter()
-            if step.skill == RERANK:
+            if step.skill == READ:
+                paths[step.name] = self._read(question, step, paths[step.after[0]])
+            elif step.skill == RERANK:
                 sources = [source for name in step.after for source in self._named[name].after]
                 before = paths[sources[0] if sources else ""]
                 paths[step.name] = self._rerank(question, step, before, found, known)
@@ -140,6 +160,24 @@ class Chain:
                 break
         return [one.path.then(self._evidence(step, one)) for one in best.values()]
 
+    def _read(self, question: str, step: Step, paths: Sequence[EvidencePath]) -> list[EvidencePath]:
+        """The best paths in the order that reading gives them (Appendix C), then the others as they were.
+
+        What leads to evidence is not read. A path of nothing else comes behind, as one that was not read.
+        """
+        most = step.candidates or READ_PATHS
+        first = [one for one in paths[:most] if one.evidence_ids]
+        others = [*(one for one in paths[:most] if not one.evidence_ids), *paths[most:]]
+        hits = [[one.hit for one in path.passages if one.counts] for path in first]
+        readings = self.tools.read(question, hits) if first else []
+        read = sorted(
+            (_as_read(step, *one) for one in zip(first, readings, strict=True)), key=lambda one: -one.score
+        )
+        if read and others:
+            behind = max(0.0, max(one.score for one in others) - read[-1].score)
+            others = [replace(one, score=one.score - behind) for one in others]
+        return [*read, *others]
+
     def _evidence(self, step: Step, one: _Candidate) -> Evidence:
         given = {name: best[one.passage_id] for name, best in one.found.items() if one.passage_id in best}
         scores = {name: linked.hit.score for name, linked in given.items()}
@@ -178,6 +216,23 @@ class Chain:
                 known.reranks.update(zip([hit.passage_id for hit in new], reranked, strict=True))
             scores = [known.reranks[one.passage_id] for one in candidates]
         return [one._replace(rerank=s) for one, s in zip(candidates, scores, strict=True)]
+
+
+def _as_read(step: Step, path: EvidencePath, reading: PathReading) -> EvidencePath:
+    """A path with what reading says of it: `weight` times the score of each passage is added to its own."""
+    told = iter(zip(reading.scores, reading.sentences, strict=True))
+    passages = []
+    for one in path.passages:
+        if one.counts:
+            score, sentences = next(told)
+            scores = {**one.scores, step.name: score}
+            total = one.score + step.weight * score
+            one = replace(one, scores=scores, score=total, supporting=tuple(sentences))
+        passages.append(one)
+    own = reading.answer
+    place = path.evidence_ids[own.passage] if own.passage >= 0 else ""
+    answer = PathAnswer(own.text, own.score, place, own.start, own.end)
+    return EvidencePath(tuple(passages), sum(one.score for one in passages), answer)
 
 
 _Own = Mapping[str, Mapping[str, Linked]]

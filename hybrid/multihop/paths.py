@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sparta.base.records import Hit
+
+
+@dataclass(frozen=True, slots=True)
+class PathAnswer:
+    """The answer that a reader of paths gives, and its probability by the reader, which is not calibrated.
+
+    It stands in the text of a passage of the path from `start` to before `end`, or in the context of a
+    sentence; yes and no stand nowhere (the passage's id is empty).
+    """
+
+    answer: str
+    score: float
+    passage_id: str = ""
+    start: int = 0
+    end: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +42,26 @@ class Evidence:
     score: float
     span: str = ""
     counts: bool = True
+    supporting: tuple[tuple[int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         own = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
-        return {**own, "score": self.score, "steps": dict(self.scores), "span": self.span}
+        read = {"supporting": [list(one) for one in self.supporting]} if self.supporting else {}
+        return {**own, "score": self.score, "steps": dict(self.scores), "span": self.span, **read}
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePath:
-    """Passages that were found one from the other; the score is the sum of theirs."""
+    """Passages that were found one from the other.
+
+    The score is the sum of theirs; that of a path which a reader of paths did not read is lowered, so that it
+    comes behind those that were. `answer` is the reader's.
+    """
 
     passages: tuple[Evidence, ...] = ()
     score: float = 0.0
+    answer: PathAnswer | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -53,7 +79,8 @@ class EvidencePath:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"score": self.score, "passages": [one.as_dict() for one in self.passages]}
+        read = {"answer": self.answer.as_dict()} if self.answer else {}
+        return {"score": self.score, **read, "passages": [one.as_dict() for one in self.passages]}
 
 
 def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.multihop.chain import Chain, ChainResult
 from hybrid.multihop.paths import EvidencePath, passages_of
-from hybrid.multihop.steps import RETRIEVE, read_chain
+from hybrid.multihop.steps import READ, RETRIEVE, read_chain
 from hybrid.multihop.tools import IndexTools
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
@@ -29,6 +29,7 @@ class ChainSearcher(Closing):
     :param model: a model with skills, if steps of the chain need one
     :param entities: an index of descriptions, for links by the model
     :param channel: what retrieves, in place of the channels that the chain names
+    :param path_reader: a reader of paths, for a chain with a step `read`
     :raises InputError: no such chain, or one whose steps do not go together.
     :raises IndexStateError: there is no index, or it lacks what a step needs.
     :raises ModelError: the model lacks a skill.
@@ -41,12 +42,14 @@ class ChainSearcher(Closing):
         model: str | Path | None = None,
         entities: str | Path | None = None,
         channel: str | None = None,
+        path_reader: str | Path | None = None,
     ) -> None:
         steps = read_chain(chain)
         if channel:
             steps = [replace(step, channel=channel) if step.skill == RETRIEVE else step for step in steps]
         self.channel = Path(chain).stem
-        self.tools = IndexTools(index, model, entities)
+        self.reads = any(step.skill == READ for step in steps)
+        self.tools = IndexTools(index, model, entities, path_reader)
         try:
             self.chain = Chain(steps, self.tools)
         except BaseException:

@@ -14,8 +14,8 @@ from sparta.base.errors import InputError
 from sparta.base.files import reading
 from sparta.base.filters import Filter
 
-RETRIEVE, EXPAND, LINK, RERANK = "retrieve", "expand", "link", "rerank"
-STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank"}
+RETRIEVE, EXPAND, LINK, RERANK, READ = "retrieve", "expand", "link", "rerank", "read"
+STEP_SKILLS = {RETRIEVE: "", EXPAND: "expanded", LINK: "link", RERANK: "rerank", READ: ""}
 """What a step does, and which skill of the model that takes; a link also takes the skill `span`."""
 MODEL, TITLE, TEXT, TITLES, LINKS, TERMS = "model", "title", "text", "titles", "links", "terms"
 WAYS = {
@@ -23,6 +23,7 @@ WAYS = {
     EXPAND: (MODEL, TITLE, TEXT),
     LINK: (MODEL, TITLES, LINKS),
     RERANK: (MODEL, TERMS),
+    READ: (MODEL,),
 }
 """By what a step may be done: by the model's skill, or without a model."""
 _FINDS = ("evidence", "depth", "weight")
@@ -31,9 +32,12 @@ SETTINGS = {
     EXPAND: ("channel", "filter", *_FINDS),
     LINK: _FINDS,
     RERANK: ("channel", "promote", "weight", "keep", "candidates"),
+    READ: ("weight", "candidates"),
 }
 """What a step reads beside its name, `skill`, `by` and `after`; a `channel` where no model does it."""
-CHAINS = ("hop", "hotpot", "named", "single", "tabletext")
+CHAINS = ("hop", "hop-read", "hotpot", "named", "single", "tabletext")
+READ_PATHS = 20
+"""How many paths a step `read` reads without `candidates`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class Step:
     `keep` best paths; with a weight of 0 nothing is reranked. What a step found for the question may go on
     from every path, in a later hop too. Reranking takes most of the time: with `candidates`, only so many
     of the best paths before it are reranked, and the others left out.
+
+    `read` comes last: a reader of paths reads the best ones (`candidates`, without it 20), adds `weight`
+    times what it scores each passage, and gives each path an answer. The others stay behind these.
 
     `by` says what does it: `model`, or, without one, of `link` the `titles` of the index in a text, or the
     titles in the passage's metadata `links`; of `expand` a search by `channel` for the question with the
@@ -86,7 +93,7 @@ class Step:
                 remedy=f"correct `by` of the step, which is of the kind {self.skill}",
             )
         self._check_values()
-        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9)}[self.skill]
+        wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9), READ: (1, 1)}[self.skill]
         if not wanted[0] <= len(self.after) <= wanted[1]:
             counts = " to ".join(map(str, dict.fromkeys(wanted)))
             raise InputError(
@@ -119,13 +126,15 @@ class Step:
     @property
     def by_model(self) -> bool:
         """Whether the model does it; a rerank without weight does nothing by it."""
-        return self.skill != RETRIEVE and self.by == MODEL and not (self.skill == RERANK and not self.weight)
+        skilled = bool(STEP_SKILLS[self.skill])
+        return skilled and self.by == MODEL and not (self.skill == RERANK and not self.weight)
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:
     """Return steps so that each comes after those that it needs; the last one gives the paths.
 
-    A rerank comes after what finds passages, and this after a rerank or at the beginning.
+    A rerank comes after what finds passages, and this after a rerank or at the beginning; a step `read` comes
+    after a rerank, and is the last.
 
     :raises InputError: no steps, two of one name, a step after an unknown one, in a circle, or of the wrong
         kind; several that no other needs.
@@ -140,7 +149,7 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
                     f"expected steps that are there after which {step.name!r} comes, found {name!r}",
                     remedy=f"name one of {', '.join(named)}",
                 )
-            if (named[name].skill == RERANK) == (step.skill == RERANK):
+            if named[name].skill == READ or (named[name].skill == RERANK) == (step.skill == RERANK):
                 kind = "retrieve, expand or link" if step.skill == RERANK else "rerank"
                 raise InputError(f"expected {step.name!r} to come after {kind}, found {name!r} before it")
         sources = {source for name in step.after for source in named[name].after}
@@ -156,10 +165,10 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
         raise InputError(f"expected steps in an order, found a circle: {circle}") from None
     needed = {name for step in steps for name in step.after}
     last = [name for name in order if name not in needed]
-    if len(last) != 1 or named[last[0]].skill != RERANK:
+    if len(last) != 1 or named[last[0]].skill not in (RERANK, READ):
         several = sum(named[name].skill == RERANK for name in last) > 1
         raise InputError(
-            f"expected one last step, a rerank, found {', '.join(last)}",
+            f"expected one last step, a rerank or a read, found {', '.join(last)}",
             remedy="let one rerank come after the steps of both, and leave the other out"
             if several
             else "put the branches together by a step rerank (weight = 0 does no more than that)",

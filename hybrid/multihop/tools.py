@@ -16,6 +16,7 @@ from hybrid.multihop.steps import (
     LINK,
     LINKS,
     MODEL,
+    READ,
     RETRIEVE,
     STEP_SKILLS,
     TERMS,
@@ -27,15 +28,17 @@ from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.channels import DENSE
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, LackingError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.reader.records import text_of
 from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
     from dense.models.skills import Skills
+    from sparta.reader.path_reader import PathReader, PathReading
 
 
 _THREADS = 2
@@ -49,6 +52,7 @@ class IndexTools(Closing):
     :param model: a model with skills; chains that retrieve only need none
     :param entities: an index of descriptions, one an entity, whose dense channel was made by the model's
         expert for these (`dense convert --reader entity`); to link only
+    :param path_reader: a reader of paths, for the step `read`
     """
 
     def __init__(
@@ -56,8 +60,9 @@ class IndexTools(Closing):
         index: str | Path | None = None,
         model: str | Path | None = None,
         entities: str | Path | None = None,
+        path_reader: str | Path | None = None,
     ) -> None:
-        self.index, self.model, self.entities = index, model, entities
+        self.index, self.model, self.entities, self.path_reader = index, model, entities, path_reader
         self._retrievers: dict[str, Retriever] = {}
 
     def check(self, steps: Sequence[Step]) -> None:
@@ -68,6 +73,8 @@ class IndexTools(Closing):
                 self._titles  # noqa: B018 (reads them)
             elif step.by == TERMS:
                 self._words(step.channel)
+            elif step.skill == READ:
+                self._path_reader  # noqa: B018 (opens it)
             elif step.skill == RETRIEVE or step.by != MODEL:
                 self._retriever(step.channel)
             if skill:
@@ -93,6 +100,11 @@ class IndexTools(Closing):
         """The query side of the index."""
         return self._words(BM25).tokenizer
 
+    def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
+        """The passages of these ids that the index has, in their order."""
+        words = self._words(BM25)
+        return words.hits_of([docid for docid in words.docids(passage_ids) if docid >= 0])
+
     @cached_property
     def _skills(self) -> Skills:
         if self.model is None:
@@ -103,6 +115,17 @@ class IndexTools(Closing):
         from dense.models.skills import Skills
 
         return Skills.open(self.model)
+
+    @cached_property
+    def _path_reader(self) -> PathReader:
+        if self.path_reader is None:
+            raise InputError(
+                "expected a reader of paths for the step read of this chain, found none",
+                remedy="name one with --path-reader: what sparta train-path-reader made",
+            )
+        from sparta.reader.path_reader import PathReader, path_reader_folder
+
+        return PathReader.open(path_reader_folder(self.path_reader))
 
     @cached_property
     def _dense(self) -> DenseSearcher:
@@ -230,6 +253,16 @@ class IndexTools(Closing):
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
         """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
         return self._words(step.channel).term_scores(question, [hit.passage_id for hit in passages])
+
+    def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
+        """What a reader of paths makes of the passages of each path."""
+        texts = [[text_of(hit) for hit in own] for own in paths]
+        if not any(text.text for own in texts for text in own):
+            raise LackingError(
+                "expected passages with texts to read, found an index without them",
+                remedy="index the corpus itself, or vectors whose records have `contents`",
+            )
+        return self._path_reader.read(question, texts, language=self.language)
 
     def close(self) -> None:
         """Release the indexes."""

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-from hybrid.answering.answers import text_of
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.models.query_encoder import load_tokenizer
@@ -24,6 +23,7 @@ from sparta.neural.checkpoint import load_state, read_json, save_model, with_wei
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.trainer import Trainer, set_dropout, training_device, use_fast_attention
+from sparta.reader.records import text_of
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_length, check_output, trainer_config
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hybrid.answering.answers import text_of
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit, Retriever
+from sparta.reader.records import text_of
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparta.base.records import Hit
+
 
 class Text(NamedTuple):
     """A passage to be read; an answer lies in its `text`."""
 
     text: str
     title: str = ""
+
+
+def text_of(hit: Hit) -> Text:
+    """What is read of a hit: its context, where the passage is a sentence of one, else its text."""
+    context = hit.metadata.get("context")
+    return Text(context if isinstance(context, str) and context else hit.text, hit.title)
 
 
 class Span(NamedTuple):

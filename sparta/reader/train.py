@@ -38,6 +38,7 @@ from sparta.training.ranking import check_output, trainer_config
 logger = logging.getLogger(__name__)
 _SORTED_TOGETHER = 24
 HEAD_RATE = 10.0
+HEADS = ("spans.", "encoder.global_states")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ class ReaderTraining:
         facts = {**settings, "examples": fingerprint(self.examples)}
         trainer = Trainer(
             self.model,
-            self.parameter_groups(),
+            layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, HEADS),
             self.loss,
             self.validate,
             self.save_best,
@@ -118,21 +119,6 @@ class ReaderTraining:
         )
         state = trainer.run(resume=resume)
         return TrainResult(self.folder / "best", state.best, state.best_step, reached=f"F1 {state.best:.1f}")
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """The span layer and global tokens learn faster; layers below the highest slower by `layer_decay`."""
-        depth = int(self.model.encoder_depth)
-        groups: dict[float, list[torch.nn.Parameter]] = {}
-        for name, parameter in self.model.named_parameters():
-            groups.setdefault(self._factor(name, depth), []).append(parameter)
-        return [{"params": own, "factor": factor} for factor, own in groups.items()]
-
-    def _factor(self, name: str, depth: int) -> float:
-        if name.startswith("spans.") or "global_states" in name:
-            return HEAD_RATE
-        parts = name.split(".")
-        layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
-        return self.recipe.layer_decay ** (depth - 1 - layer)
 
     def _answerable(self, example: ReadingExample) -> bool:
         """Whether some answer is no longer than those that are given, about 5 characters a wordpiece."""
@@ -213,9 +199,9 @@ class ReaderTraining:
             spans = [self._targets(number, window) for window in own]
             read, at = scores[:, at : at + len(own)], at + len(own)
             if self.recipe.globally:
-                losses.append(_span_loss(read, spans))
+                losses.append(span_loss(read, spans))
             else:
-                losses += [_span_loss(read[:, [i]], [one]) for i, one in enumerate(spans)]
+                losses += [span_loss(read[:, [i]], [one]) for i, one in enumerate(spans)]
         return torch.stack(losses).mean(), {}
 
     def _scores(self, questions: Sequence[Sequence[Window]]) -> torch.Tensor:
@@ -250,6 +236,26 @@ class ReaderTraining:
         return 100 * f1 / n
 
 
+def layer_groups(
+    model: torch.nn.Module, depth: int, decay: float, heads: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Adam's groups: parameters whose names begin with one of `heads` learn faster, layers below the highest
+    slower by `decay` each.
+    """
+
+    def factor(name: str) -> float:
+        if name.startswith(heads):
+            return HEAD_RATE
+        parts = name.split(".")
+        layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
+        return float(decay ** (depth - 1 - layer))
+
+    groups: dict[float, list[torch.nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        groups.setdefault(factor(name), []).append(parameter)
+    return [{"params": own, "factor": one} for one, own in groups.items()]
+
+
 def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """First and last position in the window of each answer that it holds as a whole.
 
@@ -269,7 +275,7 @@ def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int,
     return found
 
 
-def _span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
+def span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
     """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right."""
     total = functional.pad(scores.flatten(1), (0, 1)).logsumexp(1)
     if not any(spans):

@@ -16,7 +16,7 @@ from sparta.reader.examples import read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, _span_loss, targets, train_reader
+from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, span_loss, targets, train_reader
 from sparta.reader.windows import windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,12 +65,12 @@ def test_the_loss_by_hand() -> None:
     all_ends = math.log(math.exp(0) + math.exp(1) + math.exp(3) + 1)
     right_start, right_end = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(0) + math.exp(1))
     expected = (all_starts - right_start + all_ends - right_end) / 2
-    assert float(_span_loss(scores, [[(0, 0), (1, 1)], []])) == pytest.approx(expected)
+    assert float(span_loss(scores, [[(0, 0), (1, 1)], []])) == pytest.approx(expected)
     # places that two spans share count once
     nested = (all_starts - right_start + all_ends - 1.0) / 2
-    assert float(_span_loss(scores, [[(0, 1), (1, 1)], []])) == pytest.approx(nested)
+    assert float(span_loss(scores, [[(0, 1), (1, 1)], []])) == pytest.approx(nested)
     # none is right: "no answer" is
-    assert float(_span_loss(scores, [[], []])) == pytest.approx((all_starts + all_ends) / 2)
+    assert float(span_loss(scores, [[], []])) == pytest.approx((all_starts + all_ends) / 2)
 
 
 def test_targets_are_whole_answers(tiny_reader) -> None:

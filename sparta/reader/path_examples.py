@@ -1,0 +1,152 @@
+"""What a reader of paths is trained on: a question, its passages, which of them are needed, the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError
+from sparta.base.files import numbered_lines, plain_name
+from sparta.data.answers import answer_spans, normalized
+from sparta.data.jsonlist import json_list
+from sparta.data.languages import language_of
+from sparta.data.parsing import decoded, parse_object, placed
+from sparta.data.qa_formats import stored_form
+from sparta.reader.path_reader import CHOICES
+from sparta.reader.records import Text
+
+MINED_FORM = '{"question", "answers", "passages": [{"title", "text", "gold"}]}'
+HOTPOT_FORM = (
+    'HotpotQA\'s JSON list of {"question", "answer", "supporting_facts": [[title, number], …],'
+    ' "context": [[title, [sentence, …]], …]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PathPassage:
+    """A passage: whether the question needs it, where an answer stands in it, and, if known, its sentences
+    `(start, end)` with which of them support the answer.
+    """
+
+    text: Text
+    gold: bool
+    spans: tuple[tuple[int, int], ...] = ()
+    sentences: tuple[tuple[int, int], ...] = ()
+    supporting: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PathExample:
+    """A question, its answers, and passages of which some are needed."""
+
+    question: str
+    answers: tuple[str, ...]
+    passages: tuple[PathPassage, ...]
+
+    @property
+    def gold(self) -> list[PathPassage]:
+        """The passages that the question needs."""
+        return [one for one in self.passages if one.gold]
+
+    @property
+    def others(self) -> list[PathPassage]:
+        """The passages that it does not need."""
+        return [one for one in self.passages if not one.gold]
+
+    @property
+    def choice(self) -> int | None:
+        """Which of yes and no the answer is; None where it is neither."""
+        said = {normalized(one) for one in self.answers}
+        return next((i for i, one in enumerate(CHOICES) if one in said), None)
+
+
+def read_path_examples(path: Path, language: str = "en") -> list[PathExample]:
+    """Read what `sparta mine-paths` wrote, or HotpotQA's JSON.
+
+    In a passage that is needed, every mention of an answer is a right one. Questions without a passage that
+    is needed, or (HotpotQA) with supporting facts that are not in their context, are left out.
+
+    :raises InputError: another form, or nothing is left.
+    """
+    hotpot = plain_name(path.name).endswith(".json")
+    found = _hotpot(path) if hotpot else _mined(path)
+    kept = [_matched(one, language) for one in found if one is not None and one.gold]
+    if not kept:
+        raise InputError(
+            "expected questions with passages that they need, found none",
+            where=str(path),
+            remedy=f"give lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
+        )
+    return kept
+
+
+def _matched(one: PathExample, language: str) -> PathExample:
+    """The example as it is read, with the places of its answers."""
+    fold = language_of(language).fold
+    passages = []
+    for passage in one.passages:
+        spans: Sequence[tuple[int, int]] = ()
+        if passage.gold and one.choice is None:
+            spans = answer_spans(passage.text.text, one.answers, language=language)
+        text = Text(fold(passage.text.text), fold(passage.text.title))
+        passages.append(PathPassage(text, passage.gold, tuple(spans), passage.sentences, passage.supporting))
+    return PathExample(fold(one.question), one.answers, tuple(passages))
+
+
+def _mined(path: Path) -> Iterator[PathExample]:
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
+        with placed(where), stored_form(where, MINED_FORM):
+            record = parse_object(decoded(line))
+            answers = tuple(_of(str, one) for one in _of(list, record["answers"]))
+            passages = tuple(
+                PathPassage(Text(_of(str, p["text"]), _of(str, p.get("title") or "")), _of(bool, p["gold"]))
+                for p in _of(list, record["passages"])
+            )
+            if not answers:
+                raise ValueError("no answer")
+            example = PathExample(_of(str, record["question"]), answers, passages)
+        yield example
+
+
+def _hotpot(path: Path) -> Iterator[PathExample | None]:
+    for number, record in enumerate(json_list(path, HOTPOT_FORM), 1):
+        with stored_form(f"{path}: question {number}", HOTPOT_FORM):
+            facts = {
+                (_of(str, title), _of(int, which)) for title, which in _of(list, record["supporting_facts"])
+            }
+            passages = tuple(
+                _of_context(_of(str, title), [_of(str, one) for one in _of(list, sentences)], facts)
+                for title, sentences in _of(list, record["context"])
+            )
+            answer = _of(str, record["answer"])
+            if not answer:
+                raise ValueError("no answer")
+            known = {title for title, _ in facts} <= {one.text.title for one in passages}
+            example = PathExample(_of(str, record["question"]), (answer,), passages)
+        yield example if known else None
+
+
+def _of_context(title: str, sentences: Sequence[str], facts: set[tuple[str, int]]) -> PathPassage:
+    """A paragraph of HotpotQA's; its sentences begin with the space that parts them."""
+    spans, at = [], 0
+    for one in sentences:
+        spans.append((at + len(one) - len(one.lstrip()), at + len(one.rstrip())))
+        at += len(one)
+    supporting = [(title, i) in facts for i in range(len(sentences))]
+    kept = [i for i, (start, end) in enumerate(spans) if start < end]
+    return PathPassage(
+        Text("".join(sentences), title),
+        any(supporting),
+        sentences=tuple(spans[i] for i in kept),
+        supporting=tuple(supporting[i] for i in kept),
+    )
+
+
+def _of[T](kind: type[T], value: Any) -> T:
+    """A value of this kind, and of no other."""
+    if type(value) is not kind:
+        raise TypeError(f"{kind.__name__} is wanted, not {type(value).__name__}")
+    return value

@@ -1,0 +1,378 @@
+"""The reader of paths (Chain-of-Skills, Appendix C): passages that belong together, read as one input.
+
+What it tells: how well each passage supports the question, which sentences do, and the answer, which may also
+be yes or no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import batched
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from sparta.base.errors import InputError, ModelError
+from sparta.data.languages import language_of
+from sparta.data.sentences import sentence_splitter
+from sparta.models.query_encoder import load_tokenizer
+from sparta.models.resolve import folder_with
+from sparta.neural.backbones import blank_encoder, encoder_config
+from sparta.neural.checkpoint import load_state, read_json, save_model
+from sparta.neural.encoding import pick_device, pick_dtype
+from sparta.neural.inputs import special_frame
+from sparta.reader.decode import best_spans
+from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.windows import Window, with_accents
+
+CHOICES = ("yes", "no")
+"""Answers that stand in no passage; each is a wordpiece of the input."""
+_MARKS = ("[unused0]", "[unused1]")
+_SHORTEST = 8
+"""Wordpieces of a passage, at least."""
+_PATHS_AT_ONCE = 8
+Sentences = Sequence[Sequence[tuple[int, int]]]
+"""Of each passage its sentences, `(start, end)` in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathLayout:
+    """Lengths in wordpieces: of an input, of a question and of an answer. `sentences`: it was taught which
+    sentences support an answer, and tells them.
+    """
+
+    max_length: int = 320
+    longest_question: int = 64
+    longest_answer: int = 30
+    sentences: bool = False
+
+    def __post_init__(self) -> None:
+        lengths = (self.max_length, self.longest_question, self.longest_answer)
+        whole = all(type(one) is int and one > 0 for one in lengths) and isinstance(self.sentences, bool)
+        if not whole or self.max_length < self.longest_question + 4 * _SHORTEST:
+            raise InputError(
+                f"expected whole numbers of wordpieces, with room for passages, found {self}",
+                remedy="give longer inputs (--max-length), or shorter questions",
+            )
+
+
+class PathAnswer(NamedTuple):
+    """An answer, and the probability that the reader gives it in its path; it is not calibrated.
+
+    It stands in the passage of this number from `start` to before `end`; yes and no stand nowhere
+    (`passage` is -1).
+    """
+
+    text: str
+    score: float
+    passage: int = -1
+    start: int = 0
+    end: int = 0
+
+
+class PathReading(NamedTuple):
+    """What is told of a path: of each passage how much it scores above the threshold (what has less than 0
+    does not support the question), the answer, and of each passage the sentences that support it.
+    """
+
+    scores: list[float]
+    answer: PathAnswer
+    sentences: list[list[tuple[int, int]]]
+
+
+class Part(NamedTuple):
+    """A passage in an input: where its mark is, where its text begins, and the text's wordpieces' offsets."""
+
+    mark: int
+    text_start: int
+    offsets: list[tuple[int, int]]
+
+
+class PathInput(NamedTuple):
+    """`[CLS] question [SEP] yes no [P] title [SEP] text [P] title [SEP] text [SEP]`; `choices` are the places
+    of yes and no; `sentences` has each sentence's passage and number in it, from which place to before which.
+    """
+
+    ids: list[int]
+    segments: list[int]
+    choices: tuple[int, int]
+    parts: list[Part]
+    sentences: list[tuple[int, int, int, int]]
+
+
+class PathScores(NamedTuple):
+    """Of each input: start and end scores `(2, n, length)`, passages `(n, 1 + most)` and sentences
+    `(n, 1 + most)`, the threshold's score first (the pseudo passage of Appendix C).
+    """
+
+    spans: torch.Tensor
+    passages: torch.Tensor
+    sentences: torch.Tensor
+
+
+class PathReader(nn.Module):
+    """An encoder with linear layers for starts and ends of answers, for passages and for sentences.
+
+    reader = PathReader.open("folder")
+    [reading] = reader.read("who founded the firm that makes Android", [[Text(…), Text(…)]])
+    """
+
+    def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, layout: PathLayout) -> None:
+        super().__init__()
+        self.encoder, self.tokenizer, self.layout = encoder, tokenizer, layout
+        self._encoder_config = encoder_config(encoder)
+        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        self.spans = nn.Linear(width, 2)
+        self.passages = nn.Linear(width, 1, bias=False)
+        self.sentences = nn.Linear(width, 1, bias=False)
+        self.mark = _mark(tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.spans.weight.device
+
+    # ------------------------------------------------------------------ folders
+
+    @staticmethod
+    def from_reader(reader: SpanReader, layout: PathLayout) -> PathReader:
+        """Return one that begins with a reader's encoder and span layer.
+
+        :raises ModelError: a reader with global tokens, whose encoder reads more than one input.
+        :raises InputError: inputs longer than the encoder has positions for.
+        """
+        if reader.config.global_tokens:
+            raise ModelError(
+                "expected a reader without global tokens to begin with, found one with"
+                f" {reader.config.global_tokens}",
+                remedy="name another with --encoder, or leave it out for the shipped one",
+            )
+        reader.check_length(layout.max_length, remedy="give a smaller --max-length, or another encoder")
+        made = PathReader(reader.encoder, reader.tokenizer, layout)
+        made.spans.load_state_dict(reader.spans.state_dict())
+        return made
+
+    @staticmethod
+    def open(folder: str | Path, *, device: str | None = None, dtype: str = "auto") -> PathReader:
+        """Open a folder that `sparta train-path-reader` made.
+
+        :param dtype: fp32, bf16, fp16, or auto: bf16 where the device multiplies it fast
+        :raises ModelError: there is none, or a model of another layout.
+        """
+        place = pick_device(device)
+        reader = PathReader.load(path_reader_folder(folder)).to(place).eval()
+        reader.encoder.to(pick_dtype(dtype, place))
+        return reader
+
+    @staticmethod
+    def load(folder: Path) -> PathReader:
+        """Return what `save_pretrained` wrote.
+
+        :raises ModelError: another layout.
+        """
+        raw = read_json(folder / "config.json")
+        where, remedy = str(folder / "config.json"), "copy the model folder again, whole"
+        try:
+            layout = PathLayout(**raw.pop("path_reader"))
+            reader = PathReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), layout)
+            reader.load_state_dict(load_state(folder / "model.safetensors"))
+        except (KeyError, TypeError, RuntimeError, InputError) as error:
+            said = f"expected the configuration of a reader of paths and its weights ({error})"
+            raise ModelError(said, where=where, remedy=remedy) from error
+        positions = reader._encoder_config.get("max_position_embeddings")
+        if isinstance(positions, int) and layout.max_length > positions:
+            said = f"expected inputs of at most {positions} wordpieces, found {layout.max_length}"
+            raise ModelError(said, where=where, remedy="correct max_length in it")
+        return reader
+
+    def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
+        """Write config.json, model.safetensors and tokenizer.json; with `int8`, in 8 bits with row scales."""
+        own = {"architectures": ["PathReader"], "path_reader": asdict(self.layout)}
+        save_model(folder, self, {**self._encoder_config, **own}, int8=int8)
+
+    # ------------------------------------------------------------------ inputs and scores
+
+    def make_input(self, question: str, texts: Sequence[Text], sentences: Sentences = ()) -> PathInput:
+        """What is read of a path: of a long question the beginning, and of passages that are too long for an
+        input as much of the beginning of each as there is room for.
+
+        :param sentences: those of each passage, if they are wanted
+        :raises InputError: no passage, or more than an input has room for.
+        """
+        first, last = special_frame(self.tokenizer)
+        asked = self._ids(question)[: self.layout.longest_question]
+        choices = [self._ids(one)[0] for one in CHOICES]
+        ids = [first, *asked, last, *choices]
+        segments = [0] * (len(asked) + 2) + [1, 1]
+        room = self.layout.max_length - len(ids) - 1
+        if not 1 <= len(texts) <= room // _SHORTEST:
+            raise InputError(
+                f"expected a path of 1 to {room // _SHORTEST} passages, found {len(texts)}",
+                remedy="read shorter paths, or train a reader with a greater --max-length",
+            )
+        titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
+        heads = [[self.mark, *title, *([last] if title else [])] for title in titles]
+        encoded = [self.tokenizer.encode(text.text, add_special_tokens=False) for text in texts]
+        lengths = shares([len(one.ids) for one in encoded], room - sum(map(len, heads)))
+        parts: list[Part] = []
+        for text, head, one, length in zip(texts, heads, encoded, lengths, strict=True):
+            offsets = [(a, with_accents(text.text, b)) for a, b in one.offsets[:length]]
+            parts.append(Part(len(ids), len(ids) + len(head), offsets))
+            ids += [*head, *one.ids[:length]]
+        ids.append(last)
+        segments += [1] * (len(ids) - len(segments))
+        places = [
+            (passage, number, *inside)
+            for passage, (part, own) in enumerate(zip(parts, sentences, strict=False))
+            for number, span in enumerate(own)
+            if (inside := _places(part, *span)) is not None
+        ]
+        return PathInput(ids, segments, (len(asked) + 2, len(asked) + 3), parts, places)
+
+    def forward(self, inputs: Sequence[PathInput]) -> PathScores:
+        """The scores of inputs, as if each were alone; -inf where nothing is."""
+        n, length = len(inputs), max(len(one.ids) for one in inputs)
+        ids, mask, segments = (torch.zeros((n, length), dtype=torch.long) for _ in range(3))
+        readable = torch.zeros((n, length), dtype=torch.bool)
+        for row, one in enumerate(inputs):
+            size = len(one.ids)
+            ids[row, :size], segments[row, :size] = torch.tensor(one.ids), torch.tensor(one.segments)
+            mask[row, :size] = 1
+            readable[row, list(one.choices)] = True
+            for part in one.parts:
+                readable[row, part.text_start : part.text_start + len(part.offsets)] = True
+        ids, mask, segments, readable = (t.to(self.device) for t in (ids, mask, segments, readable))
+        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        states = states.to(self.spans.weight.dtype)
+        spans = self.spans(states).float().permute(2, 0, 1).masked_fill(~readable, -torch.inf)
+        passages = self._pooled(
+            states, [[(0, 1), *((p.mark, p.mark + 1) for p in one.parts)] for one in inputs], self.passages
+        )
+        sentences = self._pooled(
+            states, [[(0, 1), *((a, b) for _, _, a, b in one.sentences)] for one in inputs], self.sentences
+        )
+        return PathScores(spans, passages, sentences)
+
+    def _pooled(
+        self, states: torch.Tensor, places: Sequence[Sequence[tuple[int, int]]], layer: nn.Linear
+    ) -> torch.Tensor:
+        """The scores of the means of states at some places, `(n, most)`; -inf where an input has fewer."""
+        most = max(map(len, places))
+        weights = torch.zeros((len(places), most, states.shape[1]))
+        there = torch.zeros((len(places), most), dtype=torch.bool)
+        for row, own in enumerate(places):
+            there[row, : len(own)] = True
+            for number, (start, end) in enumerate(own):
+                weights[row, number, start:end] = 1 / (end - start)
+        pooled = weights.to(states.device, states.dtype) @ states
+        return layer(pooled).float()[..., 0].masked_fill(~there.to(states.device), -torch.inf)
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    # ------------------------------------------------------------------ reading
+
+    @torch.inference_mode()
+    def read(
+        self, question: str, paths: Sequence[Sequence[Text]], *, language: str = "en"
+    ) -> list[PathReading]:
+        """Read each path by itself.
+
+        :param language: that of the texts: how they are folded and where their sentences end
+        :raises InputError: a path without passages, or with too many.
+        """
+        fold = language_of(language).fold
+        split = sentence_splitter(language) if self.layout.sentences else lambda _text: []
+        of_text = {text: (fold(text.text), fold(text.title), split(text.text)) for p in paths for text in p}
+        parts = [[of_text[text][2] for text in own] for own in paths]
+        made = [
+            self.make_input(fold(question), [Text(*of_text[text][:2]) for text in own], sentences)
+            for own, sentences in zip(paths, parts, strict=True)
+        ]
+        found: list[PathReading | None] = [None] * len(made)
+        order = sorted(range(len(made)), key=lambda i: -len(made[i].ids))
+        for some in batched(order, 1 if self.device.type == "cpu" else _PATHS_AT_ONCE):
+            scores = PathScores(*(t.cpu() for t in self([made[i] for i in some])))
+            for row, i in enumerate(some):
+                found[i] = self._told(made[i], paths[i], parts[i], scores, row)
+        return [one for one in found if one is not None]
+
+    def _told(
+        self, made: PathInput, texts: Sequence[Text], parts: Sentences, scores: PathScores, row: int
+    ) -> PathReading:
+        threshold, *passages = scores.passages[row].tolist()[: 1 + len(texts)]
+        least, *sentences = scores.sentences[row].tolist()[: 1 + len(made.sentences)]
+        supporting: list[list[tuple[int, int]]] = [[] for _ in texts]
+        for (passage, number, _, _), score in zip(made.sentences, sentences, strict=True):
+            if score > least:
+                supporting[passage].append(parts[passage][number])
+        answer = self._answer(made, texts, scores.spans[:, row])
+        return PathReading([one - threshold for one in passages], answer, supporting)
+
+    def _answer(self, made: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathAnswer:
+        """The most probable answer; "no answer", which scores 0 as in `SpanReader`, is not given, and takes
+        its share of the probability.
+        """
+        found = [
+            PathAnswer(one, float(spans[:, at].mean())) for one, at in zip(CHOICES, made.choices, strict=True)
+        ]
+        for number, part in enumerate(made.parts):
+            here = torch.full_like(spans, -torch.inf)
+            inside = slice(part.text_start, part.text_start + len(part.offsets))
+            here[:, inside] = spans[:, inside]
+            window = Window(number, made.ids, made.segments, part.text_start, part.offsets)
+            for one in best_spans(here[:, None], [window], 1, self.layout.longest_answer):
+                text = texts[number].text[one.start : one.end]
+                found.append(PathAnswer(text, one.score, number, one.start, one.end))
+        best = max(found, key=lambda one: one.score)
+        total = torch.nn.functional.pad(spans, (0, 1)).logsumexp(1).sum()
+        return best._replace(score=float(torch.exp(2 * best.score - total)))
+
+
+def path_reader_folder(folder: str | Path) -> Path:
+    """Return the folder of a reader of paths: the given one, or of a training's output the best in it.
+
+    :raises ModelError: there is none.
+    """
+    found = folder_with("path_reader", Path(folder))
+    if found is None:
+        raise ModelError(
+            "expected a reader of paths (config.json with a `path_reader` object), found none",
+            where=str(folder),
+            remedy="give a folder that `sparta train-path-reader` made",
+        )
+    return found
+
+
+def shares(lengths: Sequence[int], room: int) -> list[int]:
+    """How much each may have, so that all fit: the short ones everything, the others alike."""
+    given: dict[int, int] = {}
+    for left, i in zip(
+        range(len(lengths), 0, -1), sorted(range(len(lengths)), key=lambda i: lengths[i]), strict=True
+    ):
+        given[i] = min(lengths[i], (room - sum(given.values())) // left)
+    return [given[i] for i in range(len(lengths))]
+
+
+def _places(part: Part, start: int, end: int) -> tuple[int, int] | None:
+    """From where to before where the wordpieces of some characters stand; None where the input has none."""
+    inside = [i for i, (a, b) in enumerate(part.offsets) if a < end and b > start]
+    return (part.text_start + inside[0], part.text_start + inside[-1] + 1) if inside else None
+
+
+def _mark(tokenizer: Tokenizer) -> int:
+    """The wordpiece that stands before a passage: one that no text has."""
+    for name in _MARKS:
+        found: Any = tokenizer.token_to_id(name)
+        if found is not None:
+            return int(found)
+    raise ModelError(
+        f"expected a vocabulary with one of {', '.join(_MARKS)}, to mark passages with, found none",
+        remedy="begin with another encoder: those of BERT's vocabulary have it",
+    )

@@ -1,0 +1,291 @@
+"""Training a reader of paths: passages, sentences and answers at once (Chain-of-Skills, Appendix C)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, sha256_file
+from sparta.data.answers import exact_match, token_f1
+from sparta.neural.encoding import pick_dtype
+from sparta.neural.trainer import (
+    Trainer,
+    leave_gloo,
+    process_group,
+    set_dropout,
+    training_device,
+    use_fast_attention,
+    wait_for_all,
+)
+from sparta.reader.config import DEFAULT_READER, ReaderConfig
+from sparta.reader.path_examples import PathExample, PathPassage, read_path_examples
+from sparta.reader.path_reader import PathInput, PathLayout, PathReader
+from sparta.reader.span_reader import SpanReader
+from sparta.reader.train import layer_groups, span_loss, targets
+from sparta.reader.windows import Window
+from sparta.training.options import TrainResult
+from sparta.training.ranking import check_output, trainer_config
+
+logger = logging.getLogger(__name__)
+_HEADS = ("spans.", "passages.", "sentences.")
+SENTENCES_SHARE = 0.5
+"""Of the loss of sentences, eq. 10."""
+MOST_PASSAGES = 3
+_OF_A_KIND = 2
+_RIVALS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRecipe:
+    """How a reader of paths is trained.
+
+    A batch has `questions` questions, each as one input of up to 3 passages: 0 to 2 that it needs, 0 to 2
+    that it does not, drawn anew each time and in any order. The defaults of the optimizer are those of a
+    small encoder; the paper trains Electra-large for 20,000 steps of 128.
+    """
+
+    encoder: str = DEFAULT_READER
+    steps: int = 1000
+    questions: int = 8
+    learning_rate: float = 5e-5
+    layer_decay: float = 0.9
+    max_length: int = 320
+    held_out: int = 150
+    validate_every: int = 250
+    accumulate: int = 1
+    dropout: float = 0.0
+    seed: int = 13
+    device: str | None = None
+    language: str = "en"
+
+
+class Drawn(NamedTuple):
+    """What is read of an example: passages, as one input."""
+
+    example: PathExample
+    passages: list[PathPassage]
+    input: PathInput
+
+
+class PathTraining:
+    """One training run: its examples, batches, loss and validation."""
+
+    def __init__(self, recipe: PathRecipe, examples: Sequence[PathExample], folder: Path) -> None:
+        self.recipe, self.folder = recipe, folder
+        torch.manual_seed(recipe.seed)
+        self.examples, self.held_out = split(examples, recipe.held_out)
+        if len(self.examples) < recipe.questions:
+            raise InputError(
+                f"expected a batch of {recipe.questions} questions to train on, found {len(self.examples)}",
+                remedy="give more data, or a smaller --questions or --held-out",
+            )
+        told = any(passage.sentences for one in examples for passage in one.passages)
+        layout = PathLayout(max_length=recipe.max_length, sentences=told)
+        reader = SpanReader.from_encoder(recipe.encoder, ReaderConfig())
+        self.model = PathReader.from_reader(reader, layout).to(training_device(recipe.device))
+        self.depth = reader.encoder_depth
+        use_fast_attention(self.model.encoder)
+        set_dropout(self.model, recipe.dropout)
+
+    def run(self, *, resume: bool = False) -> TrainResult:
+        """Train; the best on held-out questions ends in `best`."""
+        recipe = self.recipe
+        config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
+        settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
+        read = [*self.examples, *self.held_out]
+        facts = {**settings, "examples": fingerprint(read), "processes": process_group()[1]}
+        trainer = Trainer(
+            self.model,
+            layer_groups(self.model, self.depth, recipe.layer_decay, _HEADS),
+            self.loss,
+            self.validate,
+            lambda: self.model.save_pretrained(self.folder / "best"),
+            config,
+            self.folder,
+            facts,
+        )
+        state = trainer.run(resume=resume)
+        reached = f"mean of passage EM and F1 {state.best:.1f}"
+        return TrainResult(self.folder / "best", state.best, state.best_step, reached=reached)
+
+    # ------------------------------------------------------------------ batches
+
+    def batch(self, step: int) -> list[Drawn]:
+        """The inputs of a step: a function of the step."""
+        size = self.recipe.questions
+        epoch, at = divmod(step, len(self.examples) // size)
+        order = random.Random(f"{self.recipe.seed} epoch {epoch}").sample(
+            range(len(self.examples)), len(self.examples)
+        )
+        draw = random.Random(f"{self.recipe.seed} {step}")
+        return [self._drawn(self.examples[i], draw) for i in order[at * size : (at + 1) * size]]
+
+    def _drawn(self, example: PathExample, draw: random.Random) -> Drawn:
+        needed = draw.sample(example.gold, min(draw.randint(0, _OF_A_KIND), len(example.gold)))
+        least = 0 if needed else 1
+        others = draw.sample(example.others, min(draw.randint(least, _OF_A_KIND), len(example.others)))
+        chosen = [*needed, *others][:MOST_PASSAGES] or [draw.choice(example.gold)]
+        draw.shuffle(chosen)
+        return self._read(example, chosen)
+
+    def _read(self, example: PathExample, passages: Sequence[PathPassage]) -> Drawn:
+        texts, sentences = [one.text for one in passages], [one.sentences for one in passages]
+        return Drawn(example, list(passages), self.model.make_input(example.question, texts, sentences))
+
+    # ------------------------------------------------------------------ loss and validation
+
+    def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """Eq. 10: that of passages, of answers and half of that of sentences."""
+        drawn = self.batch(step)
+        scores = self.model([one.input for one in drawn])
+        device = self.model.device
+        of_passages, of_answers, of_sentences = [], [], []
+        for row, one in enumerate(drawn):
+            gold = torch.tensor([passage.gold for passage in one.passages], device=device)
+            of_passages.append(list_mle(scores.passages[row, : 1 + len(gold)], gold))
+            of_answers.append(span_loss(scores.spans[:, [row]], [answer_places(one)]))
+            if labels := supporting(one):
+                right = torch.tensor(labels, device=device)
+                of_sentences.append(list_mle(scores.sentences[row, : 1 + len(right)], right))
+        passages, answers = torch.stack(of_passages).mean(), torch.stack(of_answers).mean()
+        sentences = (
+            torch.stack(of_sentences).sum() / len(drawn) if of_sentences else torch.zeros_like(answers)
+        )
+        parts = {"passages": passages, "answers": answers, "sentences": sentences}
+        logs = {name: float(one.detach()) for name, one in parts.items()}
+        return passages + answers + SENTENCES_SHARE * sentences, logs
+
+    def validate(self) -> float:
+        """The mean, in percent, of passage EM and of the answers' F1 on held-out questions.
+
+        Passage EM: what is needed scores above what it becomes when one of up to four other passages takes
+        the place of one of its own. The answer is read from what is needed.
+        """
+        device = self.model.device
+        dtype, language = pick_dtype("auto", device), self.recipe.language
+        found = f1 = em = 0.0
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            for one in self.held_out:
+                sets = [one.gold, *replaced(one.gold, one.others[:_RIVALS])]
+                read = self.model.read(
+                    one.question, [[p.text for p in own] for own in sets], language=language
+                )
+                best, *others = [sum(reading.scores) for reading in read]
+                found += all(best > other for other in others)
+                answer = read[0].answer.text
+                f1 += token_f1(answer, one.answers, language=language)
+                em += exact_match(answer, one.answers, language=language)
+        n = max(1, len(self.held_out)) / 100
+        logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", found / n, f1 / n, em / n)
+        return (found + f1) / n / 2
+
+
+def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Eq. 9 (ListMLE): what is right above the threshold, and the threshold above what is wrong.
+
+    :param scores: `(1 + n,)`, the threshold's first, whose label is 0.5; those of the others are 1 or 0
+    :param right: `(n,)` of bool
+    """
+    threshold, own = scores[:1], scores[1:]
+    wrong = own[~right]
+    below = torch.cat([threshold, wrong])  # what has a smaller label than what is right
+    of_right = [torch.cat([below, one[None]]).logsumexp(0) - one for one in own[right]]
+    return torch.stack([*of_right, below.logsumexp(0) - threshold[0]]).sum()
+
+
+def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
+    """First and last place of each right answer in an input; none where "no answer" is right.
+
+    Yes and no are right where all passages that the question needs are read.
+    """
+    choice, made = drawn.example.choice, drawn.input
+    if choice is not None:
+        whole = sum(one.gold for one in drawn.passages) == len(drawn.example.gold)
+        return [(made.choices[choice],) * 2] if whole else []
+    return [
+        place
+        for number, (part, one) in enumerate(zip(made.parts, drawn.passages, strict=True))
+        for place in targets(
+            Window(number, made.ids, made.segments, part.text_start, part.offsets), one.spans
+        )
+    ]
+
+
+def supporting(drawn: Drawn) -> list[bool]:
+    """Of each sentence of an input whether it supports the answer; nothing where that is not known."""
+    spans = [one.sentences for one in drawn.passages]
+    if not all(spans):
+        return []
+    return [drawn.passages[p].supporting[number] for p, number, _, _ in drawn.input.sentences]
+
+
+def replaced(gold: Sequence[PathPassage], others: Sequence[PathPassage]) -> list[list[PathPassage]]:
+    """The passages, once with each of the others in the place of each."""
+    return [[*gold[:i], other, *gold[i + 1 :]] for i in range(len(gold)) for other in others]
+
+
+def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExample], list[PathExample]]:
+    """Return what is trained on, and `held_out` questions, chosen by the hashes of their texts."""
+    asked = {one.question.casefold() for one in examples}
+    by_hash = sorted(asked, key=lambda question: hashlib.sha256(question.encode()).digest())
+    taken = set(by_hash[:held_out])
+    kept = [one for one in examples if one.question.casefold() in taken]
+    return [one for one in examples if one.question.casefold() not in taken], kept
+
+
+def fingerprint(examples: Sequence[PathExample]) -> str:
+    """A short hash of what a training sees."""
+    digest = hashlib.sha256()
+    for one in examples:
+        digest.update(repr(one).encode())
+    return digest.hexdigest()[:16]
+
+
+def train_path_reader(
+    data: Sequence[Path], recipe: PathRecipe, output: Path, *, resume: bool = False, command: str = ""
+) -> TrainResult:
+    """Train a reader of paths; the best on held-out questions ends in `output/best`, with its model card.
+
+    :param data: files as `read_path_examples` takes them
+    :param command: what the card names as the command; otherwise the recipe
+    """
+    check_output(output, resume=resume)
+    if len({path.resolve() for path in data}) < len(data):
+        raise InputError("expected different files, found one twice", remedy="name it once")
+    by_file = {path.name: read_path_examples(path, recipe.language) for path in data}
+    examples = [one for own in by_file.values() for one in own]
+    result = PathTraining(recipe, examples, output).run(resume=resume)
+    if not process_group()[0]:
+        _write_card(result, recipe, by_file, command)
+    wait_for_all()
+    leave_gloo()
+    return result
+
+
+def _write_card(
+    result: TrainResult, recipe: PathRecipe, by_file: dict[str, list[PathExample]], command: str
+) -> None:
+    rows = [f"| {name} | {len(own):,} | `{fingerprint(own)}` |" for name, own in by_file.items()]
+    lines = [
+        *("---", "library_name: sparta", "tags: [question-answering, multi-hop, sparta]", "---", ""),
+        f"# {result.folder.absolute().parent.name}",
+        "",
+        "A reader of paths: it tells which passages of a path a question needs, and the answer. It began as"
+        f" `{recipe.encoder}`.",
+        "",
+        *("| data | questions | fingerprint |", "|---|---|---|", *rows, ""),
+        f"    {command or recipe}",
+        "",
+        f"Validation: {result.reached} at step {result.step:,}, on {recipe.held_out} held-out questions.",
+        "",
+        f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
+    ]
+    atomic_write(result.folder / "README.md", ("\n".join(lines) + "\n").encode())

@@ -1,0 +1,114 @@
+"""A chain whose last step reads its paths: order, scores, what is read, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hybrid.answering.path_answerer import answers_of
+from hybrid.multihop.chain import Chain
+from hybrid.multihop.steps import Step, ordered, read_chain
+from sparta.base.errors import InputError
+from sparta.base.records import Hit
+from sparta.reader.path_reader import PathAnswer, PathReading
+
+SEARCH = Step("search", "retrieve", depth=9)
+TABLE = Step("table", "retrieve", depth=9, evidence=False)
+FIRST = Step("first", "rerank", ("search",), weight=0, keep=9)
+READ = Step("read", "read", ("first",), weight=0.5, candidates=3)
+
+
+class Reading:
+    """Finds passages a to e, scores 5 to 1; reads each by its name."""
+
+    def __init__(self, found: str = "abcde") -> None:
+        self.found = found
+        self.scores = {"a": -8.0, "b": 2.0, "c": 1.0, "d": 9.0, "e": 9.0}
+        self.said = {"a": "Rome", "b": "yes", "c": "the Rome"}
+        self.asked: list[Any] = []
+
+    def check(self, steps: Sequence[Step]) -> None:
+        pass
+
+    def retrieve(self, step: Step, question: str) -> list[Hit]:
+        return [Hit(name, 5.0 - i, "T", f"{name} is Rome") for i, name in enumerate(self.found)]
+
+    def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> list[PathReading]:
+        self.asked.append([[hit.passage_id for hit in path] for path in paths])
+        return [self._of([hit.passage_id for hit in path]) for path in paths]
+
+    def _of(self, ids: list[str]) -> PathReading:
+        said = self.said[ids[0]]
+        answer = PathAnswer(said, 0.5) if said == "yes" else PathAnswer(said, 0.25, len(ids) - 1, 5, 9)
+        return PathReading([self.scores[i] for i in ids], answer, [[(0, 4)] if i == "b" else [] for i in ids])
+
+
+def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
+    tools = Reading()
+    found = Chain([SEARCH, FIRST, READ], tools).search("q", 9)  # type: ignore[arg-type]
+    assert tools.asked == [[["a"], ["b"], ["c"]]]
+    # a 5 - 4, b 4 + 1, c 3 + 0.5; the others, 2 and 1, go down by 2 - 1
+    assert [(*path.ids, path.score) for path in found.paths] == [
+        ("b", 5.0),
+        ("c", 3.5),
+        ("a", 1.0),
+        ("d", 1.0),
+        ("e", 0.0),
+    ]
+    first = found.paths[0]
+    assert first.passages[0].scores == {"search": 4.0, "read": 2.0}
+    assert first.passages[0].score == first.score
+    assert first.passages[0].supporting == ((0, 4),)
+    assert [path.answer and path.answer.answer for path in found.paths] == [
+        "yes",
+        "the Rome",
+        "Rome",
+        None,
+        None,
+    ]
+    assert set(found.seconds) == {"search", "first", "read"}
+    shown = first.as_dict()
+    assert shown["answer"] == {"answer": "yes", "score": 0.5, "passage_id": "", "start": 0, "end": 0}
+    assert shown["passages"][0]["supporting"] == [[0, 4]]
+    assert "answer" not in found.paths[-1].as_dict()
+
+
+def test_without_weight_the_order_stays() -> None:
+    steps = [SEARCH, FIRST, replace(READ, weight=0.0)]
+    found = Chain(steps, Reading()).search("q", 9).paths  # type: ignore[arg-type]
+    plain = Chain([SEARCH, FIRST], Reading()).search("q", 9).paths  # type: ignore[arg-type]
+    assert [(path.ids, path.score) for path in found] == [(path.ids, path.score) for path in plain]
+
+
+def test_what_leads_to_evidence_is_not_read() -> None:
+    tools = Reading("ab")
+    found = Chain([TABLE, replace(FIRST, after=("table",)), READ], tools).search("q", 9)  # type: ignore[arg-type]
+    assert tools.asked == []
+    assert [path.answer for path in found.paths] == [None, None]
+    assert Chain([SEARCH, FIRST, READ], Reading("")).search("q").paths == []  # type: ignore[arg-type]
+
+
+def test_answers_are_those_of_the_best_paths() -> None:
+    paths = Chain([SEARCH, FIRST, READ], Reading()).search("q", 9).paths  # type: ignore[arg-type]
+    yes, rome = answers_of(paths)
+    assert (yes.answer, yes.passage_id, yes.start, yes.end, yes.ranker) == ("yes", "b", 0, 0, 1.0)
+    assert (rome.answer, rome.passage_id, rome.text[rome.start : rome.end]) == ("the Rome", "c", "Rome")
+    assert rome.score == rome.reader == 0.25
+
+
+def test_the_place_of_the_step() -> None:
+    assert read_chain("hop-read")[-1].skill == "read"
+    assert ordered(read_chain("hop-read")[:-1]) == read_chain("hop")
+    for steps, said in (
+        ([SEARCH, READ], "there after which"),
+        ([SEARCH, replace(READ, after=("search",))], "to come after rerank"),
+        ([SEARCH, FIRST, READ, Step("second", "rerank", ("read",))], "found 'read' before it"),
+        ([SEARCH, FIRST, READ, replace(READ, name="again")], "one last step"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ordered(steps)
+    with pytest.raises(InputError, match="'read' \\(read\\) comes, found 0"):
+        replace(READ, after=())

@@ -1,0 +1,158 @@
+"""What a reader of paths reads and tells, by hand on a tiny model; its folder; bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparta.base.errors import InputError, ModelError
+from sparta.reader.config import ReaderConfig, ReaderLayout
+from sparta.reader.path_reader import PathLayout, PathReader, PathScores, shares
+from sparta.reader.records import Text
+from sparta.reader.span_reader import SpanReader
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SMALL = PathLayout(max_length=64, longest_question=12, longest_answer=3)
+RED = Text("the red house and the old school", "street")
+SEA = Text("the sea in winter", "")
+
+
+@pytest.fixture
+def reader(encoder_folder: Path) -> PathReader:
+    torch.manual_seed(4)
+    return PathReader.from_reader(SpanReader.from_encoder(encoder_folder, ReaderConfig()), SMALL).eval()
+
+
+def words(reader: PathReader, ids: list[int]) -> list[str]:
+    return [str(reader.tokenizer.id_to_token(i)) for i in ids]
+
+
+def test_an_input_is_that_of_the_paper(reader: PathReader) -> None:
+    made = reader.make_input("which house", [RED, SEA], [[(0, 13), (14, 32)], []])
+    title, text = "[unused0] street [SEP]", "the red house and the old school"
+    expected = f"[CLS] which house [SEP] yes no {title} {text} [unused0] the sea"
+    assert " ".join(words(reader, made.ids)).startswith(expected)
+    assert words(reader, [made.ids[-1], *(made.ids[i] for i in made.choices)]) == ["[SEP]", "yes", "no"]
+    assert [made.ids[part.mark] for part in made.parts] == [reader.mark] * 2
+    assert [made.ids[part.text_start] for part in made.parts] == [reader._ids("the")[0]] * 2
+    assert made.segments == [0] * 4 + [1] * (len(made.ids) - 4)
+    start = made.parts[0].text_start
+    assert made.sentences == [(0, 0, start, start + 3), (0, 1, start + 3, start + 7)]
+    assert made.parts[0].offsets[:2] == [(0, 3), (4, 7)]
+
+
+def test_what_is_too_long_is_cut_alike(reader: PathReader) -> None:
+    long = Text("red " * 100, "old " * 100)
+    made = reader.make_input("which " * 100, [long, SEA, long])
+    assert len(made.ids) == SMALL.max_length
+    assert words(reader, made.ids)[1:14] == ["which"] * 12 + ["[SEP]"]
+    first, whole, last = (len(part.offsets) for part in made.parts)
+    assert whole == len(reader._ids(SEA.text))
+    assert 0 <= last - first <= 1
+    assert shares([5, 100, 7, 100], 50) == [5, 19, 7, 19]
+    assert shares([1, 2], 50) == [1, 2]
+    with pytest.raises(InputError, match="path of 1 to 7 passages, found 8"):
+        reader.make_input("", [SEA] * 8)
+    with pytest.raises(InputError, match="found 0"):
+        reader.make_input("which", [])
+
+
+def test_together_is_as_alone(reader: PathReader) -> None:
+    inputs = [reader.make_input("which house", own) for own in ([RED, SEA], [SEA], [RED])]
+    together = reader(inputs)
+    for row, one in enumerate(inputs):
+        alone = reader([one])
+        n, length = 1 + len(one.parts), len(one.ids)
+        torch.testing.assert_close(together.passages[row, :n], alone.passages[0], atol=1e-5, rtol=1e-5)
+        assert together.passages[row, n:].isinf().all()
+        torch.testing.assert_close(together.spans[:, row, :length], alone.spans[:, 0], atol=1e-5, rtol=1e-5)
+        assert together.spans[:, row, length:].isinf().all()
+    answerable = reader(inputs).spans[0, 0].isfinite().nonzero().flatten().tolist()
+    parts = inputs[0].parts
+    places = [i for part in parts for i in range(part.text_start, part.text_start + len(part.offsets))]
+    assert answerable == [*inputs[0].choices, *places]
+
+
+def scored(reader: PathReader, monkeypatch: pytest.MonkeyPatch, high: dict[int, tuple[float, float]]) -> None:
+    """Let starts and ends at some places score so much, others -3; sentences and passages by their number."""
+
+    def forward(_self: PathReader, inputs: list) -> PathScores:
+        [one] = inputs
+        spans = torch.full((2, 1, len(one.ids)), -3.0)
+        for at, (start, end) in high.items():
+            spans[0, 0, at], spans[1, 0, at] = start, end
+        counts = [len(one.parts), len(one.sentences)]
+        passages, sentences = (torch.tensor([[1.5, *(float(i) for i in range(n))]]) for n in counts)
+        return PathScores(spans, passages, sentences)
+
+    monkeypatch.setattr(PathReader, "forward", forward)
+
+
+def test_the_best_span_of_one_passage_is_the_answer(
+    reader: PathReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reader.make_input("which house", [RED, SEA])
+    first, second = (part.text_start for part in made.parts)
+    # the best start is in the first passage, the best end in the second: a span has both in one
+    scored(reader, monkeypatch, {first + 1: (5, -1), first + 2: (0, 2), second + 1: (0, 6)})
+    [read] = reader.read("which house", [[RED, SEA]])
+    assert read.answer[:1] + read.answer[2:] == ("red house", 0, 4, 13)
+    starts = math.exp(5) + 2 * math.exp(0) + (len(made.ids) - 3) * math.exp(-3) + 1
+    ends = math.exp(-1) + math.exp(2) + math.exp(6) + (len(made.ids) - 3) * math.exp(-3) + 1
+    assert read.answer.score == pytest.approx(math.exp(5 + 2) / starts / ends, rel=1e-4)
+    assert read.scores == [-1.5, -0.5]
+    scored(reader, monkeypatch, {made.choices[1]: (4, 4)})
+    [read] = reader.read("which house", [[RED, SEA]])
+    assert (read.answer.text, read.answer.passage) == ("no", -1)
+
+
+def test_supporting_sentences_are_those_above_the_threshold(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = PathLayout(max_length=64, longest_question=12, sentences=True)
+    reader = PathReader.from_reader(SpanReader.from_encoder(encoder_folder, ReaderConfig()), layout)
+    scored(reader, monkeypatch, {})
+    text = Text("The house is red. It is old. The sea is new.")
+    [read] = reader.read("which", [[text, SEA]])
+    assert [text.text[a:b] for a, b in read.sentences[0]] == ["The sea is new."]  # scores 0, 1, 2; 3 of SEA
+    assert read.sentences[1] == [(0, len(SEA.text))]
+
+
+def test_a_folder_is_read_back(reader: PathReader, tmp_path: Path) -> None:
+    reader.save_pretrained(tmp_path / "best")
+    again = PathReader.open(tmp_path, device="cpu", dtype="fp32")
+    assert again.read("which house", [[RED, SEA]]) == reader.read("which house", [[RED, SEA]])
+    with pytest.raises(ModelError, match="expected a reader of paths"):
+        PathReader.open(tmp_path / "nothing")
+    for damage, said in (
+        ({"path_reader": {"max_length": 64, "longest_question": "12"}}, "whole numbers"),
+        ({"path_reader": {"unknown": 1}}, "unknown"),
+        ({"hidden_size": 48}, "weights"),
+        ({"path_reader": {"max_length": 9999}}, "inputs of at most"),
+    ):
+        broken = tmp_path / "broken"
+        shutil.copytree(tmp_path / "best", broken, dirs_exist_ok=True)
+        config = json.loads((broken / "config.json").read_text())
+        (broken / "config.json").write_text(json.dumps({**config, **damage}))
+        with pytest.raises(ModelError, match=said):
+            PathReader.open(broken)
+
+
+def test_what_it_cannot_begin_with(encoder_folder: Path) -> None:
+    fused = SpanReader.from_encoder(encoder_folder, ReaderConfig(ReaderLayout(), 2))
+    with pytest.raises(ModelError, match="without global tokens"):
+        PathReader.from_reader(fused, SMALL)
+    plain = SpanReader.from_encoder(encoder_folder, ReaderConfig())
+    with pytest.raises(InputError, match="at most"):
+        PathReader.from_reader(plain, PathLayout(max_length=4096))
+    plain.tokenizer = plain.tokenizer.from_str(plain.tokenizer.to_str().replace("[unused", "[other"))
+    with pytest.raises(ModelError, match="to mark passages with"):
+        PathReader.from_reader(plain, SMALL)
+    for wrong in ({"max_length": 0}, {"longest_answer": 2.5}, {"max_length": 40}, {"sentences": 1}):
+        with pytest.raises(InputError, match="whole numbers"):
+            PathLayout(**wrong)  # type: ignore[arg-type]
