@@ -29,7 +29,7 @@ model_options = options(
     click.option(
         "--path-reader",
         metavar="FOLDER",
-        help="With --chain: reader of paths, for a step read: what sparta train-path-reader made.",
+        help="With --chain: reader of paths, for a step read [default: the one that ships].",
     ),
 )
 chain_options = options(

@@ -17,8 +17,7 @@ from cli.sparta_commands.explain import explain, terms
 from cli.sparta_commands.export import export, export_model
 from cli.sparta_commands.index import index
 from cli.sparta_commands.info import info
-from cli.sparta_commands.paths import mine_paths, train_path_reader
-from cli.sparta_commands.reader import mine_answers, train_reader, tune_reader
+from cli.sparta_commands.reader import mine_answers, mine_paths, train_paths, train_reader, tune_reader
 from cli.sparta_commands.search import search
 from cli.sparta_commands.train import train
 from cli.sparta_commands.update import update
@@ -41,7 +40,7 @@ def main() -> None:
 WRITING = (index, update, delete, encode)
 READING = (search, answer, explain, terms, info, export, push, verify)
 OTHERS = (serve, mcp, train, export_model, eval_command, doctor)
-READERS = (mine_answers, train_reader, tune_reader, mine_paths, train_path_reader)
+READERS = (mine_answers, train_reader, tune_reader, mine_paths, train_paths)
 for command in (*WRITING, *READING, *OTHERS, *READERS):
     main.add_command(command)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer, open_answerer
     from hybrid.answering.answers import Answer
     from hybrid.answering.mining import mine_answers
+    from hybrid.answering.path_answerer import PathAnswerer
     from hybrid.evaluation.answering import Answering
     from hybrid.evaluation.compare import compare
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.hits import HybridHit
     from hybrid.retrieval.searcher import HybridSearcher
+    from hybrid.tasks.path_mining import mine_paths
 
 _HOMES = {
     "Answer": "hybrid.answering.answers",
@@ -43,12 +45,14 @@ _HOMES = {
     "HybridSearcher": "hybrid.retrieval.searcher",
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",
+    "PathAnswerer": "hybrid.answering.path_answerer",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
     "compare": "hybrid.evaluation.compare",
     "evaluate_runs": "hybrid.evaluation.evaluate",
     "evaluate_set": "hybrid.evaluation.evaluate",
     "mine_answers": "hybrid.answering.mining",
+    "mine_paths": "hybrid.tasks.path_mining",
     "open_answerer": "hybrid.answering.answerer",
     "open_opensearch": "hybrid.opensearch.searcher",
     "questions_of": "hybrid.evaluation.questions",
@@ -70,12 +74,14 @@ __all__ = [
     "HybridSearcher",
     "IndexTools",
     "OpenSearchSearcher",
+    "PathAnswerer",
     "QuestionSet",
     "SetResults",
     "compare",
     "evaluate_runs",
     "evaluate_set",
     "mine_answers",
+    "mine_paths",
     "open_answerer",
     "open_opensearch",
     "questions_of",

@@ -29,7 +29,7 @@ class ChainSearcher(Closing):
     :param model: a model with skills, if steps of the chain need one
     :param entities: an index of descriptions, for links by the model
     :param channel: what retrieves, in place of the channels that the chain names
-    :param path_reader: a reader of paths, for a chain with a step `read`
+    :param path_reader: a reader of paths, for a chain with a step `read`; None is the one that ships
     :raises InputError: no such chain, or one whose steps do not go together.
     :raises IndexStateError: there is no index, or it lacks what a step needs.
     :raises ModelError: the model lacks a skill.

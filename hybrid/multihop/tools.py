@@ -52,7 +52,7 @@ class IndexTools(Closing):
     :param model: a model with skills; chains that retrieve only need none
     :param entities: an index of descriptions, one an entity, whose dense channel was made by the model's
         expert for these (`dense convert --reader entity`); to link only
-    :param path_reader: a reader of paths, for the step `read`
+    :param path_reader: a reader of paths, for the step `read`; None is the one that ships for the language
     """
 
     def __init__(
@@ -118,14 +118,9 @@ class IndexTools(Closing):
 
     @cached_property
     def _path_reader(self) -> PathReader:
-        if self.path_reader is None:
-            raise InputError(
-                "expected a reader of paths for the step read of this chain, found none",
-                remedy="name one with --path-reader: what sparta train-path-reader made",
-            )
         from sparta.reader.path_reader import PathReader, path_reader_folder
 
-        return PathReader.open(path_reader_folder(self.path_reader))
+        return PathReader.open(path_reader_folder(self.path_reader, self.language))
 
     @cached_property
     def _dense(self) -> DenseSearcher:

@@ -70,7 +70,8 @@ class Language:
         read of texts and questions, and what is compared of answers
     :param former: the analyzer of indexes whose manifest names none, where that was another; their texts are
         not folded
-    :param model: the SPARTA model that ships for it, `dense` the bi-encoder, `reader` the reader, if any
+    :param model: the SPARTA model that ships for it, `dense` the bi-encoder, `reader` the reader,
+        `path_reader` that of paths, if any
     """
 
     articles: frozenset[str] = frozenset()
@@ -88,6 +89,7 @@ class Language:
     model: str | None = None
     dense: str | None = None
     reader: str | None = None
+    path_reader: str | None = None
 
     @property
     def units(self) -> re.Pattern[str]:
@@ -150,6 +152,7 @@ LANGUAGES: dict[str, Language] = {
         model="sparta-bge-small-en",
         dense="taser-det-en",
         reader="reader-bge-small-en",
+        path_reader="path-reader-bge-small-en",
     ),
     "es": Language(_articles("el la los las un una unos unas"), analyzer="es.SpanishAnalyzer", splitter="es"),
     "fa": Language(analyzer="fa.PersianAnalyzer", splitter="fa"),

@@ -86,8 +86,8 @@ def folder_with(part: str, folder: Path) -> Path | None:
     return folder if isinstance(config, dict) and part in config else None
 
 
-Kind = Literal["model", "dense", "reader"]
-"""What ships for a language: SPARTA's model, the dense one, the reader."""
+Kind = Literal["model", "dense", "reader", "path_reader"]
+"""What ships for a language: SPARTA's model, the dense one, the reader, that of paths."""
 
 
 def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
@@ -106,7 +106,12 @@ def _default(kind: Kind) -> str | None:
     return name
 
 
-_WHAT = {"model": "SPARTA model", "dense": "dense model", "reader": "reader"}
+_WHAT = {
+    "model": ("SPARTA model", "--model"),
+    "dense": ("dense model", "--model"),
+    "reader": ("reader", "--reader"),
+    "path_reader": ("reader of paths", "--path-reader"),
+}
 
 
 def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
@@ -116,9 +121,10 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
     """
     found = name or shipped_for(language, kind)
     if found is None:
+        what, option = _WHAT[kind]
         raise ModelError(
-            f"expected a {_WHAT[kind]} for the language {language!r}, for which none ships",
-            remedy=f"name one with {'--reader' if kind == 'reader' else '--model'}",
+            f"expected a {what} for the language {language!r}, for which none ships",
+            remedy=f"name one with {option}",
         )
     return name if found == _default(kind) else found
 

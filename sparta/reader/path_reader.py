@@ -20,7 +20,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import folder_with
+from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
 from sparta.neural.backbones import blank_encoder, encoder_config
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import pick_device, pick_dtype
@@ -30,6 +30,7 @@ from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, with_accents
 
+DEFAULT_PATH_READER = "path-reader-bge-small-en"
 CHOICES = ("yes", "no")
 """Answers that stand in no passage; each is a wordpiece of the input."""
 _MARKS = ("[unused0]", "[unused1]")
@@ -118,7 +119,7 @@ class PathScores(NamedTuple):
 class PathReader(nn.Module):
     """An encoder with linear layers for starts and ends of answers, for passages and for sentences.
 
-    reader = PathReader.open("folder")
+    reader = PathReader.open()
     [reading] = reader.read("who founded the firm that makes Android", [[Text(…), Text(…)]])
     """
 
@@ -158,14 +159,14 @@ class PathReader(nn.Module):
         return made
 
     @staticmethod
-    def open(folder: str | Path, *, device: str | None = None, dtype: str = "auto") -> PathReader:
-        """Open a folder that `sparta train-path-reader` made.
+    def open(name: str | Path | None = None, *, device: str | None = None, dtype: str = "auto") -> PathReader:
+        """Open the folder of a reader of paths; None is the one that ships with sparta.
 
         :param dtype: fp32, bf16, fp16, or auto: bf16 where the device multiplies it fast
         :raises ModelError: there is none, or a model of another layout.
         """
         place = pick_device(device)
-        reader = PathReader.load(path_reader_folder(folder)).to(place).eval()
+        reader = PathReader.load(path_reader_folder(name)).to(place).eval()
         reader.encoder.to(pick_dtype(dtype, place))
         return reader
 
@@ -335,17 +336,20 @@ class PathReader(nn.Module):
         return best._replace(score=float(torch.exp(2 * best.score - total)))
 
 
-def path_reader_folder(folder: str | Path) -> Path:
-    """Return the folder of a reader of paths: the given one, or of a training's output the best in it.
+def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
+    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
+    of a training's output the best in it.
 
     :raises ModelError: there is none.
     """
-    found = folder_with("path_reader", Path(folder))
+    name = name or model_for(None, language, "path_reader") or DEFAULT_PATH_READER
+    folder = shipped_folder(str(name)) if is_shipped(name, "path_reader") else Path(name)
+    found = folder_with("path_reader", folder)
     if found is None:
         raise ModelError(
             "expected a reader of paths (config.json with a `path_reader` object), found none",
-            where=str(folder),
-            remedy="give a folder that `sparta train-path-reader` made",
+            where=str(name),
+            remedy="give a folder that `sparta train-paths` made",
         )
     return found
 

@@ -72,7 +72,7 @@ def reader(mined: Path, encoder_folder: Path, tmp_path_factory: pytest.TempPathF
     output = tmp_path_factory.mktemp("reader") / "own"
     sizes = ("--steps", 4, "--questions", 2, "--held-out", 2, "--validate-every", 2, "--max-length", 128)
     own = ("--data", mined, "--output", output, "--encoder", encoder_folder, "--device", "cpu")
-    printed(sparta, "train-path-reader", *own, *sizes)
+    printed(sparta, "train-paths", *own, *sizes)
     return output
 
 
