@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 answering_options = options(
     click.option(
-        "--answers", is_flag=True, help="Also read the best passages, and measure the answers: EM and F1."
+        "--answers",
+        is_flag=True,
+        help="Also read the best passages, and measure the answers: EM and F1; of a chain that reads its"
+        " paths, its own answers, whatever --depths says.",
     ),
     click.option(
         "--reader", metavar="FOLDER", help="With --answers: reader's folder [default: the one that ships]."

@@ -92,7 +92,14 @@ def _opened(name: str, given: Mapping[str, Any], channel: str | None = None) -> 
     from hybrid.multihop.searcher import ChainSearcher
 
     own = given["index"], given["model"], given["entities"]
-    return ChainSearcher(name, *own, channel, given["path_reader"])
+    return ChainSearcher(name, *own, channel, given["path_reader"], given.get("device"))
+
+
+def chain_reads(name: str) -> bool:
+    """Whether a chain ends with a step that reads its paths."""
+    from hybrid.multihop.steps import READ, read_chain
+
+    return read_chain(name)[-1].skill == READ
 
 
 def refuse_without_chain() -> None:
@@ -105,14 +112,14 @@ def refuse_without_chain() -> None:
 
 def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
-    from hybrid.multihop.steps import LINK, READ, read_chain
+    from hybrid.multihop.steps import LINK, read_chain
 
     steps = [step for name in chains for step in read_chain(name)]
     by_model = [step for step in steps if step.by_model]
     read = {
         "model": ("hotpot", bool(by_model)),
         "entities": ("hotpot", any(step.skill == LINK for step in by_model)),
-        "path_reader": ("hop-read", any(step.skill == READ for step in steps)),
+        "path_reader": ("hop-read", any(map(chain_reads, chains))),
     }
     for name, (other, used) in read.items():
         if given[name] and not used:

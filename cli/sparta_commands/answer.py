@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._chains import chain_options, optional_chain
+from cli._chains import chain_options, chain_reads, open_chain, optional_chain
 from cli._numbers import HIGHEST_COUNT, Finite
 from cli._options import (
     Text,
@@ -99,28 +99,27 @@ def answer(**given: Any) -> None:
         place = f"{bold(visible(one.title))} [{passage_id}]" if one.title else f"[{passage_id}]"
         click.echo(f"  {bold(visible(one.answer))}   {one.score:.2f}   {place}")
         before, own, after = (visible(part, keep="\n\t") for part in one.around())
-        click.echo(f"  {' '.join(f'{before}{mark(own)}{after}'.split())}")
+        stands = mark(own) if one.start < one.end else ""  # yes and no do not
+        click.echo(f"  {' '.join(f'{before}{stands}{after}'.split())}")
 
 
 def _opened(given: dict[str, Any]) -> Answerer | PathAnswerer:
     """What answers: a chain that reads its paths, or a reader of passages."""
-    chain = optional_chain(given, given["channel"])
-    if chain and chain.reads:
+    if given["chain"] and chain_reads(given["chain"]):
         from hybrid.answering.path_answerer import PathAnswerer
 
-        if others := typed("reader", "depth", "weight", "device", "threads"):
-            chain.close()
+        if others := typed("reader", "depth", "weight", "threads"):
             raise InputError(
                 f"expected a chain that reads its paths without {others[0]}, found both",
                 remedy="leave it out, or name a chain without a step read: --chain hop",
             )
-        return PathAnswerer(chain, threshold=given["threshold"])
+        return PathAnswerer(open_chain(given, given["channel"]), threshold=given["threshold"])
     from hybrid.answering.answerer import open_answerer
 
     return open_answerer(
         given["index"],
         given["channel"],
-        chain=chain,
+        chain=optional_chain(given, given["channel"]),
         reader=given["reader"],
         bm25=bm25_of(given),
         device=given["device"],
@@ -145,5 +144,8 @@ def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
         f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"
         f" {counts.read:,} of {counts.retrieved:,} passages were read"
     )
-    others = ", the others cannot change an answer" if counts.read < counts.retrieved else ""
+    others = ""
+    if counts.read < counts.retrieved:
+        reads = bool(given["chain"]) and chain_reads(given["chain"])
+        others = ", those of the best paths" if reads else ", the others cannot change an answer"
     click.echo(f"{said}{others}", err=True)

@@ -196,6 +196,10 @@ def mine_paths(output: Path, **given: Any) -> None:
     sparta mine-paths --queries multihop.train.jsonl --output paths.jsonl
     sparta train-paths --data paths.jsonl --output PATH-READER
     """  # noqa: D301 (click looks for the backspace)
+    if not plain_name(output.name).endswith(".jsonl") or output.name.endswith(".gz"):
+        raise InputError(
+            "expected a name that ends in .jsonl", where=str(output), remedy="write plain lines: paths.jsonl"
+        )
     check_place(output, "file")
     from tqdm import tqdm
 
@@ -222,7 +226,6 @@ def mine_paths(output: Path, **given: Any) -> None:
 @click.option(
     "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
 )
-@language_option
 @number("--steps", default=1000, text="Training steps.")
 @number("--questions", default=8, text="Questions per batch.")
 @number("--accumulate", default=1, text="Batches per step.")
@@ -250,8 +253,8 @@ def train_paths(data: tuple[Path, ...], output: Path, resume: bool, **given: Any
     """Train a reader of paths (Chain-of-Skills).
 
     It learns which passages a question needs, which sentences support the answer, where these are known
-    (HotpotQA), and the answer, which may be yes or no. The best on held-out questions is kept: by the mean of
-    passage EM and F1.
+    (HotpotQA), and the answer, which may be yes or no: it reads English. The best on held-out questions is
+    kept, by the mean of passage EM and F1.
     """
     from sparta.reader.config import DEFAULT_READER
     from sparta.reader.path_train import PathRecipe, train_path_reader

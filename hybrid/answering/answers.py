@@ -20,6 +20,8 @@ from sparta.reader.records import Span, Text
 class Answer:
     """An answer, and the passage in which it stands: `text[start:end] == answer`.
 
+    Yes and no, which a chain that reads its paths may answer, stand nowhere: their `start` and `end` are 0.
+
     `score` is from 0 to 1: on questions, a channel and a depth like those that the reader was tuned with, the
     probability that it is right. It comes from `reader`, the probability that the reader gives the answer (in
     this passage, or in all where mentions add up), and `ranker`, the passage's score from 0 (the last of

@@ -39,12 +39,11 @@ class PathAnswerer(Closing):
         """The answers of the `n` best paths that say different things, best path first."""
         if n < 1:
             raise InputError(f"expected at least 1 answer to be wanted, found {n}")
-        read = [path for path in self.chain.search(query, ALL).paths if path.answer]
-        passages = len({i for path in read for i in path.evidence_ids})
-        self.counts.retrieved += passages
-        self.counts.read += passages
-        found = answers_of(read, self.chain.tools.language)
-        return [one for one in found if one.score >= self.threshold][:n]
+        paths = self.chain.search(query, ALL).paths
+        read = [path for path in paths if path.answer]
+        self.counts.retrieved += len({i for path in paths for i in path.evidence_ids})
+        self.counts.read += len({i for path in read for i in path.evidence_ids})
+        return answers_of(read, self.chain.tools.language, self.threshold)[:n]
 
     def batch_answer(
         self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
@@ -58,12 +57,14 @@ class PathAnswerer(Closing):
         self.chain.close()
 
 
-def answers_of(paths: Sequence[EvidencePath], language: str = "en") -> list[Answer]:
-    """The answers of paths that were read, best path first; what says the same is given once."""
+def answers_of(paths: Sequence[EvidencePath], language: str = "en", threshold: float = 0.0) -> list[Answer]:
+    """The answers of paths that were read and are probable enough, best path first; what says the same is
+    given once.
+    """
     found: dict[str, Answer] = {}
     for path, ranker in zip(paths, ranker_scores([path.score for path in paths]), strict=True):
         own = path.answer
-        if own is None or answer_key(own.answer, language) in found:
+        if own is None or own.score < threshold or answer_key(own.answer, language) in found:
             continue
         passages = {one.hit.passage_id: one.hit for one in path.passages}
         hit = passages[own.passage_id or path.evidence_ids[-1]]

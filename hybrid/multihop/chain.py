@@ -174,8 +174,9 @@ class Chain:
             (_as_read(step, *one) for one in zip(first, readings, strict=True)), key=lambda one: -one.score
         )
         if read and others:
-            behind = max(0.0, max(one.score for one in others) - read[-1].score)
-            others = [replace(one, score=one.score - behind) for one in others]
+            last = read[-1].score
+            behind = max(0.0, max(one.score for one in others) - last)
+            others = [replace(one, score=min(last, one.score - behind)) for one in others]
         return [*read, *others]
 
     def _evidence(self, step: Step, one: _Candidate) -> Evidence:
@@ -220,14 +221,16 @@ class Chain:
 
 def _as_read(step: Step, path: EvidencePath, reading: PathReading) -> EvidencePath:
     """A path with what reading says of it: `weight` times the score of each passage is added to its own."""
-    told = iter(zip(reading.scores, reading.sentences, strict=True))
+    scores = iter(reading.scores)
+    sentences = iter(reading.sentences or ())
     passages = []
     for one in path.passages:
         if one.counts:
-            score, sentences = next(told)
-            scores = {**one.scores, step.name: score}
+            score = next(scores)
+            given = {**one.scores, step.name: score}
+            supporting = None if reading.sentences is None else tuple(next(sentences))
             total = one.score + step.weight * score
-            one = replace(one, scores=scores, score=total, supporting=tuple(sentences))
+            one = replace(one, scores=given, score=total, supporting=supporting)
         passages.append(one)
     own = reading.answer
     place = path.evidence_ids[own.passage] if own.passage >= 0 else ""

@@ -34,7 +34,8 @@ class Evidence:
 
     `scores` has what each step gave it, by the step's name: of linking before eq. 6, of reranking before its
     weight. `span` is the text of the entity that was linked to it, if any; `score` is that of eq. 8. What
-    does not `count` only leads to evidence, as a table row does.
+    does not `count` only leads to evidence, as a table row does. `supporting` has the sentences of its text,
+    or of the context of a sentence, that support the answer, `(start, end)`, where a reader tells them.
     """
 
     hit: Hit
@@ -42,12 +43,12 @@ class Evidence:
     score: float
     span: str = ""
     counts: bool = True
-    supporting: tuple[tuple[int, int], ...] = ()
+    supporting: tuple[tuple[int, int], ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         own = {"id": self.hit.passage_id, "title": self.hit.title, "text": self.hit.text}
-        read = {"supporting": [list(one) for one in self.supporting]} if self.supporting else {}
+        read = {} if self.supporting is None else {"supporting": [list(one) for one in self.supporting]}
         return {**own, "score": self.score, "steps": dict(self.scores), "span": self.span, **read}
 
 

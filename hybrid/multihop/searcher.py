@@ -30,6 +30,7 @@ class ChainSearcher(Closing):
     :param entities: an index of descriptions, for links by the model
     :param channel: what retrieves, in place of the channels that the chain names
     :param path_reader: a reader of paths, for a chain with a step `read`; None is the one that ships
+    :param device: that of the reader of paths; None is the best there is
     :raises InputError: no such chain, or one whose steps do not go together.
     :raises IndexStateError: there is no index, or it lacks what a step needs.
     :raises ModelError: the model lacks a skill.
@@ -43,13 +44,14 @@ class ChainSearcher(Closing):
         entities: str | Path | None = None,
         channel: str | None = None,
         path_reader: str | Path | None = None,
+        device: str | None = None,
     ) -> None:
         steps = read_chain(chain)
         if channel:
             steps = [replace(step, channel=channel) if step.skill == RETRIEVE else step for step in steps]
         self.channel = Path(chain).stem
-        self.reads = any(step.skill == READ for step in steps)
-        self.tools = IndexTools(index, model, entities, path_reader)
+        self.reads = steps[-1].skill == READ
+        self.tools = IndexTools(index, model, entities, path_reader, device)
         try:
             self.chain = Chain(steps, self.tools)
         except BaseException:

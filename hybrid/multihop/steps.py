@@ -166,10 +166,10 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     needed = {name for step in steps for name in step.after}
     last = [name for name in order if name not in needed]
     if len(last) != 1 or named[last[0]].skill not in (RERANK, READ):
-        several = sum(named[name].skill == RERANK for name in last) > 1
+        several = sum(named[name].skill in (RERANK, READ) for name in last) > 1
         raise InputError(
             f"expected one last step, a rerank or a read, found {', '.join(last)}",
-            remedy="let one rerank come after the steps of both, and leave the other out"
+            remedy="let one come after the steps of both, and leave the other out"
             if several
             else "put the branches together by a step rerank (weight = 0 does no more than that)",
         )

@@ -53,6 +53,7 @@ class IndexTools(Closing):
     :param entities: an index of descriptions, one an entity, whose dense channel was made by the model's
         expert for these (`dense convert --reader entity`); to link only
     :param path_reader: a reader of paths, for the step `read`; None is the one that ships for the language
+    :param device: that of the reader of paths; None is the best there is
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class IndexTools(Closing):
         model: str | Path | None = None,
         entities: str | Path | None = None,
         path_reader: str | Path | None = None,
+        device: str | None = None,
     ) -> None:
-        self.index, self.model, self.entities, self.path_reader = index, model, entities, path_reader
+        self.index, self.model, self.entities = index, model, entities
+        self.path_reader, self.device = path_reader, device
         self._retrievers: dict[str, Retriever] = {}
 
     def check(self, steps: Sequence[Step]) -> None:
@@ -120,7 +123,7 @@ class IndexTools(Closing):
     def _path_reader(self) -> PathReader:
         from sparta.reader.path_reader import PathReader, path_reader_folder
 
-        return PathReader.open(path_reader_folder(self.path_reader, self.language))
+        return PathReader.open(path_reader_folder(self.path_reader, self.language), device=self.device)
 
     @cached_property
     def _dense(self) -> DenseSearcher:
@@ -252,7 +255,7 @@ class IndexTools(Closing):
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
         """What a reader of paths makes of the passages of each path."""
         texts = [[text_of(hit) for hit in own] for own in paths]
-        if not any(text.text for own in texts for text in own):
+        if not any(text.text or text.title for own in texts for text in own):
             raise LackingError(
                 "expected passages with texts to read, found an index without them",
                 remedy="index the corpus itself, or vectors whose records have `contents`",

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hybrid.evaluation.questions import QuestionSet, judged
-from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
+from hybrid.evidence.measures import EvidenceSets, Unit, evidence_by_passage
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.records import Advance
+from sparta.base.records import Advance, Hit
 from sparta.data.kilt import LEAST_BLEU
-from sparta.data.units import passage_of
-from sparta.index.folder import default_index
-from sparta.reader.records import text_of
+from sparta.data.kilt import Evidence as KiltEvidence
+from sparta.data.units import is_cut, passage_of
+from sparta.index.folder import IndexFolder, default_index
+from sparta.reader.records import Text, text_of
 
 DEPTH = 20
 
@@ -32,22 +34,27 @@ def mine_paths(
 ) -> int:
     """Write `{"question", "answers", "passages": [{"title", "text", "gold"}]}` for each question.
 
-    The passages are the first `depth` of the chain's paths, and the evidence (`gold`) that is not among them.
-    Of several evidence sets the one of which most is found counts; passages of the others are left out, as
-    are copies of what is there, and KILT's provenance that was mapped with a low BLEU score. So are questions
-    without an answer, or whose evidence is not in the index.
+    The passages are the first `depth` of the chain's paths and, with `gold`, the evidence. Of several
+    evidence sets that the index has as a whole, that of which the chain found most counts; passages of the
+    others are left out, and so is a text that is there already. An evidence set of KILT that was mapped with
+    a low BLEU score does not count. Questions without an answer or without such a set are left out.
 
     :return: how many questions were written
     """
-    if output.name.endswith(".gz") or not output.name.endswith(".jsonl"):
-        raise InputError("expected a name that ends in .jsonl", where=str(output))
-    known = judged(questions, Path(chain.tools.index or default_index()), LEAST_BLEU)
+    folder = Path(chain.tools.index or default_index())
+    kept = {q: _well_mapped(sets) for q, sets in questions.evidence.items()}
+    known = judged(replace(questions, evidence={q: sets for q, sets in kept.items() if sets}), folder)
     needed = evidence_by_passage(known.gold, known.qrels)
-    cut, written = bool(known.gold and known.gold.cut), 0
+    unfiltered = judged(questions, folder)
+    every = evidence_by_passage(unfiltered.gold, unfiltered.qrels)
+    generation = IndexFolder(folder).state().searchable
+    cut, written = bool(generation and is_cut(generation.unit)), 0
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for query in known.queries:
-            if query.answers and query.query_id in needed:
-                passages = list(_passages(chain, query.text, needed[query.query_id], depth, cut=cut))
+            sets = needed.get(query.query_id)
+            if query.answers and sets:
+                evidence = {i for units in every[query.query_id] for unit in units for i in unit}
+                passages = list(_passages(chain, query.text, sets, evidence, depth, cut=cut))
                 if passages:
                     line = {"question": query.text, "answers": list(query.answers), "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -63,35 +70,47 @@ def mine_paths(
     return written
 
 
+def _well_mapped(sets: KiltEvidence) -> KiltEvidence:
+    """The sets of which no place was mapped with a low BLEU score."""
+    return tuple(own for own in sets if all(place.bleu >= LEAST_BLEU for place in own))
+
+
 def _passages(
-    chain: ChainSearcher, question: str, sets: EvidenceSets, depth: int, *, cut: bool
+    chain: ChainSearcher, question: str, sets: EvidenceSets, evidence: set[str], depth: int, *, cut: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield what one question reads; nothing where a part of its evidence is not in the index."""
+    """Yield what one question reads; nothing where the index has no evidence set as a whole.
 
-    def own(passage_id: str) -> str:
-        return passage_of(passage_id) if cut else passage_id
-
-    found = passages_of(chain.search(question, ALL).paths, ALL)
-    there: dict[str, Any] = {}
-    for hit in found:
-        there.setdefault(own(hit.passage_id), hit)
-    wanted = max(sets, key=lambda units: (sum(not unit.isdisjoint(there) for unit in units), -len(units)))
-    gold: dict[str, Any] = {}
-    for unit in sorted(wanted, key=sorted):
-        first = next((i for i in there if i in unit), None)
-        if first is None:
-            ids = [f"{i}#0" if cut else i for i in sorted(unit)]
-            stored = chain.tools.passages(ids)
-            if not stored:
-                return
-            gold[own(stored[0].passage_id)] = stored[0]
-        else:
-            gold[first] = there[first]
-    evidence = {i for units in sets for unit in units for i in unit}
-    others = {i: hit for i, hit in list(there.items())[:depth] if i not in evidence}
-    seen: set[tuple[str, str]] = set()
+    :param evidence: passages that are no negatives
+    """
+    found: dict[str, Hit] = {}
+    for hit in passages_of(chain.search(question, ALL).paths, ALL):
+        found.setdefault(passage_of(hit.passage_id) if cut else hit.passage_id, hit)
+    whole = [gold for units in sets if (gold := _gold(chain, units, found, cut=cut))]
+    if not whole:
+        return
+    gold = max(whole, key=lambda own: (len(own.keys() & found.keys()), -len(own)))
+    others = {i: hit for i, hit in list(found.items())[:depth] if i not in evidence}
+    seen: set[Text] = set()
     for i, hit in {**gold, **others}.items():
         text = text_of(hit)
         if text not in seen:
             seen.add(text)
             yield {"title": text.title, "text": text.text, "gold": i in gold}
+
+
+def _gold(
+    chain: ChainSearcher, units: Collection[Unit], found: Mapping[str, Hit], *, cut: bool
+) -> dict[str, Hit]:
+    """A passage of each unit: the first that was found, else one of the index; nothing if it lacks one."""
+    gold: dict[str, Hit] = {}
+    for unit in sorted(units, key=sorted):
+        first = next((i for i in found if i in unit), None)
+        if first is not None:
+            gold[first] = found[first]
+            continue
+        stored = {i: chain.tools.passages([f"{i}#0" if cut else i]) for i in sorted(unit)}
+        name, hits = next(((i, hits) for i, hits in stored.items() if hits), ("", []))
+        if not hits:
+            return {}
+        gold[name] = hits[0]
+    return gold

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.data.answers import answer_spans, normalized
 from sparta.data.jsonlist import json_list
-from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import stored_form
 from sparta.reader.path_reader import CHOICES
@@ -62,17 +61,17 @@ class PathExample:
         return next((i for i, one in enumerate(CHOICES) if one in said), None)
 
 
-def read_path_examples(path: Path, language: str = "en") -> list[PathExample]:
+def read_path_examples(path: Path) -> list[PathExample]:
     """Read what `sparta mine-paths` wrote, or HotpotQA's JSON.
 
     In a passage that is needed, every mention of an answer is a right one. Questions without a passage that
-    is needed, or (HotpotQA) with supporting facts that are not in their context, are left out.
+    is needed are left out, and those of HotpotQA with a supporting fact that is no sentence of their context.
 
     :raises InputError: another form, or nothing is left.
     """
     hotpot = plain_name(path.name).endswith(".json")
     found = _hotpot(path) if hotpot else _mined(path)
-    kept = [_matched(one, language) for one in found if one is not None and one.gold]
+    kept = [_matched(one) for one in found if one is not None and one.gold]
     if not kept:
         raise InputError(
             "expected questions with passages that they need, found none",
@@ -82,17 +81,14 @@ def read_path_examples(path: Path, language: str = "en") -> list[PathExample]:
     return kept
 
 
-def _matched(one: PathExample, language: str) -> PathExample:
-    """The example as it is read, with the places of its answers."""
-    fold = language_of(language).fold
-    passages = []
-    for passage in one.passages:
-        spans: Sequence[tuple[int, int]] = ()
-        if passage.gold and one.choice is None:
-            spans = answer_spans(passage.text.text, one.answers, language=language)
-        text = Text(fold(passage.text.text), fold(passage.text.title))
-        passages.append(PathPassage(text, passage.gold, tuple(spans), passage.sentences, passage.supporting))
-    return PathExample(fold(one.question), one.answers, tuple(passages))
+def _matched(one: PathExample) -> PathExample:
+    """The example with the places of its answers; yes and no have none."""
+    if one.choice is not None:
+        return one
+    passages = (
+        replace(p, spans=tuple(answer_spans(p.text.text, one.answers))) if p.gold else p for p in one.passages
+    )
+    return replace(one, passages=tuple(passages))
 
 
 def _mined(path: Path) -> Iterator[PathExample]:
@@ -124,9 +120,9 @@ def _hotpot(path: Path) -> Iterator[PathExample | None]:
             answer = _of(str, record["answer"])
             if not answer:
                 raise ValueError("no answer")
-            known = {title for title, _ in facts} <= {one.text.title for one in passages}
+            stored = sum(sum(one.supporting) for one in passages)
             example = PathExample(_of(str, record["question"]), (answer,), passages)
-        yield example if known else None
+        yield example if stored == len(facts) else None
 
 
 def _of_context(title: str, sentences: Sequence[str], facts: set[tuple[str, int]]) -> PathPassage:

@@ -25,6 +25,7 @@ from sparta.neural.backbones import blank_encoder, encoder_config
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import pick_device, pick_dtype
 from sparta.neural.inputs import special_frame
+from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
@@ -62,7 +63,7 @@ class PathLayout:
             )
 
 
-class PathAnswer(NamedTuple):
+class PathSpan(NamedTuple):
     """An answer, and the probability that the reader gives it in its path; it is not calibrated.
 
     It stands in the passage of this number from `start` to before `end`; yes and no stand nowhere
@@ -78,12 +79,13 @@ class PathAnswer(NamedTuple):
 
 class PathReading(NamedTuple):
     """What is told of a path: of each passage how much it scores above the threshold (what has less than 0
-    does not support the question), the answer, and of each passage the sentences that support it.
+    does not support the question), the answer, and of each passage the sentences that support it (None: the
+    reader does not tell them).
     """
 
     scores: list[float]
-    answer: PathAnswer
-    sentences: list[list[tuple[int, int]]]
+    answer: PathSpan
+    sentences: list[list[tuple[int, int]]] | None
 
 
 class Part(NamedTuple):
@@ -131,28 +133,36 @@ class PathReader(nn.Module):
         self.spans = nn.Linear(width, 2)
         self.passages = nn.Linear(width, 1, bias=False)
         self.sentences = nn.Linear(width, 1, bias=False)
-        self.mark = _mark(tokenizer)
+        self.mark, self.choices = _mark(tokenizer), _choices(tokenizer)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.spans.weight.device
 
+    @property
+    def encoder_depth(self) -> int:
+        """How many layers the encoder has."""
+        return int(self._encoder_config["num_hidden_layers"])
+
     # ------------------------------------------------------------------ folders
 
     @staticmethod
-    def from_reader(reader: SpanReader, layout: PathLayout) -> PathReader:
-        """Return one that begins with a reader's encoder and span layer.
+    def from_encoder(name: str | Path, layout: PathLayout) -> PathReader:
+        """Return an untrained one on an encoder; of a reader, also its span layer is taken.
 
-        :raises ModelError: a reader with global tokens, whose encoder reads more than one input.
+        :raises ModelError: a reader with global tokens, whose encoder reads more than one input; an encoder
+            whose vocabulary lacks what an input needs.
         :raises InputError: inputs longer than the encoder has positions for.
         """
-        if reader.config.global_tokens:
+        found = folder_with("reader", Path(name))
+        if found and read_json(found / "config.json")["reader"].get("global_tokens"):
             raise ModelError(
-                "expected a reader without global tokens to begin with, found one with"
-                f" {reader.config.global_tokens}",
+                "expected an encoder, or a reader without global tokens, found one with them",
+                where=str(name),
                 remedy="name another with --encoder, or leave it out for the shipped one",
             )
+        reader = SpanReader.from_encoder(name, ReaderConfig())
         reader.check_length(layout.max_length, remedy="give a smaller --max-length, or another encoder")
         made = PathReader(reader.encoder, reader.tokenizer, layout)
         made.spans.load_state_dict(reader.spans.state_dict())
@@ -206,10 +216,9 @@ class PathReader(nn.Module):
         :raises InputError: no passage, or more than an input has room for.
         """
         first, last = special_frame(self.tokenizer)
-        asked = self._ids(question)[: self.layout.longest_question]
-        choices = [self._ids(one)[0] for one in CHOICES]
-        ids = [first, *asked, last, *choices]
-        segments = [0] * (len(asked) + 2) + [1, 1]
+        question_ids = self._ids(question)[: self.layout.longest_question]
+        ids = [first, *question_ids, last, *self.choices]
+        segments = [0] * (len(question_ids) + 2)
         room = self.layout.max_length - len(ids) - 1
         if not 1 <= len(texts) <= room // _SHORTEST:
             raise InputError(
@@ -233,7 +242,8 @@ class PathReader(nn.Module):
             for number, span in enumerate(own)
             if (inside := _places(part, *span)) is not None
         ]
-        return PathInput(ids, segments, (len(asked) + 2, len(asked) + 3), parts, places)
+        choices = len(question_ids) + 2
+        return PathInput(ids, segments, (choices, choices + 1), parts, places)
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores:
         """The scores of inputs, as if each were alone; -inf where nothing is."""
@@ -301,10 +311,10 @@ class PathReader(nn.Module):
         for some in batched(order, 1 if self.device.type == "cpu" else _PATHS_AT_ONCE):
             scores = PathScores(*(t.cpu() for t in self([made[i] for i in some])))
             for row, i in enumerate(some):
-                found[i] = self._told(made[i], paths[i], parts[i], scores, row)
+                found[i] = self._reading(made[i], paths[i], parts[i], scores, row)
         return [one for one in found if one is not None]
 
-    def _told(
+    def _reading(
         self, made: PathInput, texts: Sequence[Text], parts: Sentences, scores: PathScores, row: int
     ) -> PathReading:
         threshold, *passages = scores.passages[row].tolist()[: 1 + len(texts)]
@@ -314,14 +324,15 @@ class PathReader(nn.Module):
             if score > least:
                 supporting[passage].append(parts[passage][number])
         answer = self._answer(made, texts, scores.spans[:, row])
-        return PathReading([one - threshold for one in passages], answer, supporting)
+        own = supporting if self.layout.sentences else None
+        return PathReading([one - threshold for one in passages], answer, own)
 
-    def _answer(self, made: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathAnswer:
+    def _answer(self, made: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathSpan:
         """The most probable answer; "no answer", which scores 0 as in `SpanReader`, is not given, and takes
         its share of the probability.
         """
         found = [
-            PathAnswer(one, float(spans[:, at].mean())) for one, at in zip(CHOICES, made.choices, strict=True)
+            PathSpan(one, float(spans[:, at].mean())) for one, at in zip(CHOICES, made.choices, strict=True)
         ]
         for number, part in enumerate(made.parts):
             here = torch.full_like(spans, -torch.inf)
@@ -330,7 +341,7 @@ class PathReader(nn.Module):
             window = Window(number, made.ids, made.segments, part.text_start, part.offsets)
             for one in best_spans(here[:, None], [window], 1, self.layout.longest_answer):
                 text = texts[number].text[one.start : one.end]
-                found.append(PathAnswer(text, one.score, number, one.start, one.end))
+                found.append(PathSpan(text, one.score, number, one.start, one.end))
         best = max(found, key=lambda one: one.score)
         total = torch.nn.functional.pad(spans, (0, 1)).logsumexp(1).sum()
         return best._replace(score=float(torch.exp(2 * best.score - total)))
@@ -349,7 +360,7 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
         raise ModelError(
             "expected a reader of paths (config.json with a `path_reader` object), found none",
             where=str(name),
-            remedy="give a folder that `sparta train-paths` made",
+            remedy="give a folder that `sparta train-paths` made (--path-reader), or another chain",
         )
     return found
 
@@ -380,3 +391,15 @@ def _mark(tokenizer: Tokenizer) -> int:
         f"expected a vocabulary with one of {', '.join(_MARKS)}, to mark passages with, found none",
         remedy="begin with another encoder: those of BERT's vocabulary have it",
     )
+
+
+def _choices(tokenizer: Tokenizer) -> list[int]:
+    """The wordpieces of yes and no."""
+    ids = [tokenizer.encode(one, add_special_tokens=False).ids for one in CHOICES]
+    words = [[tokenizer.id_to_token(i) for i in own] for own in ids]
+    if words != [[one] for one in CHOICES]:
+        raise ModelError(
+            f"expected a vocabulary with the words {' and '.join(CHOICES)}, found {words}",
+            remedy="begin with another encoder: a reader of paths reads English",
+        )
+    return [own[0] for own in ids]

@@ -25,10 +25,9 @@ from sparta.neural.trainer import (
     use_fast_attention,
     wait_for_all,
 )
-from sparta.reader.config import DEFAULT_READER, ReaderConfig
+from sparta.reader.config import DEFAULT_READER
 from sparta.reader.path_examples import PathExample, PathPassage, read_path_examples
 from sparta.reader.path_reader import PathInput, PathLayout, PathReader
-from sparta.reader.span_reader import SpanReader
 from sparta.reader.train import layer_groups, span_loss, targets
 from sparta.reader.windows import Window
 from sparta.training.options import TrainResult
@@ -64,7 +63,6 @@ class PathRecipe:
     dropout: float = 0.0
     seed: int = 13
     device: str | None = None
-    language: str = "en"
 
 
 class Drawn(NamedTuple):
@@ -89,9 +87,7 @@ class PathTraining:
             )
         told = any(passage.sentences for one in examples for passage in one.passages)
         layout = PathLayout(max_length=recipe.max_length, sentences=told)
-        reader = SpanReader.from_encoder(recipe.encoder, ReaderConfig())
-        self.model = PathReader.from_reader(reader, layout).to(training_device(recipe.device))
-        self.depth = reader.encoder_depth
+        self.model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
 
@@ -104,7 +100,7 @@ class PathTraining:
         facts = {**settings, "examples": fingerprint(read), "processes": process_group()[1]}
         trainer = Trainer(
             self.model,
-            layer_groups(self.model, self.depth, recipe.layer_decay, _HEADS),
+            layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, _HEADS),
             self.loss,
             self.validate,
             lambda: self.model.save_pretrained(self.folder / "best"),
@@ -151,13 +147,14 @@ class PathTraining:
         for row, one in enumerate(drawn):
             gold = torch.tensor([passage.gold for passage in one.passages], device=device)
             of_passages.append(list_mle(scores.passages[row, : 1 + len(gold)], gold))
-            of_answers.append(span_loss(scores.spans[:, [row]], [answer_places(one)]))
+            if (places := answer_places(one)) is not None:
+                of_answers.append(span_loss(scores.spans[:, [row]], [places]))
             if labels := supporting(one):
                 right = torch.tensor(labels, device=device)
                 of_sentences.append(list_mle(scores.sentences[row, : 1 + len(right)], right))
-        passages, answers = torch.stack(of_passages).mean(), torch.stack(of_answers).mean()
-        sentences = (
-            torch.stack(of_sentences).sum() / len(drawn) if of_sentences else torch.zeros_like(answers)
+        passages, answers, sentences = (
+            torch.stack(own).sum() / len(drawn) if own else torch.zeros((), device=device)
+            for own in (of_passages, of_answers, of_sentences)
         )
         parts = {"passages": passages, "answers": answers, "sentences": sentences}
         logs = {name: float(one.detach()) for name, one in parts.items()}
@@ -167,25 +164,25 @@ class PathTraining:
         """The mean, in percent, of passage EM and of the answers' F1 on held-out questions.
 
         Passage EM: what is needed scores above what it becomes when one of up to four other passages takes
-        the place of one of its own. The answer is read from what is needed.
+        the place of one of its own; of a question without other passages it is not taken. The answer is read
+        from what is needed.
         """
         device = self.model.device
-        dtype, language = pick_dtype("auto", device), self.recipe.language
-        found = f1 = em = 0.0
+        dtype = pick_dtype("auto", device)
+        best_sets, f1, em = [], 0.0, 0
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
             for one in self.held_out:
                 sets = [one.gold, *replaced(one.gold, one.others[:_RIVALS])]
-                read = self.model.read(
-                    one.question, [[p.text for p in own] for own in sets], language=language
-                )
+                read = self.model.read(one.question, [[p.text for p in own] for own in sets])
                 best, *others = [sum(reading.scores) for reading in read]
-                found += all(best > other for other in others)
-                answer = read[0].answer.text
-                f1 += token_f1(answer, one.answers, language=language)
-                em += exact_match(answer, one.answers, language=language)
+                if others:
+                    best_sets.append(best > max(others))
+                f1 += token_f1(read[0].answer.text, one.answers)
+                em += exact_match(read[0].answer.text, one.answers)
         n = max(1, len(self.held_out)) / 100
-        logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", found / n, f1 / n, em / n)
-        return (found + f1) / n / 2
+        passage_em = 100 * sum(best_sets) / max(1, len(best_sets))
+        logger.info("held-out questions: passage EM %.1f, F1 %.1f, EM %.1f", passage_em, f1 / n, em / n)
+        return (passage_em + f1 / n) / 2
 
 
 def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -201,14 +198,17 @@ def list_mle(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.stack([*of_right, below.logsumexp(0) - threshold[0]]).sum()
 
 
-def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
+def answer_places(drawn: Drawn) -> list[tuple[int, int]] | None:
     """First and last place of each right answer in an input; none where "no answer" is right.
 
-    Yes and no are right where all passages that the question needs are read.
+    Yes and no are right where all passages that the question needs are read; None where it needs more than
+    are drawn together, so that nothing is to be learned of its answer.
     """
-    choice, made = drawn.example.choice, drawn.input
+    choice, made, needed = drawn.example.choice, drawn.input, len(drawn.example.gold)
     if choice is not None:
-        whole = sum(one.gold for one in drawn.passages) == len(drawn.example.gold)
+        if needed > _OF_A_KIND:
+            return None
+        whole = sum(one.gold for one in drawn.passages) == needed
         return [(made.choices[choice],) * 2] if whole else []
     return [
         place
@@ -260,31 +260,35 @@ def train_path_reader(
     check_output(output, resume=resume)
     if len({path.resolve() for path in data}) < len(data):
         raise InputError("expected different files, found one twice", remedy="name it once")
-    by_file = {path.name: read_path_examples(path, recipe.language) for path in data}
-    examples = [one for own in by_file.values() for one in own]
-    result = PathTraining(recipe, examples, output).run(resume=resume)
+    by_file = [(path.name, read_path_examples(path)) for path in data]
+    training = PathTraining(recipe, [one for _, own in by_file for one in own], output)
+    result = training.run(resume=resume)
     if not process_group()[0]:
-        _write_card(result, recipe, by_file, command)
+        _write_card(result, training, by_file, command or str(recipe))
     wait_for_all()
     leave_gloo()
     return result
 
 
 def _write_card(
-    result: TrainResult, recipe: PathRecipe, by_file: dict[str, list[PathExample]], command: str
+    result: TrainResult,
+    training: PathTraining,
+    by_file: Sequence[tuple[str, Sequence[PathExample]]],
+    command: str,
 ) -> None:
-    rows = [f"| {name} | {len(own):,} | `{fingerprint(own)}` |" for name, own in by_file.items()]
+    rows = [f"| {name} | {len(own):,} | `{fingerprint(own)}` |" for name, own in by_file]
     lines = [
         *("---", "library_name: sparta", "tags: [question-answering, multi-hop, sparta]", "---", ""),
         f"# {result.folder.absolute().parent.name}",
         "",
         "A reader of paths: it tells which passages of a path a question needs, and the answer. It began as"
-        f" `{recipe.encoder}`.",
+        f" `{training.recipe.encoder}`.",
         "",
         *("| data | questions | fingerprint |", "|---|---|---|", *rows, ""),
-        f"    {command or recipe}",
+        f"    {command}",
         "",
-        f"Validation: {result.reached} at step {result.step:,}, on {recipe.held_out} held-out questions.",
+        f"Validation: {result.reached} at step {result.step:,}, on {len(training.held_out)} held-out"
+        " questions.",
         "",
         f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
     ]

@@ -41,7 +41,8 @@ def printed(index: Path, *command: object) -> str:
 def typed(page: str) -> list[list[str]]:
     """The commands of a page that ask for a chain without a model."""
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    commands = [shlex.split(line) for line in lines if line.startswith("sparta ") and "--chain hop" in line]
+    asked = (line for line in lines if line.startswith("sparta ") and "--chain hop" in line)
+    commands = [shlex.split(line) for line in asked if "hop-read" not in line]
     assert commands
     return [command[1:] for command in commands]
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid
 from cli._sparta import main as sparta
+from sparta.data.answers import token_f1
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -48,9 +49,12 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In KILT's form; of the last two, one was mapped badly and one names a passage that is nowhere."""
     rows = [row(i, QUESTION, "Bournemouth", "frankenstein", "mary-shelley") for i in range(12)]
     rows = [{**one, "input": f"{one['input']} {i}"} for i, one in enumerate(rows)]
+    mixed = row(23, "Who wrote the tale?", "Mary Shelley", "frankenstein", "mary-shelley")
+    mixed["output"][0]["provenance"][1]["bleu_score"] = 0.1
     rows += [
         row(20, "Is Mary Shelley the author of Frankenstein?", "yes", "frankenstein", "mary-shelley"),
         row(21, "Who wrote it?", "Mary Shelley", "frankenstein", bleu=0.1),
+        mixed,
         row(22, "Who wrote it?", "Mary Shelley", "frankenstein", "nowhere"),
     ]
     path = tmp_path_factory.mktemp("questions") / "multihop.train.jsonl"
@@ -63,7 +67,7 @@ def mined(index: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory
     output = tmp_path_factory.mktemp("mined") / "paths.jsonl"
     said = ran(sparta, "mine-paths", "--queries", questions, "--index", index, "--output", output, "--quiet")
     assert said.exit_code == 0, said.output
-    assert "13 questions of 15 with their passages" in said.output
+    assert "13 questions of 16 with their passages" in said.output
     return output
 
 
@@ -124,6 +128,13 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
     rows = json.loads(printed(hybrid, *command, *READ, reader, *options))
     assert {"bm25", "chain hop", "chain hop-read"} <= {one["channel"] for one in rows}
     own = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    measured = {one["channel"]: one for one in rows}["chain hop-read"]
+    read = [one for one in own if one["ranking"] == "chain hop-read"]
+    expected = dict.fromkeys(map(str, range(12)), "Bournemouth") | {"20": "yes"}
+    expected |= dict.fromkeys(("21", "22", "23"), "Mary Shelley")
+    f1 = [token_f1(one["answer"], [expected[one["query_id"]]]) for one in read]
+    assert measured["F1"] == pytest.approx(100 * sum(f1) / len(expected))
+    assert len(read) == len(expected)
     [first] = [one for one in own if (one["query_id"], one["ranking"]) == ("0", "chain hop-read")]
     [path] = printed(
         sparta, "search", f"{QUESTION} 0", *READ, reader, "--index", index, "-k", 1, "--json"
@@ -134,7 +145,6 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("search", "q", "--chain", "hop-read"), "expected a reader of paths"),
         (("search", "q", "--chain", "hop", "--path-reader", "x"), "a step that reads --path-reader"),
         (("search", "q", "--path-reader", "x"), "expected --chain with --path-reader"),
         (("search", "q", *READ, "nowhere"), "expected a reader of paths (config.json"),

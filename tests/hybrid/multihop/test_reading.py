@@ -13,7 +13,7 @@ from hybrid.multihop.chain import Chain
 from hybrid.multihop.steps import Step, ordered, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.reader.path_reader import PathAnswer, PathReading
+from sparta.reader.path_reader import PathReading, PathSpan
 
 SEARCH = Step("search", "retrieve", depth=9)
 TABLE = Step("table", "retrieve", depth=9, evidence=False)
@@ -28,22 +28,27 @@ class Reading:
         self.found = found
         self.scores = {"a": -8.0, "b": 2.0, "c": 1.0, "d": 9.0, "e": 9.0}
         self.said = {"a": "Rome", "b": "yes", "c": "the Rome"}
+        self.tells = True
         self.asked: list[Any] = []
 
     def check(self, steps: Sequence[Step]) -> None:
         pass
 
     def retrieve(self, step: Step, question: str) -> list[Hit]:
-        return [Hit(name, 5.0 - i, "T", f"{name} is Rome") for i, name in enumerate(self.found)]
+        return [
+            Hit(name, 5.0 - i, "T", f"{name}: {self.said.get(name)}") for i, name in enumerate(self.found)
+        ]
 
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> list[PathReading]:
         self.asked.append([[hit.passage_id for hit in path] for path in paths])
         return [self._of([hit.passage_id for hit in path]) for path in paths]
 
     def _of(self, ids: list[str]) -> PathReading:
-        said = self.said[ids[0]]
-        answer = PathAnswer(said, 0.5) if said == "yes" else PathAnswer(said, 0.25, len(ids) - 1, 5, 9)
-        return PathReading([self.scores[i] for i in ids], answer, [[(0, 4)] if i == "b" else [] for i in ids])
+        said = self.said[ids[-1]]
+        place = (len(ids) - 1, 3, 3 + len(said))
+        answer = PathSpan(said, 0.5) if said == "yes" else PathSpan(said, 0.25, *place)
+        sentences = [[(0, 1)] if i == "b" else [] for i in ids] if self.tells else None
+        return PathReading([self.scores[i] for i in ids], answer, sentences)
 
 
 def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
@@ -61,7 +66,7 @@ def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
     first = found.paths[0]
     assert first.passages[0].scores == {"search": 4.0, "read": 2.0}
     assert first.passages[0].score == first.score
-    assert first.passages[0].supporting == ((0, 4),)
+    assert first.passages[0].supporting == ((0, 1),)
     assert [path.answer and path.answer.answer for path in found.paths] == [
         "yes",
         "the Rome",
@@ -72,7 +77,7 @@ def test_the_best_paths_are_read_and_the_others_stay_behind() -> None:
     assert set(found.seconds) == {"search", "first", "read"}
     shown = first.as_dict()
     assert shown["answer"] == {"answer": "yes", "score": 0.5, "passage_id": "", "start": 0, "end": 0}
-    assert shown["passages"][0]["supporting"] == [[0, 4]]
+    assert shown["passages"][0]["supporting"] == [[0, 1]]
     assert "answer" not in found.paths[-1].as_dict()
 
 
@@ -91,11 +96,60 @@ def test_what_leads_to_evidence_is_not_read() -> None:
     assert Chain([SEARCH, FIRST, READ], Reading("")).search("q").paths == []  # type: ignore[arg-type]
 
 
+def test_of_a_row_and_its_page_the_page_is_read() -> None:
+    """The row leads to the page: scores, sentences and answers of the reader are the page's."""
+    tools = Reading("abc")
+    steps = [
+        TABLE,
+        replace(FIRST, after=("table",)),
+        Step("page", "expand", ("first",), by="title"),
+        Step("second", "rerank", ("page",), weight=0, keep=9),
+        replace(READ, after=("second",)),
+    ]
+    pages = [Hit(name, 4.0 - i, "T", f"{name}: {tools.said[name]}") for i, name in enumerate("bc")]
+    tools.retrieve = lambda _step, _question: [Hit("a", 5.0, "T", "a row")]  # type: ignore[method-assign]
+    tools.expand = lambda _step, _question, _passages: [pages]  # type: ignore[attr-defined]
+    first, second = Chain(steps, tools).search("q", 9).paths  # type: ignore[arg-type]
+    assert tools.asked == [[["b"], ["c"]]]
+    assert [path.ids for path in (first, second)] == [("a", "b"), ("a", "c")]
+    row, page = second.passages
+    assert (row.scores, row.supporting) == ({"table": 5.0}, None)
+    assert (page.scores, page.supporting) == ({"page": 3.0, "read": 1.0}, ())
+    assert second.score == 5 + 3 + 0.5 * 1
+    assert second.answer is not None
+    place = second.answer
+    assert place.passage_id == "c"
+    assert page.hit.text[place.start : place.end] == place.answer == "the Rome"
+    tools.tells = False
+    untold = Chain(steps, tools).search("q", 9).paths[0].as_dict()  # type: ignore[arg-type]
+    assert "supporting" not in untold["passages"][1]
+
+
+def test_rounding_lets_no_unread_path_rise() -> None:
+    tools = Reading()
+    tools.scores |= {"a": -9.4, "b": -7.4, "c": -5.4}
+    paths = Chain([SEARCH, FIRST, READ], tools).search("q", 9).paths  # type: ignore[arg-type]
+    scores = [path.score for path in paths]
+    assert scores == sorted(scores, reverse=True)
+    assert all(path.answer for path in paths[:3])
+
+
+def test_an_improbable_answer_hides_no_probable_one() -> None:
+    tools = Reading()
+    tools.said["b"] = "Rome"
+    paths = Chain([SEARCH, FIRST, READ], tools).search("q", 9).paths  # type: ignore[arg-type]
+    first, second, *others = paths
+    assert first.answer is not None
+    low = replace(first, answer=replace(first.answer, score=0.1))
+    [kept] = answers_of([low, second, *others], threshold=0.2)
+    assert kept.passage_id == second.ids[-1]
+
+
 def test_answers_are_those_of_the_best_paths() -> None:
     paths = Chain([SEARCH, FIRST, READ], Reading()).search("q", 9).paths  # type: ignore[arg-type]
     yes, rome = answers_of(paths)
     assert (yes.answer, yes.passage_id, yes.start, yes.end, yes.ranker) == ("yes", "b", 0, 0, 1.0)
-    assert (rome.answer, rome.passage_id, rome.text[rome.start : rome.end]) == ("the Rome", "c", "Rome")
+    assert (rome.answer, rome.passage_id, rome.text[rome.start : rome.end]) == ("the Rome", "c", "the Rome")
     assert rome.score == rome.reader == 0.25
 
 

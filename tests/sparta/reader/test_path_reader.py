@@ -25,7 +25,7 @@ SEA = Text("the sea in winter", "")
 @pytest.fixture
 def reader(encoder_folder: Path) -> PathReader:
     torch.manual_seed(4)
-    return PathReader.from_reader(SpanReader.from_encoder(encoder_folder, ReaderConfig()), SMALL).eval()
+    return PathReader.from_encoder(encoder_folder, SMALL).eval()
 
 
 def words(reader: PathReader, ids: list[int]) -> list[str]:
@@ -106,6 +106,7 @@ def test_the_best_span_of_one_passage_is_the_answer(
     ends = math.exp(-1) + math.exp(2) + math.exp(6) + (len(made.ids) - 3) * math.exp(-3) + 1
     assert read.answer.score == pytest.approx(math.exp(5 + 2) / starts / ends, rel=1e-4)
     assert read.scores == [-1.5, -0.5]
+    assert read.sentences is None
     scored(reader, monkeypatch, {made.choices[1]: (4, 4)})
     [read] = reader.read("which house", [[RED, SEA]])
     assert (read.answer.text, read.answer.passage) == ("no", -1)
@@ -115,10 +116,11 @@ def test_supporting_sentences_are_those_above_the_threshold(
     encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = PathLayout(max_length=64, longest_question=12, sentences=True)
-    reader = PathReader.from_reader(SpanReader.from_encoder(encoder_folder, ReaderConfig()), layout)
+    reader = PathReader.from_encoder(encoder_folder, layout)
     scored(reader, monkeypatch, {})
     text = Text("The house is red. It is old. The sea is new.")
     [read] = reader.read("which", [[text, SEA]])
+    assert read.sentences is not None
     assert [text.text[a:b] for a, b in read.sentences[0]] == ["The sea is new."]  # scores 0, 1, 2; 3 of SEA
     assert read.sentences[1] == [(0, len(SEA.text))]
 
@@ -143,16 +145,43 @@ def test_a_folder_is_read_back(reader: PathReader, tmp_path: Path) -> None:
             PathReader.open(broken)
 
 
-def test_what_it_cannot_begin_with(encoder_folder: Path) -> None:
-    fused = SpanReader.from_encoder(encoder_folder, ReaderConfig(ReaderLayout(), 2))
+def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None:
+    SpanReader.from_encoder(encoder_folder, ReaderConfig(ReaderLayout(), 2)).save_pretrained(
+        tmp_path / "fused"
+    )
     with pytest.raises(ModelError, match="without global tokens"):
-        PathReader.from_reader(fused, SMALL)
-    plain = SpanReader.from_encoder(encoder_folder, ReaderConfig())
+        PathReader.from_encoder(tmp_path / "fused", SMALL)
     with pytest.raises(InputError, match="at most"):
-        PathReader.from_reader(plain, PathLayout(max_length=4096))
-    plain.tokenizer = plain.tokenizer.from_str(plain.tokenizer.to_str().replace("[unused", "[other"))
-    with pytest.raises(ModelError, match="to mark passages with"):
-        PathReader.from_reader(plain, SMALL)
+        PathReader.from_encoder(encoder_folder, PathLayout(max_length=4096))
+    for old, new, said in (
+        ("[unused", "[other", "to mark passages with"),
+        ('"yes"', '"yess"', "with the words yes and no"),
+    ):
+        other = tmp_path / new.strip('["')
+        shutil.copytree(encoder_folder, other)
+        changed = (other / "tokenizer.json").read_text().replace(old, new)
+        (other / "tokenizer.json").write_text(changed)
+        with pytest.raises(ModelError, match=said):
+            PathReader.from_encoder(other, SMALL)
     for wrong in ({"max_length": 0}, {"longest_answer": 2.5}, {"max_length": 40}, {"sentences": 1}):
         with pytest.raises(InputError, match="whole numbers"):
             PathLayout(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_reader_lends_its_span_layer(encoder_folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    own = SpanReader.from_encoder(encoder_folder, ReaderConfig())
+    own.save_pretrained(tmp_path / "own")
+    made = PathReader.from_encoder(tmp_path / "own", SMALL)
+    assert torch.equal(made.spans.weight, own.spans.weight)
+    assert made.encoder_depth == own.encoder_depth
+
+
+def test_empty_texts_and_cut_sentences(reader: PathReader, encoder_folder: Path) -> None:
+    [read] = reader.read("which house", [[Text("", "street"), Text("", "")]])
+    assert read.answer.passage == -1, "where no text is, yes or no is all that can be said"
+    assert len(read.scores) == 2
+    assert read.sentences is None
+    long = Text("red " * 80 + ". " + "The sea is old.")
+    made = reader.make_input("which", [long], [[(0, 321), (322, 337)]])
+    assert [number for _, number, _, _ in made.sentences] == [0], "what is cut off is not scored"

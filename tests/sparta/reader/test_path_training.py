@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_what_is_right_in_an_input(training: PathTraining) -> None:
     whole = drawn(training, asked, 1, 0, 2)
     assert answer_places(whole) == [(whole.input.choices[1],) * 2]
     assert answer_places(drawn(training, asked, 0, 2)) == []
+    many = PathExample("is it", ("No",), (*asked.passages, passage("a", gold=True)))
+    assert answer_places(drawn(training, many, 0, 1)) is None, "more than are drawn together"
     # the loss is that of the three, sentences at half
     told = PathExample(
         "which house",
@@ -149,7 +152,7 @@ def test_inputs_are_drawn_as_the_paper_draws_them(training: PathTraining) -> Non
 
 def test_it_learns(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     result = train_path_reader(
-        [data], recipe(encoder_folder, steps=150, validate_every=150, layer_decay=1.0), tmp_path / "made"
+        [data], recipe(encoder_folder, steps=450, validate_every=450, layer_decay=1.0, questions=16), tmp_path / "made"
     )
     assert result.validation > 60, "by chance passage EM is near 11 and F1 near 12"
     reader = PathReader.open(tmp_path / "made", device="cpu")
@@ -200,8 +203,8 @@ HOTPOT = {
 
 def test_hotpotqa_is_read_as_published(tmp_path: Path) -> None:
     path = tmp_path / "hotpot.json"
-    lacking = {**HOTPOT, "supporting_facts": [["A", 1], ["Z", 0]]}
-    path.write_text(json.dumps([HOTPOT, lacking]))
+    lacking = [{**HOTPOT, "supporting_facts": [["A", 1], other]} for other in (["Z", 0], ["B", 9], ["C", 1])]
+    path.write_text(json.dumps([HOTPOT, *lacking]))
     [one] = read_path_examples(path)
     first, second, third = one.passages
     assert [p.text.title for p in one.gold] == ["A", "B"]
@@ -246,6 +249,12 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="with passages that they need, found none"):
         read_path_examples(tmp_path / "none.jsonl")
+    (tmp_path / "same").mkdir()
+    shutil.copy(data, tmp_path / "same" / data.name)
+    result = train_path_reader(
+        [data, tmp_path / "same" / data.name], recipe(encoder_folder, steps=1), tmp_path / "both"
+    )
+    assert (result.folder / "README.md").read_text().count("| data.jsonl | 120 |") == 2
     with pytest.raises(InputError, match="one twice"):
         train_path_reader([data, data], recipe(encoder_folder), tmp_path / "twice")
     with pytest.raises(InputError, match="expected a batch of 101"):

@@ -16,7 +16,16 @@ from sparta.reader.examples import read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, span_loss, targets, train_reader
+from sparta.reader.train import (
+    HEADS,
+    ReaderRecipe,
+    ReaderTraining,
+    ReadingSet,
+    layer_groups,
+    span_loss,
+    targets,
+    train_reader,
+)
 from sparta.reader.windows import windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -150,9 +159,10 @@ def test_the_other_forms_train_too(data: Path, encoder_folder: Path, tmp_path: P
 def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     sets = [ReadingSet("data", read_examples(data))]
     training = ReaderTraining(recipe(encoder_folder, layer_decay=0.5, global_tokens=2), sets, tmp_path)
-    factors = {group["factor"] for group in training.parameter_groups()}
+    groups = layer_groups(training.model, training.model.encoder_depth, 0.5, HEADS)
+    factors = {group["factor"] for group in groups}
     assert factors == {10.0, 1.0, 0.5, 0.25}  # spans and global tokens; two layers; embeddings
-    sizes = sum(p.numel() for group in training.parameter_groups() for p in group["params"])
+    sizes = sum(p.numel() for group in groups for p in group["params"])
     assert sizes == sum(p.numel() for p in training.model.parameters())
 
 
