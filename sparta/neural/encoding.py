@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
@@ -114,3 +115,19 @@ def pick_device(name: str | None = None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
+    """What a model computes of each item on a CPU, in their order: each thread has an item of its own."""
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+    def alone(item: T) -> R:
+        with torch.autocast("cpu", autocast, enabled=autocast is not None):  # a thread begins without
+            return compute(item)
+
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(alone, items)
+    finally:
+        torch.set_num_threads(threads)  # what a thread sets is what every later thread begins with

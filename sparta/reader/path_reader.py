@@ -23,7 +23,7 @@ from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
 from sparta.neural.backbones import blank_encoder, encoder_config
 from sparta.neural.checkpoint import load_state, read_json, save_model
-from sparta.neural.encoding import pick_device, pick_dtype
+from sparta.neural.encoding import in_threads, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
@@ -289,7 +289,6 @@ class PathReader(nn.Module):
 
     # ------------------------------------------------------------------ reading
 
-    @torch.inference_mode()
     def read(
         self, question: str, paths: Sequence[Sequence[Text]], *, language: str = "en"
     ) -> list[PathReading]:
@@ -306,13 +305,17 @@ class PathReader(nn.Module):
             self.make_input(fold(question), [Text(*of_text[text][:2]) for text in own], sentences)
             for own, sentences in zip(paths, parts, strict=True)
         ]
-        found: list[PathReading | None] = [None] * len(made)
         order = sorted(range(len(made)), key=lambda i: -len(made[i].ids))
-        for some in batched(order, 1 if self.device.type == "cpu" else _PATHS_AT_ONCE):
-            scores = PathScores(*(t.cpu() for t in self([made[i] for i in some])))
-            for row, i in enumerate(some):
-                found[i] = self._reading(made[i], paths[i], parts[i], scores, row)
-        return [one for one in found if one is not None]
+        alone = self.device.type == "cpu"
+        batches = [[made[i] for i in some] for some in batched(order, 1 if alone else _PATHS_AT_ONCE)]
+        scores = in_threads(self._score, batches) if alone else map(self._score, batches)
+        rows = [(own, row) for some, own in zip(batches, scores, strict=True) for row in range(len(some))]
+        found = dict(zip(order, rows, strict=True))
+        return [self._reading(made[i], paths[i], parts[i], *found[i]) for i in range(len(made))]
+
+    @torch.inference_mode()
+    def _score(self, inputs: Sequence[PathInput]) -> PathScores:
+        return PathScores(*(t.cpu() for t in self(inputs)))
 
     def _reading(
         self, made: PathInput, texts: Sequence[Text], parts: Sentences, scores: PathScores, row: int

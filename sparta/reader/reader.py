@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import batched
 from pathlib import Path
 
 import torch
 
-from sparta.neural.encoding import length_sorted_batches, pick_device, pick_dtype
+from sparta.neural.encoding import in_threads, length_sorted_batches, pick_device, pick_dtype
 from sparta.reader.config import ReaderConfig, reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Span, Text
@@ -106,18 +105,7 @@ class Reader:
         if self.model.device.type != "cpu" or self.config.global_tokens:
             yield from map(self._score, batches)
             return
-        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-        def alone(batch: Sequence[_Owned]) -> torch.Tensor:
-            with torch.autocast("cpu", autocast, enabled=autocast is not None):  # a thread begins without
-                return self._score(batch)
-
-        threads = torch.get_num_threads()
-        try:
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                yield from pool.map(alone, batches)
-        finally:
-            torch.set_num_threads(threads)  # what a thread sets is what every later thread begins with
+        yield from in_threads(self._score, batches)
 
     @torch.inference_mode()
     def _score(self, batch: Sequence[_Owned]) -> torch.Tensor:

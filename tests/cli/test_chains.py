@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -38,11 +39,10 @@ def printed(index: Path, *command: object) -> str:
     return str(result.stdout)
 
 
-def typed(page: str) -> list[list[str]]:
-    """The commands of a page that ask for a chain without a model."""
+def typed(page: str, chain: str = "hop") -> list[list[str]]:
+    """The commands of a page that ask for a chain."""
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    asked = (line for line in lines if line.startswith("sparta ") and "--chain hop" in line)
-    commands = [shlex.split(line) for line in asked if "hop-read" not in line]
+    commands = [shlex.split(line) for line in lines if re.match(rf"sparta .*--chain {chain}( |$)", line)]
     assert commands
     return [command[1:] for command in commands]
 
@@ -59,6 +59,17 @@ def test_the_question_of_the_documents(index: Path, page: str) -> None:
         assert second.endswith('"Mary Shelley")')
     single = json.loads(printed(index, "search", QUESTION, "--json", "-k", 2).splitlines()[1])
     assert single["id"] != "mary-shelley", "one retrieval does not find it"
+
+
+@pytest.mark.slow
+def test_the_shipped_reader_of_paths_answers_it(index: Path) -> None:
+    commands = [one for one in typed("chains.md", "hop-read") if "--path-reader" not in one]
+    assert [one[0] for one in commands] == ["answer", "search"]
+    for command in commands:
+        assert QUESTION in command
+        shown = printed(index, *command)
+        assert "Bournemouth" in shown.splitlines()[0]
+        assert "Mary Shelley" in shown
 
 
 def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
