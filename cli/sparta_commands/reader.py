@@ -226,7 +226,7 @@ def mine_paths(output: Path, **given: Any) -> None:
 @click.option(
     "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
 )
-@number("--steps", default=1000, text="Training steps.")
+@number("--steps", default=700, text="Training steps.")
 @number("--questions", default=8, text="Questions per batch.")
 @number("--accumulate", default=1, text="Batches per step.")
 @click.option(
@@ -246,7 +246,7 @@ def mine_paths(output: Path, **given: Any) -> None:
 @click.option("--dropout", type=Finite(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout.")
 @number("--max-length", default=320, least=128, text="Wordpieces of a path that are read.")
 @number("--held-out", default=150, text="Questions for validation.")
-@number("--validate-every", default=250, text="Steps between validations.")
+@number("--validate-every", default=350, text="Steps between validations.")
 @number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
 @end_options
 def train_paths(data: tuple[Path, ...], output: Path, resume: bool, **given: Any) -> None:

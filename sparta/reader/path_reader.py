@@ -331,9 +331,7 @@ class PathReader(nn.Module):
         return PathReading([one - threshold for one in passages], answer, own)
 
     def _answer(self, made: PathInput, texts: Sequence[Text], spans: torch.Tensor) -> PathSpan:
-        """The most probable answer; "no answer", which scores 0 as in `SpanReader`, is not given, and takes
-        its share of the probability.
-        """
+        """The most probable answer."""
         found = [
             PathSpan(one, float(spans[:, at].mean())) for one, at in zip(CHOICES, made.choices, strict=True)
         ]
@@ -346,8 +344,7 @@ class PathReader(nn.Module):
                 text = texts[number].text[one.start : one.end]
                 found.append(PathSpan(text, one.score, number, one.start, one.end))
         best = max(found, key=lambda one: one.score)
-        total = torch.nn.functional.pad(spans, (0, 1)).logsumexp(1).sum()
-        return best._replace(score=float(torch.exp(2 * best.score - total)))
+        return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
 
 
 def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:

@@ -275,9 +275,14 @@ def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int,
     return found
 
 
-def span_loss(scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
-    """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right."""
-    total = functional.pad(scores.flatten(1), (0, 1)).logsumexp(1)
+def span_loss(
+    scores: torch.Tensor, spans: Sequence[Sequence[tuple[int, int]]], *, no_answer: bool = True
+) -> torch.Tensor:
+    """`scores (2, windows, length)`; without a right span, "no answer", whose score is 0, is right.
+
+    :param no_answer: whether that is among what may be right
+    """
+    total = functional.pad(scores.flatten(1), (0, int(no_answer))).logsumexp(1)
     if not any(spans):
         return total.mean()
     right = [

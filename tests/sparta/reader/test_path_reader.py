@@ -102,8 +102,8 @@ def test_the_best_span_of_one_passage_is_the_answer(
     scored(reader, monkeypatch, {first + 1: (5, -1), first + 2: (0, 2), second + 1: (0, 6)})
     [read] = reader.read("which house", [[RED, SEA]])
     assert read.answer[:1] + read.answer[2:] == ("red house", 0, 4, 13)
-    starts = math.exp(5) + 2 * math.exp(0) + (len(made.ids) - 3) * math.exp(-3) + 1
-    ends = math.exp(-1) + math.exp(2) + math.exp(6) + (len(made.ids) - 3) * math.exp(-3) + 1
+    starts = math.exp(5) + 2 * math.exp(0) + (len(made.ids) - 3) * math.exp(-3)
+    ends = math.exp(-1) + math.exp(2) + math.exp(6) + (len(made.ids) - 3) * math.exp(-3)
     assert read.answer.score == pytest.approx(math.exp(5 + 2) / starts / ends, rel=1e-4)
     assert read.scores == [-1.5, -0.5]
     assert read.sentences is None
