@@ -140,7 +140,7 @@ class PathTraining:
     # ------------------------------------------------------------------ loss and validation
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """Eq. 10: that of passages, of answers and half of that of sentences, each a mean over the inputs that have it."""
+        """Eq. 10: of passages, of answers, half of sentences; each a mean over the inputs that have it."""
         drawn = self.batch(step)
         scores = self.model([one.input for one in drawn])
         device = self.model.device
