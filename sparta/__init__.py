@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sparta.models.quantize import Quantizer
     from sparta.models.sparta import SpartaModel
     from sparta.reader.config import ReaderLayout
+    from sparta.reader.path_reader import PathReader
+    from sparta.reader.path_train import PathRecipe, train_path_reader
     from sparta.reader.reader import Reader
     from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
@@ -60,6 +62,8 @@ _HOMES = {
     "Quantizer": "sparta.models.quantize",
     "Query": "sparta.base.records",
     "RayCluster": "sparta.shards.ray_executor",
+    "PathReader": "sparta.reader.path_reader",
+    "PathRecipe": "sparta.reader.path_train",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
@@ -79,6 +83,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
+    "train_path_reader": "sparta.reader.path_train",
     "train_reader": "sparta.reader.train",
 }
 
@@ -98,6 +103,8 @@ __all__ = [
     "MissingPackageError",
     "ModelError",
     "Passage",
+    "PathReader",
+    "PathRecipe",
     "Quantizer",
     "Query",
     "RayCluster",
@@ -120,6 +127,7 @@ __all__ = [
     "load_model",
     "top_terms",
     "train_model",
+    "train_path_reader",
     "train_reader",
 ]
 
