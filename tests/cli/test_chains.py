@@ -138,7 +138,7 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--model", "skills"), "a step that reads --model, found none in hop"),
         (search("--entities", "x"), "a step that reads --entities, found none in hop"),
         (["answer", QUESTION, "--chain", "named", "--model", "m"], "reads --model, found none in named"),
-        (["search", QUESTION, "--chain", "hopp"], "a chain that ships: hop, hotpot, named"),
+        (["search", QUESTION, "--chain", "hopp"], "a chain that ships: hop, hop-read, hotpot, named"),
         (["search", QUESTION, "--chain", "{circle}"], "circle: "),
         (["search", QUESTION, "--chain", "{unknown}"], "expected a step of retrieve, expand, link, rerank"),
         (["search", QUESTION, "--chain", "{reranked}"], "expected a model with skills"),

@@ -185,18 +185,23 @@ def test_the_models_that_ship_are_whole():
     from sparta.data.languages import LANGUAGES
     from sparta.models.resolve import DEFAULT_MODEL
     from sparta.reader.config import DEFAULT_READER
+    from sparta.reader.path_reader import DEFAULT_PATH_READER
 
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
-    named = {name for own in LANGUAGES.values() for name in (own.model, own.dense, own.reader) if name}
-    assert {p.name for p in models} == named >= {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER}
+    kinds = ("model", "dense", "reader", "path_reader")
+    named = {name for own in LANGUAGES.values() for kind in kinds if (name := getattr(own, kind))}
+    needed = {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER, DEFAULT_PATH_READER}
+    assert {p.name for p in models} == named >= needed
     for model in models:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         if "sparta" in config:
             assert config["sparta"]["quantizer"]["max_weight"] > 0
         elif model.name == DEFAULT_DENSE_MODEL:
             assert config["dense"]["routing"] == "det"
+        elif model.name == DEFAULT_PATH_READER:
+            assert config["path_reader"]["max_length"] == 320
         else:
             assert config["reader"]["answer"]["a"] > 0
         card = (model / "README.md").read_text(encoding="utf-8")

@@ -17,12 +17,11 @@ from hybrid.answering.answers import (
     probability,
     ranker_scores,
     reader_shares,
-    text_of,
 )
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.reader.config import Calibration, ReaderConfig
-from sparta.reader.records import Span, Text
+from sparta.reader.records import Span, Text, text_of
 
 CONFIG = ReaderConfig(passage=Calibration(1.0, 0.0))
 
