@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from hybrid.multihop.paths import EvidencePath
     from hybrid.multihop.searcher import ChainSearcher
 
+_READ_BY = {"model": "hotpot", "entities": "hotpot", "path_reader": "hop-read"}
+"""Options of chains, and for each a chain that ships and reads it."""
 model_options = options(
     click.option(
         "--model",
@@ -58,14 +61,9 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
     if not names:
         refuse_without_chain()
     _refuse_unread(given["chains"], given)
-    opened: list[ChainSearcher] = []
-    try:
-        for name in given["chains"]:
-            opened.append(_opened(name, given))
-    except BaseException:
-        for one in opened:
-            one.close()
-        raise
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_opened(name, given)) for name in given["chains"]]
+        stack.pop_all()  # all are open: the caller closes them
     return opened
 
 
@@ -104,29 +102,30 @@ def chain_reads(name: str) -> bool:
 
 def refuse_without_chain() -> None:
     """Refuse the options of chains where there is none."""
-    if others := typed("model", "entities", "path_reader"):
-        raise InputError(
-            f"expected --chain with {others[0]}, found none", remedy="--chain hotpot, or leave it out"
-        )
+    for name, chain in _READ_BY.items():
+        if others := typed(name):
+            raise InputError(
+                f"expected --chain with {others[0]}, found none", remedy=f"--chain {chain}, or leave it out"
+            )
 
 
 def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a model, an index of entities or a reader of paths that no step of the chains reads."""
-    from hybrid.multihop.steps import LINK, read_chain
+    from hybrid.multihop.steps import LINK, READ, read_chain
 
-    steps = [step for name in chains for step in read_chain(name)]
-    by_model = [step for step in steps if step.by_model]
+    named = [name for name in _READ_BY if given[name]]
+    steps = [step for chain in chains for step in read_chain(chain)] if named else []
     read = {
-        "model": ("hotpot", bool(by_model)),
-        "entities": ("hotpot", any(step.skill == LINK for step in by_model)),
-        "path_reader": ("hop-read", any(map(chain_reads, chains))),
+        "model": any(step.by_model for step in steps),
+        "entities": any(step.by_model and step.skill == LINK for step in steps),
+        "path_reader": any(step.skill == READ for step in steps),
     }
-    for name, (other, used) in read.items():
-        if given[name] and not used:
+    for name in named:
+        if not read[name]:
             option = name.replace("_", "-")
             raise InputError(
                 f"expected a chain with a step that reads --{option}, found none in {', '.join(chains)}",
-                remedy=f"leave it out, or name another chain: --chain {other}",
+                remedy=f"leave it out, or name another chain: --chain {_READ_BY[name]}",
             )
 
 

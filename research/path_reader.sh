@@ -20,12 +20,20 @@ fi
   --index "$work/index" --output "$work/paths.jsonl" --quiet
 python -m cli._sparta train-paths --resume --data "$work/paths.jsonl" --output "$work/reader"
 
+python - "$work/reader/best" "$work/path-reader-bge-small-en" << 'PYTHON'
+import sys
+from pathlib import Path
+from sparta.reader.path_reader import PathReader
+PathReader.load(Path(sys.argv[1])).float().save_pretrained(sys.argv[2], int8=True)
+PYTHON
+reader=$work/path-reader-bge-small-en
+
 # Passage EM of the held-out questions by the weight of the reader's scores.
 sed 's/^weight = 0.05 .*/weight = 0/' hybrid/multihop/hop-read.toml > "$work/unweighted.toml"
 python research/path_weights.py questions "$data/kilt/multihop.train.jsonl.gz" "$work/paths.jsonl" "$work/held.jsonl"
 [ -f "$work/held.paths.jsonl" ] || python -m cli._sparta search --queries "$work/held.jsonl" --chain "$work/unweighted.toml" \
-  --path-reader "$work/reader" --index "$work/index" -k 100 --json --output "$work/held.paths.jsonl"
+  --path-reader "$reader" --index "$work/index" -k 100 --json --output "$work/held.paths.jsonl"
 python research/path_weights.py weights "$data/kilt/multihop.train.jsonl.gz" "$work/held.paths.jsonl"
 
-python -m cli._hybrid eval --index "$work/index" --no-dense --chain hop --chain hop-read --path-reader "$work/reader" --answers \
+python -m cli._hybrid eval --index "$work/index" --no-dense --chain hop --chain hop-read --path-reader "$reader" --answers \
   --dataset "$data/kilt/multihop.dev.jsonl.gz" --format markdown --per-query "$work/dev.jsonl"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from hybrid.evaluation.questions import questions_of
 from hybrid.multihop.measures import covers
 from sparta.reader.path_examples import read_path_examples
 from sparta.reader.path_train import PathRecipe, split
@@ -16,17 +16,11 @@ from sparta.reader.path_train import PathRecipe, split
 WEIGHTS = (0.0, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """The records of a gzipped JSONL file."""
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        return list(map(json.loads, stream))
-
-
 def write_questions(tasks: Path, mined: Path, output: Path) -> None:
     """Write the held-out questions as queries."""
     held = {one.question for one in split(read_path_examples(mined), PathRecipe().held_out)[1]}
-    kept = [one for one in rows(tasks) if one["input"] in held]
-    output.write_text("".join(json.dumps({"_id": one["id"], "text": one["input"]}) + "\n" for one in kept))
+    kept = [one for one in questions_of(tasks).queries if one.text in held]
+    output.write_text("".join(json.dumps({"_id": one.query_id, "text": one.text}) + "\n" for one in kept))
 
 
 def print_weights(tasks: Path, found: Path) -> None:
@@ -35,9 +29,7 @@ def print_weights(tasks: Path, found: Path) -> None:
     for line in found.read_text(encoding="utf-8").splitlines():
         path = json.loads(line)
         paths[path["query_id"]].append(path)
-    gold = {
-        one["id"]: [place["passage_ids"] for place in one["output"][0]["provenance"]] for one in rows(tasks)
-    }
+    gold = {q: [place.passage_ids for place in sets[0]] for q, sets in questions_of(tasks).evidence.items()}
     for weight in WEIGHTS:
         right = 0
         for query_id, own in paths.items():

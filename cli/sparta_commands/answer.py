@@ -144,8 +144,5 @@ def _answer_many(answerer: Any, given: dict[str, Any]) -> None:
         f"{output}: {counted(lines, 'answer')} to {counted(len(queries), 'question')};"
         f" {counts.read:,} of {counts.retrieved:,} passages were read"
     )
-    others = ""
-    if counts.read < counts.retrieved:
-        reads = bool(given["chain"]) and chain_reads(given["chain"])
-        others = ", those of the best paths" if reads else ", the others cannot change an answer"
+    others = f", {counts.reason}" if counts.read < counts.retrieved else ""
     click.echo(f"{said}{others}", err=True)

@@ -16,12 +16,12 @@ from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError, LackingError
+from sparta.base.errors import InputError
 from sparta.base.records import Hit, Retriever
 from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
-from sparta.reader.records import Span, Text, text_of
+from sparta.reader.records import Span, Text, no_texts, text_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -34,10 +34,11 @@ _QUERIES_AT_ONCE = 500
 
 @dataclass
 class ReadingCounts:
-    """How many passages were retrieved to be read, and how many of them were read."""
+    """How many passages were retrieved to be read, how many of them were read, and why not the others."""
 
     retrieved: int = 0
     read: int = 0
+    reason: str = "the others cannot change an answer"
 
 
 class Answerer(Closing):
@@ -102,10 +103,7 @@ class Answerer(Closing):
             raise InputError(f"expected at least 1 answer to be wanted, found {n}")
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
         if texts and not any(text.text for text in texts):
-            raise LackingError(
-                "expected passages with texts to read, found an index without them",
-                remedy="index the corpus itself, or vectors whose records have `contents`",
-            )
+            raise no_texts()
         fold = language_of(self.language).fold
         distinct = folded_texts(dict.fromkeys(texts), fold)
         read: dict[Text, list[Span]] = {}

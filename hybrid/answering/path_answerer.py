@@ -33,7 +33,7 @@ class PathAnswerer(Closing):
         if not 0 <= threshold <= 1:
             raise InputError(f"expected a threshold from 0 to 1, found {threshold:g}")
         self.chain, self.threshold = chain, threshold
-        self.retriever, self.counts = ChainPassages(chain), ReadingCounts()
+        self.retriever, self.counts = ChainPassages(chain), ReadingCounts(reason="those of the best paths")
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """The answers of the `n` best paths that say different things, best path first."""

@@ -28,11 +28,11 @@ from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.channels import DENSE
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError, LackingError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.reader.records import text_of
+from sparta.reader.records import no_texts, text_of
 from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
@@ -256,10 +256,7 @@ class IndexTools(Closing):
         """What a reader of paths makes of the passages of each path."""
         texts = [[text_of(hit) for hit in own] for own in paths]
         if not any(text.text or text.title for own in texts for text in own):
-            raise LackingError(
-                "expected passages with texts to read, found an index without them",
-                remedy="index the corpus itself, or vectors whose records have `contents`",
-            )
+            raise no_texts()
         return self._path_reader.read(question, texts, language=self.language)
 
     def close(self) -> None:

@@ -42,11 +42,12 @@ def mine_paths(
     :return: how many questions were written
     """
     folder = Path(chain.tools.index or default_index())
-    kept = {q: _well_mapped(sets) for q, sets in questions.evidence.items()}
-    known = judged(replace(questions, evidence={q: sets for q, sets in kept.items() if sets}), folder)
-    needed = evidence_by_passage(known.gold, known.qrels)
-    unfiltered = judged(questions, folder)
-    every = evidence_by_passage(unfiltered.gold, unfiltered.qrels)
+    known = judged(questions, folder)
+    every = needed = evidence_by_passage(known.gold, known.qrels)
+    kept = {q: own for q, sets in questions.evidence.items() if (own := _well_mapped(sets))}
+    if kept != questions.evidence:
+        well = judged(replace(questions, evidence=kept), folder)
+        needed = evidence_by_passage(well.gold, well.qrels)
     generation = IndexFolder(folder).state().searchable
     cut, written = bool(generation and is_cut(generation.unit)), 0
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
@@ -108,9 +109,10 @@ def _gold(
         if first is not None:
             gold[first] = found[first]
             continue
-        stored = {i: chain.tools.passages([f"{i}#0" if cut else i]) for i in sorted(unit)}
-        name, hits = next(((i, hits) for i, hits in stored.items() if hits), ("", []))
-        if not hits:
+        for passage_id in sorted(unit):
+            if stored := chain.tools.passages([f"{passage_id}#0" if cut else passage_id]):
+                gold[passage_id] = stored[0]
+                break
+        else:
             return {}
-        gold[name] = hits[0]
     return gold

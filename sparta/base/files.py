@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Buffer, Callable, Iterator
+from collections.abc import Buffer, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -146,6 +146,14 @@ def sha256_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with storage_errors(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def short_hash(values: Iterable[object]) -> str:
+    """A hash of what values look like (`repr`), in order: 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(repr(value).encode())
+    return digest.hexdigest()[:16]
 
 
 def allow_open_files(more: int) -> None:

@@ -29,7 +29,7 @@ from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, with_accents
+from sparta.reader.windows import Window, padded_ids, with_accents
 
 DEFAULT_PATH_READER = "path-reader-bge-small-en"
 CHOICES = ("yes", "no")
@@ -107,6 +107,11 @@ class PathInput(NamedTuple):
     parts: list[Part]
     sentences: list[tuple[int, int, int, int]]
 
+    def window(self, number: int) -> Window:
+        """The text of a passage, as if it were what the input reads."""
+        part = self.parts[number]
+        return Window(number, self.ids, self.segments, part.text_start, part.offsets)
+
 
 class PathScores(NamedTuple):
     """Of each input: start and end scores `(2, n, length)`, passages `(n, 1 + most)` and sentences
@@ -121,8 +126,10 @@ class PathScores(NamedTuple):
 class PathReader(nn.Module):
     """An encoder with linear layers for starts and ends of answers, for passages and for sentences.
 
-    reader = PathReader.open()
-    [reading] = reader.read("who founded the firm that makes Android", [[Text(…), Text(…)]])
+        reader = PathReader.open()
+        [reading] = reader.read("who founded the firm that makes Android", [[Text(…), Text(…)]])
+
+    :param layout: how it reads
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, layout: PathLayout) -> None:
@@ -247,13 +254,9 @@ class PathReader(nn.Module):
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores:
         """The scores of inputs, as if each were alone; -inf where nothing is."""
-        n, length = len(inputs), max(len(one.ids) for one in inputs)
-        ids, mask, segments = (torch.zeros((n, length), dtype=torch.long) for _ in range(3))
-        readable = torch.zeros((n, length), dtype=torch.bool)
+        ids, mask, segments = padded_ids([(one.ids, one.segments) for one in inputs])
+        readable = torch.zeros(ids.shape, dtype=torch.bool)
         for row, one in enumerate(inputs):
-            size = len(one.ids)
-            ids[row, :size], segments[row, :size] = torch.tensor(one.ids), torch.tensor(one.segments)
-            mask[row, :size] = 1
             readable[row, list(one.choices)] = True
             for part in one.parts:
                 readable[row, part.text_start : part.text_start + len(part.offsets)] = True
@@ -339,8 +342,7 @@ class PathReader(nn.Module):
             here = torch.full_like(spans, -torch.inf)
             inside = slice(part.text_start, part.text_start + len(part.offsets))
             here[:, inside] = spans[:, inside]
-            window = Window(number, made.ids, made.segments, part.text_start, part.offsets)
-            for one in best_spans(here[:, None], [window], 1, self.layout.longest_answer):
+            for one in best_spans(here[:, None], [made.window(number)], 1, self.layout.longest_answer):
                 text = texts[number].text[one.start : one.end]
                 found.append(PathSpan(text, one.score, number, one.start, one.end))
         best = max(found, key=lambda one: one.score)

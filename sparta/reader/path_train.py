@@ -13,23 +13,21 @@ from typing import NamedTuple
 import torch
 
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, sha256_file
+from sparta.base.files import short_hash
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
     Trainer,
-    leave_gloo,
     process_group,
     set_dropout,
     training_device,
     use_fast_attention,
-    wait_for_all,
 )
+from sparta.reader.card import finish
 from sparta.reader.config import DEFAULT_READER
 from sparta.reader.path_examples import PathExample, PathPassage, read_path_examples
 from sparta.reader.path_reader import PathInput, PathLayout, PathReader
 from sparta.reader.train import layer_groups, span_loss, targets
-from sparta.reader.windows import Window
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_output, trainer_config
 
@@ -48,8 +46,7 @@ class PathRecipe:
 
     A batch has `questions` questions, each as one input of up to 3 passages: 0 to 2 that it needs (half the
     time 2), 0 to 2 that it does not, drawn anew each time and in any order. The answer is learned where it
-    stands. The defaults of the optimizer are those of a
-    small encoder; the paper trains Electra-large for 20,000 steps of 128.
+    stands. The defaults are those of a small encoder; the paper trains Electra-large for 20,000 steps of 128.
     """
 
     encoder: str = DEFAULT_READER
@@ -91,6 +88,7 @@ class PathTraining:
         self.model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
+        self._epoch: tuple[int, list[int]] = (-1, [])
 
     def run(self, *, resume: bool = False) -> TrainResult:
         """Train; the best on held-out questions ends in `best`."""
@@ -98,7 +96,7 @@ class PathTraining:
         config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
         settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
         read = [*self.examples, *self.held_out]
-        facts = {**settings, "examples": fingerprint(read), "processes": process_group()[1]}
+        facts = {**settings, "examples": short_hash(read), "processes": process_group()[1]}
         trainer = Trainer(
             self.model,
             layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, _HEADS),
@@ -117,13 +115,12 @@ class PathTraining:
 
     def batch(self, step: int) -> list[Drawn]:
         """The inputs of a step: a function of the step."""
-        size = self.recipe.questions
-        epoch, at = divmod(step, len(self.examples) // size)
-        order = random.Random(f"{self.recipe.seed} epoch {epoch}").sample(
-            range(len(self.examples)), len(self.examples)
-        )
+        size, n = self.recipe.questions, len(self.examples)
+        epoch, at = divmod(step, n // size)
+        if self._epoch[0] != epoch:
+            self._epoch = epoch, random.Random(f"{self.recipe.seed} epoch {epoch}").sample(range(n), n)
         draw = random.Random(f"{self.recipe.seed} {step}")
-        return [self._drawn(self.examples[i], draw) for i in order[at * size : (at + 1) * size]]
+        return [self._drawn(self.examples[i], draw) for i in self._epoch[1][at * size : (at + 1) * size]]
 
     def _drawn(self, example: PathExample, draw: random.Random) -> Drawn:
         needed = draw.sample(example.gold, min(draw.choice(_NEEDED), len(example.gold)))
@@ -210,10 +207,8 @@ def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
         return [(made.choices[choice],) * 2] if whole else []
     return [
         place
-        for number, (part, one) in enumerate(zip(made.parts, drawn.passages, strict=True))
-        for place in targets(
-            Window(number, made.ids, made.segments, part.text_start, part.offsets), one.spans
-        )
+        for number, one in enumerate(drawn.passages)
+        for place in targets(made.window(number), one.spans)
     ]
 
 
@@ -239,14 +234,6 @@ def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExam
     return [one for one in examples if one.question.casefold() not in taken], kept
 
 
-def fingerprint(examples: Sequence[PathExample]) -> str:
-    """A short hash of what a training sees."""
-    digest = hashlib.sha256()
-    for one in examples:
-        digest.update(repr(one).encode())
-    return digest.hexdigest()[:16]
-
-
 def train_path_reader(
     data: Sequence[Path], recipe: PathRecipe, output: Path, *, resume: bool = False, command: str = ""
 ) -> TrainResult:
@@ -261,33 +248,13 @@ def train_path_reader(
     by_file = [(path.name, read_path_examples(path)) for path in data]
     training = PathTraining(recipe, [one for _, own in by_file for one in own], output)
     result = training.run(resume=resume)
-    if not process_group()[0]:
-        _write_card(result, training, by_file, command or str(recipe))
-    wait_for_all()
-    leave_gloo()
-    return result
-
-
-def _write_card(
-    result: TrainResult,
-    training: PathTraining,
-    by_file: Sequence[tuple[str, Sequence[PathExample]]],
-    command: str,
-) -> None:
-    rows = [f"| {name} | {len(own):,} | `{fingerprint(own)}` |" for name, own in by_file]
-    lines = [
-        *("---", "library_name: sparta", "tags: [question-answering, multi-hop, sparta]", "---", ""),
-        f"# {result.folder.absolute().parent.name}",
-        "",
-        "A reader of paths: it tells which passages of a path a question needs, and the answer. It began as"
-        f" `{training.recipe.encoder}`.",
-        "",
-        *("| data | questions | fingerprint |", "|---|---|---|", *rows, ""),
-        f"    {command}",
-        "",
-        f"Validation: {result.reached} at step {result.step:,}, on {len(training.held_out)} held-out"
-        " questions.",
-        "",
-        f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
-    ]
-    atomic_write(result.folder / "README.md", ("\n".join(lines) + "\n").encode())
+    rows = [f"| {name} | {len(own):,} | `{short_hash(own)}` |" for name, own in by_file]
+    return finish(
+        result,
+        what="A reader of paths: it tells which passages of a path a question needs, and the answer.",
+        tags="multi-hop",
+        encoder=recipe.encoder,
+        data=["| data | questions | fingerprint |", "|---|---|---|", *rows],
+        command=command or str(recipe),
+        held_out=f"{len(training.held_out)} held-out questions",
+    )

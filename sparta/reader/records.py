@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparta.base.errors import LackingError
 from sparta.base.records import Hit
 
 
@@ -18,6 +19,14 @@ def text_of(hit: Hit) -> Text:
     """What is read of a hit: its context, where the passage is a sentence of one, else its text."""
     context = hit.metadata.get("context")
     return Text(context if isinstance(context, str) and context else hit.text, hit.title)
+
+
+def no_texts() -> LackingError:
+    """The error of an index whose records have no texts."""
+    return LackingError(
+        "expected passages with texts to read, found an index without them",
+        remedy="index the corpus itself, or vectors whose records have `contents`",
+    )
 
 
 class Span(NamedTuple):

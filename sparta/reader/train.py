@@ -14,18 +14,16 @@ import torch
 from torch.nn import functional
 
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, sha256_file
+from sparta.base.files import short_hash
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
     Trainer,
-    leave_gloo,
-    process_group,
     set_dropout,
     training_device,
     use_fast_attention,
-    wait_for_all,
 )
+from sparta.reader.card import finish
 from sparta.reader.config import DEFAULT_READER, ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
@@ -342,10 +340,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:
     """A short hash of what a training sees."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr((example.question, example.passages, example.spans)).encode())
-    return digest.hexdigest()[:16]
+    return short_hash((one.question, one.passages, one.spans) for one in examples)
 
 
 def train_reader(
@@ -369,36 +364,17 @@ def train_reader(
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]
     training = ReaderTraining(recipe, sets, output)
     result = training.run(resume=resume)
-    rank, _ = process_group()
-    if not rank:
-        _write_card(result, recipe, sets, command)
-    wait_for_all()
-    leave_gloo()
-    return result
-
-
-def _write_card(
-    result: TrainResult,
-    recipe: ReaderRecipe,
-    sets: Sequence[ReadingSet],
-    command: str,
-) -> None:
     rows = [
         f"| {one.name} | {len(one.examples):,} | {one.size or len(one.examples):,} |"
         f" `{fingerprint(one.examples)}` |"
         for one in sets
     ]
-    lines = [
-        *("---", "library_name: sparta", "tags: [question-answering, extractive, sparta]", "---", ""),
-        f"# {result.folder.absolute().parent.name}",
-        "",
-        f"A reader: it finds the answer to a question in passages. It began as `{recipe.encoder}`.",
-        "",
-        *("| data | questions | used in an epoch | fingerprint |", "|---|---|---|---|", *rows, ""),
-        f"    {command or recipe}",
-        "",
-        f"Validation: {result.reached} at step {result.step:,}, on held-out questions.",
-        "",
-        f"`model.safetensors` SHA-256 `{sha256_file(result.folder / 'model.safetensors')}`",
-    ]
-    atomic_write(result.folder / "README.md", ("\n".join(lines) + "\n").encode())
+    return finish(
+        result,
+        what="A reader: it finds the answer to a question in passages.",
+        tags="extractive",
+        encoder=recipe.encoder,
+        data=["| data | questions | used in an epoch | fingerprint |", "|---|---|---|---|", *rows],
+        command=command or str(recipe),
+        held_out="held-out questions",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import random
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparta.base.errors import InputError
+from sparta.base.files import short_hash
 from sparta.base.records import Passage
 from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
@@ -93,10 +93,7 @@ class ParagraphSet:
 
     def fingerprint(self) -> str:
         """What the set holds, as a hash."""
-        digest = hashlib.sha256()
-        for paragraph in self.paragraphs:
-            digest.update(repr(paragraph).encode())
-        return digest.hexdigest()[:16]
+        return short_hash(self.paragraphs)
 
     @property
     def n_questions(self) -> int:

@@ -46,7 +46,7 @@ def row(number: int, question: str, answer: str, *needed: str, bleu: float = 1.0
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In KILT's form; of the last two, one was mapped badly and one names a passage that is nowhere."""
+    """In KILT's form; of the last three, two were mapped badly and one names a passage that is nowhere."""
     rows = [row(i, QUESTION, "Bournemouth", "frankenstein", "mary-shelley") for i in range(12)]
     rows = [{**one, "input": f"{one['input']} {i}"} for i, one in enumerate(rows)]
     mixed = row(23, "Who wrote the tale?", "Mary Shelley", "frankenstein", "mary-shelley")

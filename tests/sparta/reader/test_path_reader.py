@@ -165,7 +165,7 @@ def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None
             PathReader.from_encoder(other, SMALL)
     for wrong in ({"max_length": 0}, {"longest_answer": 2.5}, {"max_length": 40}, {"sentences": 1}):
         with pytest.raises(InputError, match="whole numbers"):
-            PathLayout(**wrong)  # type: ignore[arg-type]
+            PathLayout(**wrong)
 
 
 def test_a_reader_lends_its_span_layer(encoder_folder: Path, tmp_path: Path) -> None:

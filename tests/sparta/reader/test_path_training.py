@@ -173,7 +173,7 @@ def test_killed_and_resumed_is_the_same(data: Path, encoder_folder: Path, tmp_pa
             raise RuntimeError("killed")
         return loss(step)
 
-    training.loss = dying  # type: ignore[method-assign]
+    training.loss = dying
     with pytest.raises(RuntimeError, match="killed"):
         training.run()
     train_path_reader([data], recipe(encoder_folder), tmp_path / "parts", resume=True)
