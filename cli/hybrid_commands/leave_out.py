@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 @click.option("--index", required=True, type=folder_type, help="Index of the passages that are searched.")
 @click.option("--output", required=True, type=folder_type, help="Folder for all models and measurements.")
 @click.option(
-    "--shots", metavar="N,…", default="128,1024", show_default=True, help="How many few examples are."
+    "--shots",
+    metavar="N,…",
+    default="128,1024",
+    show_default=True,
+    help="How many few examples are; '' for zero-shot alone.",
 )
 @number("--few-steps", default=100, text="Steps of training on few examples.")
 @click.option(

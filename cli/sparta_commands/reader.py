@@ -28,7 +28,7 @@ from cli._options import (
 from cli._search import channel_option
 from cli._training import end_options, report, typed_command
 from sparta.base.errors import InputError
-from sparta.base.files import check_place, plain_name
+from sparta.base.files import check_place
 
 
 def share(name: str, *, default: float, text: str) -> Decorator:
@@ -53,9 +53,21 @@ _questions = options(
 )
 
 
+def _check_output(output: Path) -> None:
+    """Examples are plain JSONL.
+
+    :raises InputError: the name says otherwise, or nothing can be written there.
+    """
+    if not output.name.endswith(".jsonl"):
+        raise InputError(
+            "expected a name that ends in .jsonl", where=str(output), remedy="write plain lines: examples.jsonl"
+        )
+    check_place(output, "file")
+
+
 @click.command("mine-answers")
 @_questions
-@click.option("--output", required=True, type=file_type, help="File for the examples, JSONL.")
+@click.option("--output", required=True, type=file_type, help="File for the examples, .jsonl.")
 def mine_answers(output: Path, **given: Any) -> None:
     """Find passages that hold answers, to train a reader on.
 
@@ -63,9 +75,7 @@ def mine_answers(output: Path, **given: Any) -> None:
     sparta mine-answers --queries nq.dev.tsv --output nq.jsonl
     sparta train-reader --data nq.jsonl --output READER
     """  # noqa: D301 (click looks for the backspace)
-    if not plain_name(output.name).endswith(".jsonl"):
-        raise InputError("expected a name that ends in .jsonl", where=str(output))
-    check_place(output, "file")
+    _check_output(output)
     from hybrid.answering.mining import mine_answers as mine
     from hybrid.evaluation.questions import questions_of
 
@@ -196,11 +206,7 @@ def mine_paths(output: Path, **given: Any) -> None:
     sparta mine-paths --queries multihop.train.jsonl --output paths.jsonl
     sparta train-paths --data paths.jsonl --output PATH-READER
     """  # noqa: D301 (click looks for the backspace)
-    if not plain_name(output.name).endswith(".jsonl") or output.name.endswith(".gz"):
-        raise InputError(
-            "expected a name that ends in .jsonl", where=str(output), remedy="write plain lines: paths.jsonl"
-        )
-    check_place(output, "file")
+    _check_output(output)
     from tqdm import tqdm
 
     from hybrid.evaluation.questions import questions_of

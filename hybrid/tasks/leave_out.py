@@ -57,8 +57,8 @@ class Training(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
     """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
-    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, and
-    `single_task` one for each alone (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
+    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which is also
+    the model without a task that has no training examples, and `single_task` one for each alone (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
     """
 
     recipe: SkillRecipe
@@ -116,6 +116,9 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
     for task, one in zip(tasks, pool.sets, strict=True):
         found = [own[one.name] for own in known]
         for training in plan.trainings(task, tasks):
+            if plan.multi_task and task.train is None:  # then zero-shot is the same training
+                found.append(replace(found[-1], name=training.name))
+                continue
             place = output / task.name / training.folder
             found.append(_measured(place, training, pool, one.name)[one.name])
         results.append(SetResults(one.name, found))

@@ -151,6 +151,7 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
         (("answer", "q", *READ, "READER", "--depth", 5), "without --depth"),
         (("answer", "q", *READ, "READER", "--reader", "x"), "without --reader"),
         (("mine-paths", "--queries", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
+        (("mine-answers", "--queries", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
         (
             ("mine-paths", "--queries", "QUESTIONS", "--chain", "none", "--output", "a.jsonl"),
             "a file of steps",

@@ -94,6 +94,19 @@ def test_the_whole_table_and_resumed(
     assert "same recipe" in other.output
 
 
+def test_a_task_without_examples_is_what_the_multi_task_model_never_saw(
+    data: Data, encoder_folder: Path, tmp_path: Path
+) -> None:
+    command = arguments(data, encoder_folder, tmp_path / "out", shots="")
+    found = CliRunner().invoke(hybrid_main, [*command, "--multi-task"], catch_exceptions=False)
+    rows = [one for one in csv.DictReader(io.StringIO(found.stdout)) if one["set"] == "wow.dev"]
+    assert [one.pop("model") for one in rows] == ["bm25", "taser-det-en", "multi-task", "zero-shot"]
+    multi, zero = ([one["page_Rprec"], one["passage_Rprec"]] for one in rows[2:])
+    assert multi == zero
+    assert not (tmp_path / "out" / "wow").exists(), "it is not trained twice"
+    assert [path.name for path in (tmp_path / "out" / "fever").iterdir()] == ["zero-shot"]
+
+
 def test_a_pool_ranks_as_brute_force(data: Data, encoder_folder: Path) -> None:
     pool = TaskPool(data.index, [data.folder / "fever.dev.jsonl"])
     model = DenseModel.from_encoder(encoder_folder)
