@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._options import choice, counted, file_type, index_option, number, quiet_option, threads_option
+from sparta.base.errors import InputError
 from sparta.base.files import plain_name, unreadable
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, a BEIR folder, or KILT's tasks.",
 )
 @click.option("--output", required=True, type=file_type, help="Training file to write: .json or .json.gz.")
-@choice(
+@click.option(
     "--channel",
-    values=["bm25", "dense", "sparta"],
-    text="What ranks the passages: bm25 for a first training, dense for the second.",
+    type=click.Choice(["bm25", "dense", "impact", "sparta"]),  # sparta: the former name of impact
+    metavar="[bm25|dense|impact]",
+    default="bm25",
+    show_default=True,
+    help="What ranks the passages: bm25 for a first training, dense for the second.",
 )
 @number("--depth", default=100, text="Passages per query that are looked at.")
 @number("--negatives", default=100, text="How many are kept for each question.")
@@ -67,7 +71,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     for path in paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-    questions = (one for path in paths for one in _questions(path, index))  # not all in memory
+    questions = (one for path in paths for one in _questions(path, index, given["keep"]))  # not all in memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
         found = mine_index(index, questions, output, advance=bar.update, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
@@ -77,7 +81,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     )
 
 
-def _questions(path: Path, index: Path | None) -> Iterable[Question]:
+def _questions(path: Path, index: Path | None, keep: bool) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dataclasses import replace
 
@@ -88,13 +92,22 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     from sparta.index.folder import default_index
     from sparta.training.formats import DPR_FORM
 
-    if (path / "qrels" / "train.tsv").is_file():
-        return questions_of_beir(path)
     if plain_name(path.name).endswith(".json") and begins_list(path):
         first = next(json_list(path, DPR_FORM), None)
         if isinstance(first, dict) and "positive_ctxs" in first:
             return questions_of_dpr(path)
-    known = judged(questions_of(path), index or default_index(), least_bleu=LEAST_BLEU)
+    if keep:
+        raise InputError(
+            "expected DPR training JSON with --keep, found another form",
+            where=str(path),
+            remedy="leave --keep out; the negatives of KILT's rows are read by dense train-skills --single",
+        )
+    if (path / "qrels" / "train.tsv").is_file():
+        return questions_of_beir(path)
+    asked, place = questions_of(path), index or default_index()
+    known = every = judged(asked, place, least_bleu=LEAST_BLEU)
+    if any(well_mapped(evidence) != evidence for evidence in known.evidence.values()):
+        every = judged(asked, place)  # what was mapped badly is no positive, and no negative either
     noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
     queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
-    return questions_of_queries(queries, known.qrels)
+    return questions_of_queries(queries, known.qrels, every.qrels)

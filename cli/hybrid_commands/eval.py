@@ -87,7 +87,8 @@ _OF_CHANNELS = (
     "chains",
     multiple=True,
     metavar="NAME|FILE",
-    help="Also measure a chain: hop, named, tabletext, hotpot, single, or a file; several may be given.",
+    help="Also measure a chain: hop, hop-read, named, tabletext, hotpot, single, or a file; several may be"
+    " given.",
 )
 @model_options
 @threads_option

@@ -85,13 +85,13 @@ def _to_tune(given: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
             raise InputError(
                 f"expected --channels of {', '.join(CHANNELS)}, each once and without --weights, found"
                 f" {given['channels']!r}",
-                remedy="hybrid tune --base dense --channels bm25,sparta",
+                remedy="hybrid tune --base dense --channels bm25,impact",
             )
         tuned = [name for name in named if name != base]
         weights = {base: 1.0, **dict.fromkeys(tuned, 1.0)}
     if not tuned or tuned[0] not in weights or len(weights) < 2:
         raise InputError(
             f"expected a channel to tune beside the others, found {', '.join(weights)}",
-            remedy="hybrid tune --weights dense=1,sparta=0.5,bm25=1 tunes the weight of BM25",
+            remedy="hybrid tune --weights dense=1,impact=0.5,bm25=1 tunes the weight of BM25",
         )
     return weights, tuned

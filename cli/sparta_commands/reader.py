@@ -60,7 +60,9 @@ def _check_output(output: Path) -> None:
     """
     if not output.name.endswith(".jsonl"):
         raise InputError(
-            "expected a name that ends in .jsonl", where=str(output), remedy="write plain lines: examples.jsonl"
+            "expected a name that ends in .jsonl",
+            where=str(output),
+            remedy="write plain lines: examples.jsonl",
         )
     check_place(output, "file")
 

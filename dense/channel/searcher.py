@@ -167,6 +167,12 @@ class DenseSearcher(ChannelSearcher):
         assert self.generation is not None
         return self.generation.language
 
+    @property
+    def unit(self) -> str:
+        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
+        assert self.generation is not None
+        return self.generation.unit
+
     def rank(
         self,
         queries: Sequence[str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +33,10 @@ _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..+)")
 def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
-    A model with skills keeps what it has: its experts, its span head, and skills that are not trained
-    again. Experts that it lacks begin as its expert 0; the paper begins that of spans as BERT (Appendix
-    B.2), which is not at hand here. Other models of ours begin as `begin_from` has it.
+    A model with skills keeps what it has: its experts, its tasks' query encoders among them, its span head,
+    and skills that are not trained again. Experts that it lacks begin as its expert 0; the paper begins that
+    of spans as BERT (Appendix B.2), which is not at hand here. Other models of ours begin as `begin_from` has
+    it.
 
     :raises ModelError: the experts are elsewhere, or assigned otherwise, than in what is to be trained.
     """
@@ -44,7 +46,7 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
         return begin_from(name, config)
     old, new = source.config.skills, config.skills
     assert new is not None
-    both = old.experts.keys() & new.experts.keys() - {"expanded"}
+    both = (old.experts.keys() & new.experts.keys()) - {"expanded", *old.task_readers}
     if old.placement != new.placement or any(old.experts[k] != new.experts[k] for k in both):
         raise ModelError(
             f"expected experts as they are trained ({new.placement}: {new.experts}), found {old.placement}:"
@@ -58,16 +60,26 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             where=str(name),
             remedy=f"train with --period {source.config.period}",
         )
-    skills = replace(new, skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}))
-    model = DenseModel.like(source, replace(config, skills=skills))
+    skills = new.with_tasks_of(old)
+    skills = replace(skills, skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}))
+    model = DenseModel.like(source, config.with_skills(skills, config.period))
+    begins = _begins(old, skills)
     given = source.state_dict()
-    state = {k: given.get(k, given.get(_first_expert(k), v)) for k, v in model.state_dict().items()}
-    model.load_state_dict(state)
+    model.load_state_dict({k: given.get(_renamed(k, begins), v) for k, v in model.state_dict().items()})
     return model
 
 
-def _first_expert(name: str) -> str:
-    return _EXPERT.sub(r"\g<1>0\3", name)
+def _begins(old: SkillConfig, new: SkillConfig) -> dict[int, int]:
+    """As which expert of a model each new one begins, by what they read; one that is not here as expert 0."""
+    begins: dict[int, int] = {}
+    for name in sorted(new.experts, key=lambda name: name == "expanded"):  # last: others may read it too
+        if name in old.experts:
+            begins.setdefault(new.experts[name], old.experts[name])
+    return begins
+
+
+def _renamed(name: str, begins: Mapping[int, int]) -> str:
+    return _EXPERT.sub(lambda m: f"{m[1]}{begins.get(int(m[2]), 0)}{m[3]}", name)
 
 
 def is_released(weights: State) -> bool:

@@ -74,7 +74,12 @@ class SkillConfig:
     @property
     def knows_tasks(self) -> bool:
         """Whether it matters to the model of which task a question is."""
-        return bool(self.markers) or any(name.startswith(_own_reader("")) for name in self.experts)
+        return bool(self.markers or self.task_readers)
+
+    @property
+    def task_readers(self) -> list[str]:
+        """What reads the questions of one task each."""
+        return [name for name in self.experts if name.startswith(_own_reader(""))]
 
     def reader(self, task: str = "") -> str:
         """Return what reads questions of a task: its own query encoder, or that of all questions."""
@@ -91,6 +96,13 @@ class SkillConfig:
         return replace(
             self, experts={**self.experts, **numbers}, markers=tuple(tasks) if markers else self.markers
         )
+
+    def with_tasks_of(self, other: SkillConfig) -> SkillConfig:
+        """Return the same with the query encoders of another's tasks too: its own numbers first."""
+        own = [*other.task_readers, *self.task_readers]
+        shared = {name: n for name, n in self.experts.items() if name not in own}
+        first = max(shared.values()) + 1
+        return replace(self, experts=shared | {name: first + i for i, name in enumerate(dict.fromkeys(own))})
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import batched
@@ -32,13 +32,14 @@ Context = dict[str, Any]
 class Question:
     """A question whose negatives are wanted, and what is known of its answer.
 
-    `judged` are ids of passages that answer it; `positives` such passages themselves, and `negatives` those
-    that a file gave it.
+    `judged` are ids of passages that answer it, `excluded` of others that are no negatives; `positives` are
+    passages that answer it, and `negatives` those that a file gave it.
     """
 
     text: str
     answers: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     positives: tuple[Context, ...] = ()
     negatives: tuple[Context, ...] = ()
 
@@ -53,12 +54,18 @@ class MiningReport:
 
 
 def questions_of_queries(
-    queries: Iterable[Query], qrels: Mapping[str, Mapping[str, int]]
+    queries: Iterable[Query],
+    qrels: Mapping[str, Mapping[str, int]],
+    excluded: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Question]:
-    """Yield questions with answers, judged passages, both or neither; the last are left out, and counted."""
+    """Yield questions with answers, judged passages, both or neither; the last are left out, and counted.
+
+    :param excluded: passages that are no negatives of a question, though none judged them right
+    """
     for query in queries:
         judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
-        yield Question(query.text, query.answers, judged)
+        others = tuple((excluded or {}).get(query.query_id, ()))
+        yield Question(query.text, query.answers, judged, others)
 
 
 def questions_of_beir(folder: Path) -> Iterator[Question]:
@@ -199,7 +206,8 @@ class _Miner:
         """The best passages of these that are no positive, each text once; without an answer unless those are
         wanted.
         """
-        gold = {p["passage_id"] for p in positives if p["passage_id"]} | set(question.judged)
+        gold = {p["passage_id"] for p in positives if p["passage_id"]}
+        gold |= {*question.judged, *question.excluded}
         seen = {p["text"] for p in positives}
         found: list[Context] = []
         for hit in hits:

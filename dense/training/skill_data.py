@@ -22,6 +22,9 @@ from sparta.training.formats import form_of, read_records
 logger = logging.getLogger("sparta.dense")
 
 
+_FORMS = ("jsonl", "pairs", "triples", "dpr", "beir")
+
+
 @dataclass(frozen=True, slots=True)
 class SkillFile:
     """A file for one skill; its batches are drawn in proportion to `weight`."""
@@ -103,6 +106,12 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     trainings' forms.
     """
     form = "jsonl" if plain_name(path.name).endswith(".jsonl") else form_of(path)
+    if form not in _FORMS:
+        raise InputError(
+            f"expected JSON lines named .jsonl, DPR's JSON list, triples or a BEIR folder, found {form}",
+            where=str(path),
+            remedy="rename JSON lines to .jsonl; docs/chains.md says what each form must hold",
+        )
     if form != "jsonl":
         yield from ((str(path), record) for record in read_records(path, form))
         return

@@ -55,14 +55,14 @@ class Readings:
     def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
         self.config = answering.reader.config.with_weight(answering.weight)
         self.language = retrieved.query_set.language
-        self._hits: dict[str, Hit] = {}
+        self._hits: dict[tuple[str, str], Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
         self._record = retrieved.record
         fold = language_of(self.language).fold
         asked = [query for query in retrieved.query_set.queries if query.answers]
         for some in itertools.batched(asked, _AT_ONCE):
             jobs = [(query, ids) for query in some for ids in self._together(query.query_id, runs, answering)]
-            texts = [[text_of(self.hit(i)) for i in ids] for _, ids in jobs]
+            texts = [[text_of(self.hit(query.query_id, i)) for i in ids] for query, ids in jobs]
             once = [list(dict.fromkeys(own)) for own in texts]
             questions, folded = [fold(q.text) for q, _ in jobs], [folded_texts(own, fold) for own in once]
             read = answering.reader.read_all(questions, folded, SPANS)
@@ -91,24 +91,25 @@ class Readings:
         by_passage = self._spans[query_id, self._key(ids)]
         return [by_passage[i] for i in ids]
 
-    def hit(self, passage_id: str) -> Hit:
-        """A passage as it is read."""
-        if passage_id not in self._hits:
-            self._hits[passage_id] = hit_of(passage_id, 0.0, self._record(passage_id))
-        return self._hits[passage_id]
+    def hit(self, query_id: str, passage_id: str) -> Hit:
+        """A passage as it is read for a question."""
+        key = query_id, passage_id
+        if key not in self._hits:
+            self._hits[key] = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
+        return self._hits[key]
 
     def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:
         """Yield the text and the best span of each passage that has one."""
         for passage, spans in zip(ranking, self._spans_of(query_id, ranking), strict=True):
             if spans:
-                yield text_of(self.hit(passage.passage_id)).text, spans[0]
+                yield text_of(self.hit(query_id, passage.passage_id)).text, spans[0]
 
     def answer(
         self, query_id: str, ranking: Sequence[ScoredPassage], depth: int, weight: float
     ) -> Answer | None:
         """The best answer from the first passages of a ranking; None where there is none."""
         best = ranking[:depth]
-        hits = [self.hit(p.passage_id) for p in best]
+        hits = [self.hit(query_id, p.passage_id) for p in best]
         spans = self._spans_of(query_id, best)
         scores = ranker_scores([p.score for p in best])
         found = combine(

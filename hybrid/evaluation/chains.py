@@ -12,7 +12,7 @@ from hybrid.answering.path_answerer import answers_of
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
 from hybrid.multihop.measures import passage_em, path_recall
-from hybrid.multihop.paths import EvidencePath, passages_of
+from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.records import Advance, Run, ScoredPassage
 
@@ -61,6 +61,7 @@ def run_chain(
     A query of a BEIR folder that is a passage too is no hit.
     """
     needed = evidence_by_passage(query_set.gold, query_set.qrels)
+    passage = query_set.gold.passage if query_set.gold else str
     wanted = [m for m in measures if m == EM or of_paths(m)]
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
@@ -76,15 +77,16 @@ def run_chain(
         ms[query.query_id] = {name: 1000 * seconds for name, seconds in found.seconds.items()}
         if searcher.reads:
             answers[query.query_id] = next(iter(answers_of(found.paths[:1], query_set.language)), None)
+        evidence = [tuple(dict.fromkeys(map(passage, path.evidence_ids))) for path in found.paths]
         for measure in wanted if query.query_id in needed else ():
-            per_query[measure][query.query_id] = _measured(measure, found.paths, needed[query.query_id])
+            per_query[measure][query.query_id] = _measured(measure, evidence, needed[query.query_id])
         if advance:
             advance(1)
     given = answers if searcher.reads else None
     return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, given)
 
 
-def _measured(measure: str, paths: Sequence[EvidencePath], sets: EvidenceSets) -> float:
+def _measured(measure: str, paths: Sequence[Sequence[str]], sets: EvidenceSets) -> float:
     """The best of several evidence sets."""
     match = _PATH_RECALL.fullmatch(measure)
     if match:

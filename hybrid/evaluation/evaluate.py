@@ -23,6 +23,7 @@ from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.trec import is_beir, read_qrels, read_run
+from sparta.data.units import is_chunk
 from sparta.search.searcher import BM25, CHANNELS
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ def evaluate_set(
     from sparta.index.pipeline import IndexOptions, build_index
     from sparta.index.sources import corpus_source
 
+    if answering and is_chunk(options.unit):
+        raise InputError(
+            "expected --answers without --chunk, found both: runs name documents, not the chunks to be read",
+            remedy="leave --chunk out, or index the corpus and measure with hybrid eval --answers",
+        )
     if output_runs:
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
@@ -172,7 +178,8 @@ def _with_answers(
         there = {p for p, docid in zip(named, searcher.docids(named), strict=True) if docid >= 0}
         qrels = {q: {p: own[p] for p in own if p in there} for q, own in tested.qrels.items()}
         known = replace(known, qrels=qrels, language=searcher.language)
-        retrieved = Retrieved(known, runs, Holds({}, str), searcher.passage)
+        holds = Holds({}, lambda *_: "")
+        retrieved = Retrieved(known, runs, holds, lambda _, passage_id: searcher.passage(passage_id))
         found, answers = measure_answers(retrieved, runs, results.evaluations, answering, judged=True)
     return replace(results, evaluations=found, fused=[JUDGED], answers=answers)
 

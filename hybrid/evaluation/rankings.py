@@ -19,6 +19,7 @@ from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 from sparta.data.answers import has_answer
+from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
 
 ANSWER_RECALL = "answer_recall@"
@@ -32,14 +33,14 @@ _CUTOFF = re.compile(r"@(\d+)$")
 class Holds:
     """Whether a passage holds an answer to a question; decided once, when it is first asked for.
 
-    :param text: gives the text of a passage by its id.
+    :param text: gives the text of a passage that was found for a question, by the ids of both
     :param match: and `language`, as in `has_answer`.
     """
 
     def __init__(
         self,
         answers: Mapping[str, Sequence[str]],
-        text: Callable[[str], str],
+        text: Callable[[str, str], str],
         *,
         match: str = "string",
         language: str = "en",
@@ -52,7 +53,7 @@ class Holds:
         """Whether this passage holds an answer to this question."""
         key = query_id, passage_id
         if key not in self._known:
-            text, answers = self._text(passage_id), self.answers[query_id]
+            text, answers = self._text(query_id, passage_id), self.answers[query_id]
             self._known[key] = has_answer(text, answers, match=self.match, language=self.language)
         return self._known[key]
 
@@ -76,21 +77,23 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
 class Retrieved:
     """What each channel found for each question, which of it holds an answer, and the passages' records.
 
-    `pages` are those of the passages, where the questions have evidence of KILT's kind.
+    `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
+    the first channel found. `pages` are those of the passages, where the questions have KILT's provenance.
     """
 
     query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
-    record: Callable[[str], dict[str, Any]]
+    record: Callable[[str, str], dict[str, Any]]
     pages: Mapping[str, str] = field(default_factory=dict)
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """The same with the pages of what other rankings hold, where pages count."""
         if not self.pages:
             return self
-        ids = {hit.passage_id for run in runs for own in run.values() for hit in own} - self.pages.keys()
-        return replace(self, pages={**self.pages, **{i: page_of(i, self.record(i)) for i in ids}})
+        found = {hit.passage_id: q for run in runs for q, own in run.items() for hit in own}
+        ids = found.keys() - self.pages.keys()
+        return replace(self, pages={**self.pages, **{i: page_of(i, self.record(found[i], i)) for i in ids}})
 
     def fused(self, fusion: Fusion, depth: int | None = None) -> Run:
         """Fuse what was found, to this depth."""
@@ -162,8 +165,9 @@ class Shown(NamedTuple):
 
 def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2) -> Retrieved:
     """Search all channels side by side, each once."""
-    query_set = replace(query_set, language=next(iter(channels.searchers.values())).language)
-    shown: dict[str, Shown] = {}
+    first = next(iter(channels.searchers.values()))
+    query_set, chunks = replace(query_set, language=first.language), is_chunk(first.unit)
+    shown: dict[tuple[str, str], Shown] = {}
     pages: dict[str, str] = {}
     runs: dict[str, dict[str, list[ScoredPassage]]] = {name: {} for name in channels.searchers}
     for start in range(0, len(query_set.queries), _AT_ONCE):
@@ -171,9 +175,10 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         texts = [q.text for q in some]
         for name, rankings in channels.batch_search(texts, depth + query_set.beir, threads).items():
             for query, found in zip(some, rankings, strict=True):
+                of = query.query_id if chunks else ""
                 known = [
-                    shown.setdefault(docid, Shown(docid, name, number))
-                    for docid, number in zip(found.passage_ids, found.docids, strict=True)
+                    shown.setdefault((of, passage_id), Shown(passage_id, name, docid))
+                    for passage_id, docid in zip(found.passage_ids, found.docids, strict=True)
                 ]
                 runs[name][query.query_id] = [
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
@@ -183,15 +188,15 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         if query_set.gold:
             pages |= _pages(channels, [one for one in shown.values() if one.passage_id not in pages])
 
-    def record(passage_id: str) -> dict[str, Any]:
-        one = shown.get(passage_id)
+    def record(query_id: str, passage_id: str) -> dict[str, Any]:
+        one = shown.get((query_id if chunks else "", passage_id))
         if one is None:  # that a chain found
-            return words(channels).passage(passage_id)
+            return words(channels).first_part(passage_id)
         return channels.searchers[one.channel].records([one.docid])[0]
 
-    def text(passage_id: str) -> str:
+    def text(query_id: str, passage_id: str) -> str:
         """The text of a stored record, without its title, as DPR matches it."""
-        stored = record(passage_id)
+        stored = record(query_id, passage_id)
         return str(stored.get("text") or stored.get("contents") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)

@@ -29,10 +29,10 @@ class Table:
     def write(self, form: str) -> str:
         """Return the table in one of `FORMATS`, without a last line break."""
         if form == "json":
-            return json.dumps([dict(zip(self.header, row, strict=True)) for row in self.rows], indent=1)
+            return json.dumps([dict(zip(self._names(), row, strict=True)) for row in self.rows], indent=1)
         if form == "csv":
             out = io.StringIO()
-            csv.writer(out, lineterminator="\n").writerows([self.header, *self.rows])
+            csv.writer(out, lineterminator="\n").writerows([self._names(), *self.rows])
             return out.getvalue().rstrip("\n")
         shown = [[self._shown(cell) for cell in row] for row in self.rows]
         if form == "markdown":
@@ -47,6 +47,11 @@ class Table:
             ).rstrip()
             for line in [list(self.header), *shown]
         )
+
+    def _names(self) -> list[str]:
+        """The header; a name that came before is followed by that of the column before it: `± R@20`."""
+        before = ["", *self.header]
+        return [f"{n} {before[i]}" if n in self.header[:i] else n for i, n in enumerate(self.header)]
 
     def _shown(self, cell: Cell) -> str:
         if cell is None:

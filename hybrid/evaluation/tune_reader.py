@@ -132,14 +132,14 @@ def tune_and_save(
     asked = [q for q in questions.queries if q.answers]
     found = retriever.batch_search([q.text for q in asked], [q.query_id for q in asked], depth, threads)
     records = {
-        hit.passage_id: {**hit.metadata, "title": hit.title, "contents": hit.text}
-        for hits in found.values()
+        (q, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
+        for q, hits in found.items()
         for hit in hits
     }
     run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
     language = getattr(retriever, "language", questions.language)
     known = replace(questions, queries=tuple(asked), language=language)
-    retrieved = Retrieved(known, {"": run}, Holds({}, str), records.__getitem__)
+    retrieved = Retrieved(known, {"": run}, Holds({}, lambda *_: ""), lambda *ids: records[ids])
     tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
     model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config

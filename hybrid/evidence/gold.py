@@ -10,12 +10,13 @@ from typing import Any
 from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
 from sparta.data.kilt import Evidence, Place, Provenance
-from sparta.data.units import is_cut
+from sparta.data.units import is_cut, passage_of
 from sparta.search.searcher import BM25, Searcher
 
 logger = logging.getLogger("sparta.hybrid")
 WIKIPEDIA_ID = "wikipedia_id"
 _AT_ONCE = 1000
+_PLACES = tuple(f"{side}_{of}" for side in ("start", "end") for of in ("paragraph_id", "character"))
 _PASSAGES_A_PAGE = 32  # that are looked for at first
 
 
@@ -56,11 +57,14 @@ def gold_of(
 
 
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:
-    """The page of a passage: its Wikipedia id, else its title, else the passage's own id."""
+    """The page of a passage: its Wikipedia id, else its title, else the passage's own id; a sentence has that
+    of its passage.
+    """
     for name in (WIKIPEDIA_ID, "title"):
         if (value := record.get(name)) is not None and str(value).strip():
             return str(value).strip()
-    return passage_id
+    whole = passage_of(passage_id)
+    return whole if record.get("passage_id") == whole else passage_id
 
 
 def _none_there(name: str, evidence: Mapping[str, Evidence], index: Path) -> None:
@@ -130,7 +134,8 @@ class _Known:
             if one.passage_ids:
                 yield frozenset(one.passage_ids)
             elif one.start and one.end:
-                own = [(i, self.records[i]) for i in self._of_page.get(one.wikipedia_id, ())]
+                of_page = [(i, self.records[i]) for i in self._of_page.get(one.wikipedia_id, ())]
+                own = [(i, record) for i, record in of_page if _is_placed(record)]
                 yield frozenset(overlapping(own, one.start, one.end) or [_absent(one)])
 
     def pages(self, output: Sequence[Provenance]) -> Iterator[Unit]:
@@ -143,6 +148,11 @@ class _Known:
             if not named:  # passages of another making, whose pages may be those all the same
                 named = {one.title, one.wikipedia_id if self._by_id else ""} - {""} or {_absent(one)}
             yield frozenset(named)
+
+
+def _is_placed(record: Mapping[str, Any]) -> bool:
+    """Whether a record says where in its page it stands, as those of a knowledge source do."""
+    return all(str(record.get(name, "")).removeprefix("-").isdecimal() for name in _PLACES)
 
 
 def _absent(one: Provenance) -> str:

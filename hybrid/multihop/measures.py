@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hybrid.multihop.paths import EvidencePath
-
 Pages = Sequence[Collection[str]]
 """The pages that a question needs, each by the ids of the passages that will do."""
 
 
-def passage_em(paths: Sequence[EvidencePath], pages: Pages) -> bool:
-    """Whether the passages of the best path are one of each page, in any order, and no others."""
-    if not paths or len(paths[0].evidence_ids) != len(pages):
-        return False
-    return covers(paths[0].evidence_ids, pages)
+def passage_em(paths: Sequence[Sequence[str]], pages: Pages) -> bool:
+    """Whether the passages of the best path are one of each page, in any order, and no others.
+
+    :param paths: the ids of each path's evidence, best path first
+    """
+    return bool(paths) and len(paths[0]) == len(pages) and covers(paths[0], pages)
 
 
-def path_recall(paths: Sequence[EvidencePath], pages: Pages, k: int) -> bool:
+def path_recall(paths: Sequence[Sequence[str]], pages: Pages, k: int) -> bool:
     """Whether one of the `k` best paths has a passage of each page."""
-    return any(covers(path.evidence_ids, pages) for path in paths[:k])
+    return any(covers(path, pages) for path in paths[:k])
 
 
 def covers(ids: Sequence[str], pages: Pages) -> bool:

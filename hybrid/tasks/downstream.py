@@ -67,12 +67,13 @@ def solve_task(
     known = judged(query_set, index) if query_set.evidence else query_set
     facts = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
     facts |= {"model": model, "index": str(index.resolve())}
-    solved = _begun(output, facts, resume=resume)
+    solved = _begun(output, facts, {q.query_id: q.text for q in asked}, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
         for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
             for query, one in zip(some, _answered(some, retriever, solver, depth), strict=True):
                 solved[query.query_id] = one
-                lines.write(json.dumps({"id": query.query_id, **one._asdict()}, ensure_ascii=False) + "\n")
+                line = {"id": query.query_id, "input": query.text, **one._asdict()}
+                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
             lines.flush()
             if advance:
                 advance(len(some))
@@ -116,7 +117,9 @@ def _answered(some: tuple[Query, ...], retriever: Retriever, solver: Solver, dep
         yield Solved(answer, [page_of(hit.passage_id, {**hit.metadata, "title": hit.title}) for hit in own])
 
 
-def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, Solved]:
+def _begun(
+    output: Path, facts: dict[str, Any], texts: Mapping[str, str], *, resume: bool
+) -> dict[str, Solved]:
     """Read the answers that are there; the first line says of what they are. A torn last line is cut off."""
     if is_standard_output(output):
         raise InputError(
@@ -137,11 +140,18 @@ def _begun(output: Path, facts: dict[str, Any], *, resume: bool) -> dict[str, So
     try:
         begun, *lines = (parse_object(decoded(line)) for line in whole.split(b"\n")[:-1])
         found = {line["id"]: Solved(line["answer"], line["pages"]) for line in lines}
+        others = [line["id"] for line in lines if line["input"] != texts.get(line["id"], line["input"])]
     except (InputError, ValueError, KeyError):  # another file, which is left as it is
-        begun, found = {}, {}
+        begun, found, others = {}, {}, []
     if not begun or not begun.items() <= facts.items():
         raise InputError(
             f"expected answers of {facts}, found {begun or 'another file'}",
+            where=str(output),
+            remedy="repeat the original command, or name another --output",
+        )
+    if others:
+        raise InputError(
+            f"expected answers to the same questions, found another question {others[0]}",
             where=str(output),
             remedy="repeat the original command, or name another --output",
         )

@@ -18,7 +18,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
-from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, has_segments, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
@@ -74,7 +74,8 @@ class LabelModel(nn.Module):
         """`(n_claims, n_labels)`: logits."""
         device = self.head.weight.device
         ids, mask, segments = (t.to(device) for t in pad_inputs([self.input(c) for c in claims]))
-        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return self.head(states[:, 0].float())
 
     @torch.inference_mode()

@@ -57,8 +57,9 @@ class Training(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
     """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
-    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which is also
-    the model without a task that has no training examples, and `single_task` one for each alone (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
+    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which is
+    also that without a task that has no training examples, and `single_task` one for each alone (Table 3).
+    `recipe` is that of all; few examples take `few_steps` steps.
     """
 
     recipe: SkillRecipe
@@ -105,6 +106,8 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
 
     :raises InputError: what is there was trained or measured otherwise.
     """
+    for task in tasks:
+        list(plan.trainings(task, tasks))  # refused at once, not after hours
     known = [
         _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
         for name in (*pool.channels(), DEFAULT_DENSE_MODEL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +18,7 @@ from hybrid.evaluation.results import SetResults
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
+from sparta.base.files import short_hash
 from sparta.base.records import Passage, Run
 from sparta.data.languages import folded
 from sparta.data.units import is_cut
@@ -85,12 +86,14 @@ class TaskPool:
                     own = Passage(str(record["id"]), str(record["contents"]), str(record.get("title") or ""))
                     self.passages.append(folded(own, self._analysis))
                     self.pages[own.passage_id] = page_of(own.passage_id, record)
+        texts = ((one.passage_id, one.title, one.text) for one in self.passages)
+        self._made = short_hash((generation.model, generation.form, generation.analyzer, *texts))
 
     @property
     def facts(self) -> dict[str, Any]:
         """What measurements must have in common to be compared."""
-        tasks = [[one.name, len(one.queries)] for one in self.sets]
-        return {"passages": len(self.passages), "tasks": tasks}
+        tasks = [[one.name, len(one.queries), short_hash(_asked(one))] for one in self.sets]
+        return {"passages": len(self.passages), "index": self._made, "tasks": tasks}
 
     def runs(self, model: DenseModel, only: str = "") -> dict[str, Run]:
         """Rank all passages for the questions of each task, or of one, exactly; `{task: run}`."""
@@ -147,6 +150,10 @@ def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None
     """Measure the index's own rankings and models; one result for each task."""
     found = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
     return [SetResults(one.name, [own[one.name] for own in found]) for one in pool.sets]
+
+
+def _asked(one: QuestionSet) -> Iterator[object]:
+    return ((q.query_id, q.text, one.evidence.get(q.query_id)) for q in one.queries)
 
 
 class IndexValidation:

@@ -68,12 +68,21 @@ def make_folder(path: str | Path) -> None:
 
 
 def check_place(path: Path | None, what: str) -> None:
-    """Refuse, before long work, a place where no file could be written at its end; None is no file.
+    """Refuse, before long work, a place where no plain file could be written at its end; None is no file.
 
-    :raises InputError: the folder is not there; `what` is said of the file.
+    :raises InputError: the folder is not there, or the name is that of a compressed file; `what` is said of
+        it.
     """
-    if path is not None and not path.parent.is_dir():
+    if path is None:
+        return
+    if not path.parent.is_dir():
         raise InputError(f"expected a folder for the {what}, found none", where=str(path.parent))
+    if path.suffix in COMPRESSED:
+        raise InputError(
+            f"expected the name of a plain {what}, found that of a compressed one",
+            where=str(path),
+            remedy=f"write {plain_name(path.name)}, and compress it afterwards",
+        )
 
 
 def is_standard_output(path: str | Path) -> bool:

@@ -38,14 +38,26 @@ def tokens(text: str, language: str = "en") -> list[str]:
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the tokens of a text and the characters of the text itself that each one covers."""
-    decomposed, places = [], []
-    for place, character in enumerate(language.fold(text)):
-        for part in unicodedata.normalize("NFD", character):
-            decomposed.append(part)
-            places.append(place)
-    found = list(_token(language.alone).finditer("".join(decomposed)))
-    spans = [(places[m.start()], places[m.end() - 1] + 1) for m in found]
+    decomposed, places = _decomposed(language.fold(text))
+    found = list(_token(language.alone).finditer(decomposed))
+    spans = [(places[m.start()][0], places[m.end() - 1][1]) for m in found]
     return [m[0].lower() for m in found], spans
+
+
+def _decomposed(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text in NFD, and which characters of the text each of its characters comes from.
+
+    A character and the marks on it are decomposed together: NFD puts marks into one order.
+    """
+    parts, places, start = [], [], 0
+    for end in range(1, len(text) + 1):
+        if end < len(text) and unicodedata.combining(text[end]):
+            continue
+        part = unicodedata.normalize("NFD", text[start:end])
+        parts.append(part)
+        places += [(start, end)] * len(part)
+        start = end
+    return "".join(parts), places
 
 
 def answer_spans(
@@ -58,7 +70,9 @@ def answer_spans(
     `has_answer`.
     """
     if match == "regex":
-        return sorted({m.span() for answer in answers for m in _matches(answer, text) if m[0].strip()})
+        decomposed, whence = _decomposed(text)
+        matches = (m for answer in answers for m in _matches(answer, decomposed) if m[0].strip())
+        return sorted({(whence[m.start()][0], whence[m.end() - 1][1]) for m in matches})
     own = language_of(language)
     words, places = _tokens_in_place(text, own)
     counted = [i for i, word in enumerate(words) if _counts(word, own)]
@@ -159,9 +173,10 @@ def _wanted(answer: str, language: str) -> str:
     return f" {' '.join(tokens(answer, language))} "
 
 
-def _matches(pattern: str, text: str) -> list[regex.Match[str]]:
+def _matches(pattern: str, decomposed: str) -> list[regex.Match[str]]:
     with _in_time(pattern):
-        return list(regex.finditer(pattern, text, _FLAGS, timeout=LONGEST_MATCHING))
+        wanted = unicodedata.normalize("NFD", pattern)
+        return list(regex.finditer(wanted, decomposed, _FLAGS, timeout=LONGEST_MATCHING))
     return []
 
 

@@ -48,9 +48,19 @@ def json_list(path: Path, form: str) -> Iterator[Any]:
 
 
 def begins_list(path: Path) -> bool:
-    """Whether the first character of a file, gzipped or not, is that of a JSON list."""
-    with reading(path), open_decompressed(path) as stream:
-        return _Text(stream).rest() == "["
+    """Whether the first character of a file, gzipped or not, is that of a JSON list.
+
+    :raises InputError: it is no text.
+    """
+    try:
+        with reading(path), open_decompressed(path) as stream:
+            return _Text(stream).rest() == "["
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"expected JSON in UTF-8, found something else ({error})",
+            where=str(path),
+            remedy="convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)",
+        ) from None
 
 
 class _Text:

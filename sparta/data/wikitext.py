@@ -84,15 +84,19 @@ def _without_braces(text: str) -> str:
     """Leave out what stands in {{…}} and {|…|}, which may hold each other; what never ends stays."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []
-    place = 0
-    for match in _BRACES.finditer(text):
-        if match[0] in ("{{", "{|"):
-            opened.append((match[0], match.start()))
-        elif opened and opened[-1][0] == ("{{" if match[0] == "}}" else "{|"):
+    place = end = 0
+    while match := _BRACES.search(text, end):
+        mark, end = match[0], match.end()
+        if mark in ("{{", "{|"):
+            opened.append((mark, match.start()))
+            continue
+        if mark == "|}" and opened and opened[-1][0] == "{{" and text[end : end + 1] == "}":
+            mark, end = "}}", end + 1  # the last parameter of a template is empty
+        if opened and opened[-1][0] == ("{{" if mark == "}}" else "{|"):
             _, start = opened.pop()
             if not opened:
                 parts.append(text[place:start])
-                place = match.end()
+                place = end
     return "".join([*parts, text[place:]])
 
 

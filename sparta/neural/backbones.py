@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,11 @@ def as_plain_bert(encoder: nn.Module) -> nn.Module:
     plain = Bert(config)
     plain.load_state_dict(encoder.state_dict())
     return plain
+
+
+def has_segments(config: Mapping[str, Any]) -> bool:
+    """Whether an encoder of this configuration tells two texts apart by token types."""
+    return int(config.get("type_vocab_size", 0)) >= 2
 
 
 def encoder_config(encoder: nn.Module) -> dict[str, Any]:

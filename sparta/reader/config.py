@@ -18,16 +18,17 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
 
     :raises ModelError: there is none.
     """
+    ships = not name or is_shipped(name, "reader")
     name = name or model_for(None, language, "reader") or DEFAULT_READER
-    if is_shipped(name, "reader"):
-        name = shipped_folder(str(name))
-    if not Path(name).is_dir():
+    folder = shipped_folder(str(name)) if ships else Path(name)
+    found = folder_with("reader", folder) or folder
+    if not (found / "config.json").is_file():
         raise ModelError(
-            "expected the folder of a reader, found none",
+            "expected the folder of a reader (config.json with a `reader` object), found none",
             where=str(name),
             remedy="check the path, or make one with: sparta train-reader",
         )
-    return folder_with("reader", Path(name)) or Path(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

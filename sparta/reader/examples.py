@@ -109,7 +109,12 @@ def _text(value: Any) -> str:
 
 def _answers(given: Any) -> tuple[str, ...]:
     """Answers, or one by itself; each a text, or a number."""
-    return tuple(map(str, [given] if isinstance(given, str) else given or ()))
+    answers = [given] if isinstance(given, str) else given or ()
+    if not isinstance(answers, list | tuple) or not all(
+        isinstance(one, str | int | float) for one in answers
+    ):
+        raise TypeError(f"answers are wanted as a list of texts, not {given!r:.60}")
+    return tuple(map(str, answers))
 
 
 def _passage(record: dict[str, Any]) -> Text:

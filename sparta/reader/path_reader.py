@@ -21,7 +21,7 @@ from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
-from sparta.neural.backbones import blank_encoder, encoder_config
+from sparta.neural.backbones import blank_encoder, encoder_config, has_segments
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import in_threads, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame
@@ -136,7 +136,8 @@ class PathReader(nn.Module):
         super().__init__()
         self.encoder, self.tokenizer, self.layout = encoder, tokenizer, layout
         self._encoder_config = encoder_config(encoder)
-        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        known: Any = encoder.config
+        width, self._depth = int(known.hidden_size), int(known.num_hidden_layers)
         self.spans = nn.Linear(width, 2)
         self.passages = nn.Linear(width, 1, bias=False)
         self.sentences = nn.Linear(width, 1, bias=False)
@@ -150,7 +151,7 @@ class PathReader(nn.Module):
     @property
     def encoder_depth(self) -> int:
         """How many layers the encoder has."""
-        return int(self._encoder_config["num_hidden_layers"])
+        return self._depth
 
     # ------------------------------------------------------------------ folders
 
@@ -261,7 +262,8 @@ class PathReader(nn.Module):
             for part in one.parts:
                 readable[row, part.text_start : part.text_start + len(part.offsets)] = True
         ids, mask, segments, readable = (t.to(self.device) for t in (ids, mask, segments, readable))
-        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         states = states.to(self.spans.weight.dtype)
         spans = self.spans(states).float().permute(2, 0, 1).masked_fill(~readable, -torch.inf)
         passages = self._pooled(
@@ -355,9 +357,9 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
 
     :raises ModelError: there is none.
     """
+    ships = not name or is_shipped(name, "path_reader")
     name = name or model_for(None, language, "path_reader") or DEFAULT_PATH_READER
-    folder = shipped_folder(str(name)) if is_shipped(name, "path_reader") else Path(name)
-    found = folder_with("path_reader", folder)
+    found = folder_with("path_reader", shipped_folder(str(name)) if ships else Path(name))
     if found is None:
         raise ModelError(
             "expected a reader of paths (config.json with a `path_reader` object), found none",

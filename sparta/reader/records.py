@@ -16,9 +16,12 @@ class Text(NamedTuple):
 
 
 def text_of(hit: Hit) -> Text:
-    """What is read of a hit: its context, where the passage is a sentence of one, else its text."""
+    """What is read of a hit: its context, where the passage is a sentence of one, else its text.
+
+    Metadata of this name that does not hold the text is no context.
+    """
     context = hit.metadata.get("context")
-    return Text(context if isinstance(context, str) and context else hit.text, hit.title)
+    return Text(context if isinstance(context, str) and hit.text in context else hit.text, hit.title)
 
 
 def no_texts() -> LackingError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -14,7 +15,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder
+from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, has_segments, load_encoder
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
@@ -29,14 +30,15 @@ class SpanReader(nn.Module):
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
         self._encoder_config = encoder_config(encoder)
-        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        known: Any = encoder.config
+        width, self._depth = int(known.hidden_size), int(known.num_hidden_layers)
         self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
         self.spans = nn.Linear(width, 2)
 
     @property
     def encoder_depth(self) -> int:
         """How many layers the encoder has."""
-        return int(self._encoder_config["num_hidden_layers"])
+        return self._depth
 
     @property
     def marks_shared(self) -> bool:
@@ -50,6 +52,12 @@ class SpanReader(nn.Module):
         layout = layout or self.config.layout
         return windows(question, texts, self.tokenizer, layout, mark_shared=self.marks_shared)
 
+    @property
+    def positions(self) -> int | None:
+        """How many wordpieces the encoder has positions for; None where nothing bounds them."""
+        known = self._encoder_config.get("max_position_embeddings")
+        return known if isinstance(known, int) else None
+
     def check_length(
         self, length: int, where: str = "", remedy: str = "give a smaller --train-length, or another encoder"
     ) -> None:
@@ -57,8 +65,8 @@ class SpanReader(nn.Module):
 
         :raises InputError: it has fewer.
         """
-        known = self._encoder_config.get("max_position_embeddings")
-        if isinstance(known, int) and length > known:
+        known = self.positions
+        if known is not None and length > known:
             raise InputError(
                 f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
                 f" {length}",
@@ -75,7 +83,8 @@ class SpanReader(nn.Module):
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, readable: torch.Tensor
     ) -> torch.Tensor:
         """Start and end scores `(2, n, length) float32`; -inf where no answer can be (`readable`)."""
-        states = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         scores = self.spans(states.to(self.spans.weight.dtype)).float().permute(2, 0, 1)
         return scores.masked_fill(~readable, -torch.inf)
 

@@ -17,12 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
-from sparta.neural.trainer import (
-    Trainer,
-    set_dropout,
-    training_device,
-    use_fast_attention,
-)
+from sparta.neural.trainer import Trainer, process_group, set_dropout, training_device, use_fast_attention
 from sparta.reader.card import finish
 from sparta.reader.config import DEFAULT_READER, ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
@@ -81,11 +76,15 @@ class ReaderTraining:
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
         self.model = SpanReader.from_encoder(recipe.encoder, config).to(training_device(recipe.device))
-        self.model.check_length(max(recipe.train_length, recipe.layout.max_length))
+        self.model.check_length(recipe.train_length)
+        layout, positions = recipe.layout, self.model.positions
+        if positions is not None and layout.max_length > positions:
+            layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
+            self.model.config = replace(config, layout=layout)
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
-        overlap = min(recipe.layout.overlap, recipe.train_length // 4)
-        self.layout = replace(recipe.layout, max_length=recipe.train_length, overlap=overlap)
+        overlap = min(layout.overlap, recipe.train_length // 4)
+        self.layout = replace(layout, max_length=recipe.train_length, overlap=overlap)
         examples, self.held_out = split(sets, recipe.held_out)
         self.examples = [one for one in examples if self._answerable(one)]
         if len(self.examples) < len(examples):
@@ -104,7 +103,7 @@ class ReaderTraining:
         recipe = self.recipe
         config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
         settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
-        facts = {**settings, "examples": fingerprint(self.examples)}
+        facts = {**settings, "examples": fingerprint(self.examples), "processes": process_group()[1]}
         trainer = Trainer(
             self.model,
             layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, HEADS),

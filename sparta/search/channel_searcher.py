@@ -38,6 +38,11 @@ class ChannelSearcher(Closing):
         """The code of the language that the texts are in."""
         raise NotImplementedError
 
+    @property
+    def unit(self) -> str:
+        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
+        return "passage"
+
     def rank(
         self,
         queries: Sequence[str],

@@ -87,6 +87,12 @@ class Searcher(ChannelSearcher):
         with self.index.reading() as view:
             return view.generation.language
 
+    @property
+    def unit(self) -> str:
+        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
+        with self.index.reading() as view:
+            return view.generation.unit
+
     def rank(
         self,
         queries: Sequence[str],
@@ -173,6 +179,13 @@ class Searcher(ChannelSearcher):
         """The stored record of one passage; an unknown id is a NoPassageError."""
         with self.index.reading() as view:
             docid = docid_of(view.lucene, passage_id)
+            record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
+            return record
+
+    def first_part(self, passage_id: str) -> dict[str, Any]:
+        """The stored record of one passage, or of the first part that it was cut into."""
+        with self.index.reading() as view:
+            docid = docids_of(view.lucene, passage_id)[0]
             record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
             return record
 

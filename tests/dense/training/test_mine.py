@@ -221,6 +221,7 @@ def test_what_was_mined_trains(
         ("a.tsv", "what\t['x']\n", "o.jsonl", "expected an output named .json or .json.gz"),
         ("a.json", '[{"question": "q", "positive_ctxs": [{}]}]', "o.json", "expected DPR JSON"),
         ("a.tsv", "what\tx\ty\n", "o.json", "wrong number of columns"),
+        ("k.tsv", "what\t['x']\n", "o.json", "expected DPR training JSON with --keep"),
     ],
 )
 def test_what_cannot_be_mined(
@@ -228,6 +229,7 @@ def test_what_cannot_be_mined(
 ) -> None:
     (tmp_path / name).write_text(content)
     arguments = ["--index", index, "--questions", tmp_path / name, "--output", tmp_path / output]
+    arguments += ["--keep"] if name == "k.tsv" else []
     result = dense("mine", *arguments)
     assert result.exit_code == 2
     assert message in result.output

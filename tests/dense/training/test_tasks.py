@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dense.models.bi_encoder import DenseModel
 from dense.models.question_encoder import BertQuestionEncoder
@@ -173,3 +175,34 @@ def test_provenance_that_names_no_passage(
     corpus.write_text(json.dumps({"id": "p1", "title": "t", "text": "a text"}) + "\n")
     with pytest.raises(InputError, match=said):
         read_skill_sets([SkillFile("single", write_jsonl(tmp_path / "r.jsonl", rows))], [corpus])
+
+
+def test_a_model_goes_on_with_the_experts_of_its_tasks(
+    encoder: str, words: list[str], tmp_path: Path
+) -> None:
+    """On fewer tasks and on new ones: an expert stays its task's, a new one begins as that of questions."""
+    first = training(encoder, of_tasks(words), tmp_path / "first", query_experts=True).model
+    with torch.no_grad():
+        for name, p in first.named_parameters():
+            if ".experts." in name:
+                p += int(name.split(".experts.")[1].split(".")[0])
+    first.save_pretrained(tmp_path / "model")
+    some = [replace(one, name="trex.jsonl", task="slot filling") for one in of_tasks(words)[:1]]
+    own = replace(of_tasks(words)[1], task="dialogue")
+    slots = ["question of slot filling"]
+    for sets, new in (
+        ([own], []),
+        (some, slots),
+        ([*some, own], slots),
+    ):
+        again = training(str(tmp_path / "model"), sets, tmp_path / "again", query_experts=True).model
+        assert again.config.skills is not None
+        experts = again.config.skills.experts
+        assert list(experts)[-2 - len(new) :] == ["question of dialogue", "question of fact checking", *new]
+        state, before = again.state_dict(), first.state_dict()
+        for name, tensor in state.items():
+            if ".experts.8." in name:
+                torch.testing.assert_close(tensor, before[name.replace(".experts.8.", ".experts.0.")])
+            else:
+                torch.testing.assert_close(tensor, before[name])
+        shutil.rmtree(tmp_path / "again", ignore_errors=True)

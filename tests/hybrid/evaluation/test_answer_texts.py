@@ -23,7 +23,9 @@ class Channel:
 
     def __init__(self) -> None:
         self.searchers = {
-            "bm25": SimpleNamespace(records=lambda docids: [RECORDS[i] for i in docids], language="en")
+            "bm25": SimpleNamespace(
+                records=lambda docids: [RECORDS[i] for i in docids], language="en", unit="passage"
+            )
         }
 
     def batch_search(self, texts: Any, k: int, threads: int = 1) -> dict[str, list[Ranked]]:

@@ -24,7 +24,7 @@ def test_answer_recall_at_its_borders() -> None:
         "third": ranking("no", "no", "yes"),
         "never": ranking("no"),
     }
-    found = answer_recall("x", run, Holds(answers, texts.__getitem__), ks=(1, 2, 3))
+    found = answer_recall("x", run, Holds(answers, lambda _, i: texts[i]), ks=(1, 2, 3))
     assert found.per_query["answer_recall@1"] == {q: float(q == "first") for q in answers}
     assert found.per_query["answer_recall@2"] == {q: float(q in ("first", "second")) for q in answers}
     assert found.mean("answer_recall@3") == pytest.approx(3 / 5)

@@ -146,6 +146,17 @@ def test_our_form_on_sentences(folder: Path, tmp_path: Path, write_jsonl: Callab
         hybrid_main, "eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"
     )
     assert json.loads(result.stdout)[0]["passage_Rprec"] == 100.0, result.output
+    chain = tmp_path / "one.toml"
+    chain.write_text(
+        '[[step]]\nname = "search"\nskill = "retrieve"\nchannel = "bm25"\n\n[[step]]\nname = "first"\n'
+        'skill = "rerank"\nby = "terms"\nchannel = "bm25"\nafter = ["search"]\n'
+    )
+    result = run(
+        hybrid_main,
+        *("eval", "--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json"),
+        *("--chain", chain),
+    )
+    assert json.loads(result.stdout)[1]["passage_EM"] == 100.0, "a sentence counts for its passage"
 
 
 @pytest.mark.jvm
@@ -197,6 +208,14 @@ def test_pages_by_their_ids_in_passages_of_another_making(
     given = ("--index", tmp_path / "ix", "--dataset", asked, "--no-dense", "--format", "json")
     (row,) = json.loads(run(hybrid_main, "eval", *given).stdout)
     assert row["page_Rprec"] == 100.0
+    write_jsonl(corpus, [{**one, "id": f"{one['wikipedia_id']}-0"} for one in own])
+    again = ("--corpus", corpus, "--index", tmp_path / "ix", "--overwrite")
+    built = run(sparta_main, "index", "--channels", "bm25", *again)
+    assert built.exit_code == 0, built.output
+    result = run(hybrid_main, "eval", *given)
+    (row,) = json.loads(result.stdout)
+    assert row["page_Rprec"] == 100.0, "ids as a knowledge source has them, without places"
+    assert "passages are not measured" in result.stderr
 
 
 @pytest.mark.jvm
@@ -221,6 +240,12 @@ def test_training_data_of_a_task(
     assert only["question"] == "moon paris capital"
     assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
+    asked[0]["output"][0]["provenance"].append(span("9", 1, 0, 1, 5, bleu_score=0.2))
+    write_jsonl(path, asked)
+    run(dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet")
+    (only,) = json.loads(output.read_text())
+    assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
+    assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1"}, "mapped badly: neither"
 
 
 @pytest.mark.jvm

@@ -274,7 +274,7 @@ def test_answer_recall() -> None:
     texts = {"a": "no", "b": "Larry Page", "c": "x"}
     asked: list[str] = []
 
-    def text_of(passage_id: str) -> str:
+    def text_of(query_id: str, passage_id: str) -> str:
         asked.append(passage_id)
         return texts[passage_id]
 

@@ -92,6 +92,13 @@ def test_the_whole_table_and_resumed(
     other = CliRunner().invoke(hybrid_main, [*arguments(data, encoder_folder, output, steps=4), "--resume"])
     assert other.exit_code != 0
     assert "same recipe" in other.output
+    dev = data.folder / "fever.dev.jsonl"
+    kept = dev.read_text()
+    dev.write_text(kept.replace('"input": "', '"input": "so ', 1))
+    assert dev.read_text() != kept
+    asked = CliRunner().invoke(hybrid_main, [*command, "--resume"])
+    dev.write_text(kept)
+    assert "same tasks" in asked.output
 
 
 def test_a_task_without_examples_is_what_the_multi_task_model_never_saw(
@@ -178,6 +185,11 @@ def test_bad_input(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
 
     assert "hover.dev.jsonl" in said(task="hover")
     assert "--shots as numbers" in said(shots="many")
+    alone = [*arguments(data, encoder_folder, tmp_path / "out"), "--multi-task"]
+    at = [i for i, one in enumerate(alone) if one == "--task"]
+    del alone[at[1] : at[-1] + 2]
+    assert "expected examples of other tasks" in CliRunner().invoke(hybrid_main, alone).output
+    assert not (tmp_path / "out" / "shipped").exists(), "refused before hours of work"
     other = tmp_path / "other" / "fever.dev.jsonl"
     other.parent.mkdir()
     other.write_text((data.folder / "fever.dev.jsonl").read_text().replace("fever-", "other-"))

@@ -25,6 +25,16 @@ SPANS = {
     "an article too many": ("He joined United Nations in 1945.", ["the United Nations"], ["United Nations"]),
     "accents": ("Café Müller opened", ["cafe muller"], []),
     "composed and decomposed": ("Cafe\u0301 opened", ["café"], ["Cafe\u0301"]),
+    "marks in another order": (
+        "\u0645\u062d\u0645\u0651\u064e\u062f",
+        ["\u0645\u062d\u0645\u064e\u0651\u062f"],
+        ["\u0645\u062d\u0645\u0651\u064e\u062f"],
+    ),
+    "marks of which some are composed": (
+        "in Vi\u00ea\u0323t Nam",
+        ["Vi\u1ec7t Nam"],
+        ["Vi\u00ea\u0323t Nam"],
+    ),
     "several answers": ("in 1998 by Larry Page", ["Larry Page", "1998"], ["1998", "Larry Page"]),
     "none": ("nothing here", ["elsewhere"], []),
     "an empty answer": ("some text", ["", " "], []),
@@ -51,6 +61,9 @@ def test_regular_expressions():
         "August 1999",
     ]
     assert answer_spans(text, ["(broken"], match="regex") == []
+    decomposed = "le cafe\u0301 noir"
+    assert answer_spans(decomposed, ["caf\u00e9"], match="regex") == [(3, 8)]
+    assert answer_spans("le caf\u00e9 noir", ["cafe\u0301"], match="regex") == [(3, 7)]
 
 
 def test_squad_normalization():

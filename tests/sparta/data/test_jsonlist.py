@@ -103,3 +103,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(list(range(10_000))).encode())[:-20])
     with pytest.raises(InputError, match="broken compression"):
         list(json_list(path, "a list"))
+
+
+def test_what_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes('{"data": [{"title": "Caf\u00e9"}]}'.encode("latin-1"))
+    with pytest.raises(InputError, match="expected JSON in UTF-8") as refused:
+        begins_list(path)
+    assert refused.value.where == str(path)

@@ -170,3 +170,17 @@ def test_other_files(content: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         write_links(dump, tmp_path / "a", tmp_path / "b")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("{{lang|en|}}A b and {{c|d}} e.", "A b and e."),
+        ("{{Infobox person\n| name = X\n|}}Max.", "Max."),
+        ("{{a|{{b|}}}}c", "c"),
+        ("{|\n| {{b|}}\n|}c", "c"),
+        ("{{a|{|\n| b\n|}}}c", "c"),
+    ],
+)
+def test_a_template_may_end_in_an_empty_parameter(text: str, left: str) -> None:
+    assert [one.text for one in paragraphs_of(text)] == [left]

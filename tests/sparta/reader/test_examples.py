@@ -172,3 +172,9 @@ def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> No
     with pytest.raises(InputError, match=r"a text is wanted, not (NoneType|int)") as raised:
         read(tmp_path / "a.jsonl", [{"answers": ["Brin", "None"], **wrong}])
     assert raised.value.where.endswith("a.jsonl:1")
+
+
+@pytest.mark.parametrize("answers", [{"text": ["Brin"], "answer_start": [3]}, [None], [["Brin"]], 7])
+def test_answers_are_a_list_of_texts(tmp_path: Path, answers: Any) -> None:
+    with pytest.raises(InputError, match="answers are wanted as a list of texts"):
+        read(tmp_path / "a.jsonl", [{"question": "who?", "positive": TEXT, "answers": answers}])

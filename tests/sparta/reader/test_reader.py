@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from sparta.base.errors import InputError, ModelError
-from sparta.reader.config import Calibration, ReaderConfig, ReaderLayout, reader_folder
+from sparta.base.records import Hit
+from sparta.reader.config import DEFAULT_READER, Calibration, ReaderConfig, ReaderLayout, reader_folder
+from sparta.reader.path_reader import DEFAULT_PATH_READER, path_reader_folder
 from sparta.reader.reader import Reader
-from sparta.reader.records import Text
+from sparta.reader.records import Text, text_of
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import padded, windows
 
@@ -100,8 +102,10 @@ def test_models_of_another_layout_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match="found another model"):
         Reader.open(tiny_model_folder)
-    with pytest.raises(ModelError, match="expected the folder of a reader"):
-        reader_folder(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    for name in ("nowhere", "empty"):
+        with pytest.raises(ModelError, match="expected the folder of a reader"):
+            reader_folder(tmp_path / name)
     tiny_reader.save_pretrained(tmp_path / "reader")
     config = json.loads((tmp_path / "reader" / "config.json").read_text())
 
@@ -154,3 +158,26 @@ def test_reading_takes_no_threads_from_what_comes_later(tiny_reader: SpanReader,
             assert pool.submit(torch.get_num_threads).result() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_without_a_name_it_is_the_one_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a folder of that name is in the working directory; by its name it is this one."""
+    monkeypatch.chdir(tmp_path)
+    shipped = {reader_folder(): DEFAULT_READER, path_reader_folder(): DEFAULT_PATH_READER}
+    for folder, name in shipped.items():
+        Path(name).mkdir()
+        assert folder.name == name
+    assert {reader_folder(), path_reader_folder()} == {*shipped}
+    assert all(folder.is_absolute() for folder in shipped)
+    with pytest.raises(ModelError, match="expected the folder of a reader"):
+        reader_folder(DEFAULT_READER)
+
+
+def test_metadata_called_context_is_read_where_it_holds_the_text() -> None:
+    def read(context: object) -> str:
+        return text_of(Hit("1", 1.0, text="by Ada", metadata={"context": context})).text
+
+    assert [read(one) for one in ("news", "", 7, "It was written by Ada.")] == [
+        *(["by Ada"] * 3),
+        "It was written by Ada.",
+    ]

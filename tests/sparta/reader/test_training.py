@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from sparta.base.errors import InputError
+from sparta.neural.backbones import encoder_config, load_encoder
 from sparta.reader.config import ReaderLayout
 from sparta.reader.examples import read_examples
 from sparta.reader.reader import Reader
@@ -228,3 +238,42 @@ def test_a_question_may_have_several_passages_without_its_answer(
         assert torch.isfinite(training.loss(0)[0])
     with pytest.raises(InputError, match="at least 2 passages of a question, found 1"):
         ReaderTraining(recipe(encoder_folder, passages=1), [], tmp_path / "out")
+
+
+def test_a_short_encoder_shortens_the_windows(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    encoder = load_encoder(encoder_folder)
+    config = BertConfig(**{**encoder_config(encoder), "max_position_embeddings": 256})
+    BertModel(config, add_pooling_layer=False).save_pretrained(short)
+    shutil.copy(Path(encoder_folder) / "tokenizer.json", short)
+    train_reader([data], recipe(short, steps=1, train_length=128, layout=ReaderLayout()), tmp_path / "out")
+    layout = SpanReader.load(tmp_path / "out" / "best").config.layout
+    assert (layout.max_length, layout.overlap) == (256, 64)
+
+
+def test_another_number_of_processes_is_another_training(
+    data: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out")
+    monkeypatch.setattr("sparta.reader.train.process_group", lambda: (0, 2))
+    with pytest.raises(InputError, match="processes"):
+        train_reader([data], recipe(encoder_folder, steps=1), tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "roberta"])
+def test_encoders_without_two_token_types(
+    kind: str, data: Path, encoder_folder: Path, tmp_path: Path
+) -> None:
+    words = encoder_config(load_encoder(encoder_folder))["vocab_size"]
+    size = {"vocab_size": words, "pad_token_id": 0}
+    if kind == "distilbert":
+        config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, **size)
+        encoder = DistilBertModel(config)
+    else:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        config = RobertaConfig(type_vocab_size=1, max_position_embeddings=600, **sizes, **size)
+        encoder = RobertaModel(config, add_pooling_layer=False)
+    encoder.save_pretrained(tmp_path / kind)
+    shutil.copy(Path(encoder_folder) / "tokenizer.json", tmp_path / kind)
+    train_reader([data], recipe(tmp_path / kind, steps=1), tmp_path / "out")
+    assert len(Reader.open(tmp_path / "out" / "best").read("who", [Text("Ada wrote it")])) == 1
