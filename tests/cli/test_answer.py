@@ -96,6 +96,7 @@ def test_many_questions(folder: Path) -> None:
         (["who", "--weight", "2"], "weight"),
         (["who", "--weight", "nan"], "finite"),
         (["who", "--threshold", "nan"], "finite"),
+        (["--queries", "q.tsv", "--output", "a.jsonl.gz"], "write a.jsonl, and compress it afterwards"),
     ],
 )
 def test_what_is_refused(folder: Path, arguments: list[str], said: str) -> None:

@@ -19,6 +19,7 @@ from cli._hybrid import main
 from hybrid.evaluation.measures import Evaluation, p_values
 from hybrid.multihop.searcher import ChainSearcher
 from sparta.data.trec import read_run
+from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
@@ -65,11 +66,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluated(folder: Path, dataset: str, *options: object) -> dict[str, dict[str, Any]]:
+def evaluated(folder: Path, dataset: str, *options: object, index: str = "ix") -> dict[str, dict[str, Any]]:
     given = [
         "eval",
         "--index",
-        folder / "ix",
+        folder / index,
         "--dataset",
         folder / dataset,
         "--no-dense",
@@ -182,3 +183,13 @@ main(sys.argv[1:])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["began", "many.jsonl"]
     evaluated(folder, "hops.jsonl", "--chain", "hop", "--per-query", out)
     assert len(out.read_text().splitlines()) == 2 * len(QUESTIONS)
+
+
+def test_chains_on_documents_of_several_chunks(folder: Path) -> None:
+    """A document that only the chain found is read, too, by its first chunk."""
+    long = [{**one, "text": f"{one['text']} {' '.join(f'w{i}' for i in range(30))}"} for one in PASSAGES]
+    options = IndexOptions(channels="bm25", unit=chunk_unit(10))
+    build_index(folder / "chunks", long, options=options)
+    rows = evaluated(folder, "hops.jsonl", "--chain", "hop", index="chunks")
+    assert rows["chain hop"]["path_recall@20"] == 100
+    assert rows["chain hop"]["answer_recall@20"] > 60
