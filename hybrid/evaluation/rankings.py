@@ -142,7 +142,7 @@ def can_measure(query_set: QuestionSet, measure: str) -> bool:
     """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
     if measure.startswith(ANSWER_RECALL):
         return bool(query_set.answers)
-    if of_evidence(measure) and query_set.gold:
+    if query_set.gold and (of_evidence(measure) or of_paths(measure)):
         return query_set.gold.knows(measure)
     if of_evidence(measure):
         return bool(query_set.qrels) and measure.startswith("passage_")
