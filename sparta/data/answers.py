@@ -49,6 +49,8 @@ def _decomposed(text: str) -> tuple[str, list[tuple[int, int]]]:
 
     A character and the marks on it are decomposed together: NFD puts marks into one order.
     """
+    if text.isascii():
+        return text, [(place, place + 1) for place in range(len(text))]
     parts, places, start = [], [], 0
     for end in range(1, len(text) + 1):
         if end < len(text) and unicodedata.combining(text[end]):
