@@ -19,12 +19,13 @@ HEAD = """# Commands
 Three programs: `sparta` indexes and searches, `dense` adds a channel of vectors, `hybrid` fuses and measures.
 `scripts/cli_docs.py` makes this page from their own help; a test compares the two.
 
-Exit codes: 0; 1 something failed, or `sparta verify` found damage; 2 a wrong argument, file, index or model; 130 Ctrl-C.
+Exit codes: 0; 1 something failed, or `sparta verify` found damage; 2 a wrong argument, file, index or model;
+130 Ctrl-C.
 
 | variable | |
 |---|---|
 | `SPARTA_INDEX` | the index folder, in place of `./sparta-index` |
-| `SPARTA_JAVA_HOME` | a Java of version 21 or newer; else `JAVA_HOME` where that is new enough, else the one installed with sparta |
+| `SPARTA_JAVA_HOME` | a Java, 21 or newer; else `JAVA_HOME` if it is new enough, else the installed one |
 | `SPARTA_JVM_HEAP` | Java's memory, as `4g`; else a quarter of the machine's |
 | `SPARTA_JVM_ARCHIVE` | `off`: start Java without an archive of its classes |
 | `SPARTA_MAX_LINE_MB` | the longest line of a file that is read (64) |

@@ -26,7 +26,12 @@ from cli._options import folder_type
     type=click.Choice(["question", "passage", "expanded", "mention", "entity"]),
     help="Of a model with skills, the expert that reads these texts alone, as a plain bi-encoder.",
 )
-@click.option("--int8", is_flag=True, help="Store the weights in 8 bits with row scales.")
+@click.option(
+    "--int8",
+    is_flag=True,
+    help="Store the weights in 8 bits with row scales; experts that no skill of the model reads by are left"
+    " out.",
+)
 def convert(
     sources: tuple[str, ...], output: Path, tokenizer: str | None, reader: str | None, int8: bool
 ) -> None:
@@ -42,13 +47,15 @@ def convert(
     """  # noqa: D301 (click looks for the backspace)
     from dense.models.checkpoints import form_of
     from dense.models.convert import convert as converted
-    from dense.models.skill_checkpoints import reader_alone
+    from dense.models.skill_checkpoints import reader_alone, without_unread
     from sparta.training.ranking import check_output
 
     check_output(output, resume=False)
     model = converted(sources, tokenizer)
     if reader:
         model = reader_alone(model, reader)
+    if int8:
+        model = without_unread(model)
     model.save_pretrained(output, int8=int8)
     parameters = sum(p.numel() for p in model.parameters()) / 1e6
     click.echo(f"{output}: {form_of(model.config)}, {parameters:.1f}M parameters")

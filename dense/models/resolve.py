@@ -31,7 +31,7 @@ def dense_model_folder(name: str | Path | None) -> Path:
 
     :raises ModelError: there is none.
     """
-    if name is not None and not is_shipped(name, "dense"):
+    if name is not None and not _ships(name):
         return model_folder(name)
     return installed(shipped_folder(str(name or DEFAULT_DENSE_MODEL)), "dense model")
 
@@ -41,7 +41,11 @@ def bi_encoder_folder(name: str | Path) -> Path | None:
 
     None for everything else: other encoders, hub ids.
     """
-    return folder_with("dense", dense_model_folder(name) if is_shipped(name, "dense") else Path(name))
+    return folder_with("dense", dense_model_folder(name) if _ships(name) else Path(name))
+
+
+def _ships(name: str | Path) -> bool:
+    return is_shipped(name, "dense") or is_shipped(name, "multi_task")
 
 
 def identify(name: str | Path | None) -> ModelIdentity:

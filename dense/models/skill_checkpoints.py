@@ -16,6 +16,8 @@ from dense.models.skill_config import (
     EXPANDED,
     FEED_FORWARD,
     LINK,
+    NONE,
+    READ_BY,
     SINGLE,
     SKILLS,
     SkillConfig,
@@ -132,6 +134,22 @@ def load_released(path: str | Path, tokenizer: str | Path) -> DenseModel:
 def _our_name(name: str) -> str:
     """`…attention.self.moe_query.3.weight` is our `…attention.self.query.experts.3.weight`."""
     return _RELEASED.sub(r"\1.\2.\3.experts.\4.\5", name)
+
+
+def without_unread(model: DenseModel) -> DenseModel:
+    """Return the same without experts that no skill of the model reads by; another model as it is."""
+    skills = model.config.skills
+    if skills is None or skills.placement == NONE:
+        return model
+    read = {"question", "passage", *skills.task_readers, *(one for s in skills.skills for one in READ_BY[s])}
+    kept = {name: n for name, n in skills.experts.items() if name in read}
+    whence = dict(enumerate(sorted({*kept.values()})))
+    number = {old: new for new, old in whence.items()}
+    smaller = replace(skills, experts={name: number[n] for name, n in kept.items()})
+    other = DenseModel.like(model, model.config.with_skills(smaller, model.config.period))
+    given = model.state_dict()
+    other.load_state_dict({k: given[_renamed(k, whence)] for k in other.state_dict()})
+    return other.eval()
 
 
 def reader_alone(model: DenseModel, reader: str) -> DenseModel:

@@ -71,7 +71,7 @@ class Language:
     :param former: the analyzer of indexes whose manifest names none, where that was another; their texts are
         not folded
     :param model: the SPARTA model that ships for it, `dense` the bi-encoder, `reader` the reader,
-        `path_reader` that of paths, if any
+        `path_reader` that of paths, `multi_task` the bi-encoder for many tasks, if any
     """
 
     articles: frozenset[str] = frozenset()
@@ -90,6 +90,7 @@ class Language:
     dense: str | None = None
     reader: str | None = None
     path_reader: str | None = None
+    multi_task: str | None = None
 
     @property
     def units(self) -> re.Pattern[str]:
@@ -153,6 +154,7 @@ LANGUAGES: dict[str, Language] = {
         dense="taser-det-en",
         reader="reader-bge-small-en",
         path_reader="path-reader-bge-small-en",
+        multi_task="multi-task-minilm-en",
     ),
     "es": Language(_articles("el la los las un una unos unas"), analyzer="es.SpanishAnalyzer", splitter="es"),
     "fa": Language(analyzer="fa.PersianAnalyzer", splitter="fa"),

@@ -86,8 +86,9 @@ def folder_with(part: str, folder: Path) -> Path | None:
     return folder if isinstance(config, dict) and part in config else None
 
 
-Kind = Literal["model", "dense", "reader", "path_reader"]
-"""What ships for a language: SPARTA's model, the dense one, the reader, that of paths."""
+Kind = Literal["model", "dense", "reader", "path_reader", "multi_task"]
+"""What ships for a language: SPARTA's model, the dense one, the readers of passages and of paths, the one for
+many tasks."""
 
 
 def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
@@ -111,6 +112,7 @@ _WHAT = {
     "dense": ("dense model", "--model"),
     "reader": ("reader", "--reader"),
     "path_reader": ("reader of paths", "--path-reader"),
+    "multi_task": ("bi-encoder for tasks", "--model"),
 }
 
 

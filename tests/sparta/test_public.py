@@ -190,7 +190,7 @@ def test_the_models_that_ship_are_whole():
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
-    kinds = ("model", "dense", "reader", "path_reader")
+    kinds = ("model", "dense", "reader", "path_reader", "multi_task")
     named = {name for own in LANGUAGES.values() for kind in kinds if (name := getattr(own, kind))}
     needed = {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER, DEFAULT_PATH_READER}
     assert {p.name for p in models} == named >= needed
@@ -200,6 +200,8 @@ def test_the_models_that_ship_are_whole():
             assert config["sparta"]["quantizer"]["max_weight"] > 0
         elif model.name == DEFAULT_DENSE_MODEL:
             assert config["dense"]["routing"] == "det"
+        elif model.name == LANGUAGES["en"].multi_task:
+            assert config["dense"]["skills"]["skills"] == ["single"]
         elif model.name == DEFAULT_PATH_READER:
             assert config["path_reader"]["max_length"] == 320
         else:

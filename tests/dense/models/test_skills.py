@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.question_encoder import BertQuestionEncoder
-from dense.models.skill_checkpoints import begin_skills
+from dense.models.skill_checkpoints import begin_skills, without_unread
 from dense.models.skill_config import ASSIGNMENTS, READ_BY, SkillConfig
 from dense.models.skill_inputs import mention_input, text_windows
 from dense.models.skills import Skills, disjoint
@@ -297,3 +297,24 @@ def test_fine_tuning_begins_from_pretraining(tiny_tokenizer: Any, tmp_path: Path
         torch.testing.assert_close(new[key.format(number)], old[key.format(source)])
     with pytest.raises(ModelError, match="feed-forward"):
         begin_skills(tmp_path / "pretrained", skill_config("feed-forward"))
+
+
+def test_experts_that_nothing_is_read_by_are_left_out(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """Of a model for retrieval alone; what it makes of texts stays the same."""
+    model = skill_model(tiny_tokenizer, config=skill_config("attention", skills=("single",)))
+    small = without_unread(model)
+    assert small.config.skills is not None
+    assert small.config.skills.experts == {"question": 0, "passage": 1}
+    assert small.config.experts == 2
+    some = [Passage("1", "the moon of the earth", "sun")]
+    np.testing.assert_array_equal(small.encode_passages(some), model.encode_passages(some))
+    np.testing.assert_array_equal(small.encode_questions(["the moon"]), model.encode_questions(["the moon"]))
+    small.save_pretrained(tmp_path / "small")
+    again = DenseModel.load(tmp_path / "small")
+    np.testing.assert_array_equal(again.encode_questions(["the moon"]), model.encode_questions(["the moon"]))
+    span = skill_model(tiny_tokenizer, config=skill_config("attention", skills=("single", "span")))
+    kept = without_unread(span)
+    assert kept.config.skills is not None
+    assert kept.config.skills.experts == {"question": 0, "passage": 1, "span": 2}
+    for name, tensor in kept.state_dict().items():
+        torch.testing.assert_close(tensor, span.state_dict()[name.replace(".experts.2.", ".experts.5.")])
