@@ -134,7 +134,7 @@ class Ranked:
 
     def __init__(self, index: Path, names: list[str]) -> None:
         self.found = {name: RANKED[index.name][name] for name in names}
-        self.searchers = dict.fromkeys(names, SimpleNamespace(language="en"))
+        self.searchers = dict.fromkeys(names, SimpleNamespace(language="en", unit="passage"))
 
     def batch_search(self, queries: list[str], k: int, threads: int = 1) -> Any:
         from sparta.search.ranked import Ranked as Columns

@@ -64,7 +64,9 @@ class Made:
         self.runs = {n: {q: r for runs in sets for q, r in runs[n].items()} for n in names}
         self.calls = 0
         self.searchers = {
-            n: SimpleNamespace(search=partial(self._found, n), records=self.records, language="en")
+            n: SimpleNamespace(
+                search=partial(self._found, n), records=self.records, language="en", unit="passage"
+            )
             for n in names
         }
 

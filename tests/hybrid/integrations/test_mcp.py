@@ -133,7 +133,9 @@ def test_what_was_committed_since_is_found(
         assert [hit["id"] for hit in call(server, "search", query="moon")] == ["b"]
 
 
-def test_answers_are_merged_as_in_the_language_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_merged_as_in_the_language_of_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In German "die" is an article, so that both mentions are one answer."""
     from hybrid.integrations import mcp_server
     from sparta.base.records import Hit
@@ -145,7 +147,8 @@ def test_answers_are_merged_as_in_the_language_of_the_index(monkeypatch: pytest.
     reader.read_each = lambda query, texts, n: ([Span(0, 0, len(text.text), 1.0)] for text in texts)
     retriever = Mock(language="de", channel="fixed")
     retriever.search = lambda query, k: hits
-    server = mcp_server(retriever, reader=".")
+    (tmp_path / "config.json").touch()
+    server = mcp_server(retriever, reader=tmp_path)
     monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda folder: reader)
     found = call(server, "answer", query="?", n=5)
     assert [one["answer"] for one in found] == ["die Alpen"]

@@ -97,8 +97,8 @@ def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None
     for index, model in ((tmp_path, "two"), (tmp_path / "other", "one")):
         with pytest.raises(InputError, match="expected answers of"):
             solved(index, model, resume=True)
+    other = QuestionSet("task", (Query("0", "wer?", ("Rome",)),))
     with pytest.raises(InputError, match="found another question 0"):
-        other = QuestionSet("task", (Query("0", "wer?", ("Rome",)),))
         solve_task(other, tmp_path, found_of("Rome"), TitleSolver(), output, model="one", resume=True)
     first, *rest = output.read_text().splitlines()
     older = {k: v for k, v in json.loads(first).items() if k not in ("model", "index")}
