@@ -29,7 +29,7 @@ from cli._options import folder_type
 @click.option(
     "--int8",
     is_flag=True,
-    help="Store the weights in 8 bits with row scales; experts that no skill of the model reads by are left"
+    help="Store the weights in 8 bits with row scales; experts that none of the model's skills uses are left"
     " out.",
 )
 def convert(

@@ -71,7 +71,13 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     for path in paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-    questions = (one for path in paths for one in _questions(path, index, given["keep"]))  # not all in memory
+        if given["keep"] and not _is_dpr(path):
+            raise InputError(
+                "expected DPR training JSON with --keep, found another form",
+                where=str(path),
+                remedy="leave --keep out; dense train-skills --single reads the negatives of KILT's rows",
+            )
+    questions = (one for path in paths for one in _questions(path, index))  # not all in memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
         found = mine_index(index, questions, output, advance=bar.update, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
@@ -81,27 +87,28 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     )
 
 
-def _questions(path: Path, index: Path | None, keep: bool) -> Iterable[Question]:
+def _is_dpr(path: Path) -> bool:
+    """Whether this is DPR's training JSON, whose questions have positives."""
+    from sparta.data.jsonlist import begins_list, json_list
+    from sparta.training.formats import DPR_FORM
+
+    if path.is_dir() or not plain_name(path.name).endswith(".json") or not begins_list(path):
+        return False
+    first = next(json_list(path, DPR_FORM), None)
+    return isinstance(first, dict) and "positive_ctxs" in first
+
+
+def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dataclasses import replace
 
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import judged, questions_of
-    from sparta.data.jsonlist import begins_list, json_list
     from sparta.data.kilt import LEAST_BLEU, well_mapped
     from sparta.index.folder import default_index
-    from sparta.training.formats import DPR_FORM
 
-    if plain_name(path.name).endswith(".json") and begins_list(path):
-        first = next(json_list(path, DPR_FORM), None)
-        if isinstance(first, dict) and "positive_ctxs" in first:
-            return questions_of_dpr(path)
-    if keep:
-        raise InputError(
-            "expected DPR training JSON with --keep, found another form",
-            where=str(path),
-            remedy="leave --keep out; the negatives of KILT's rows are read by dense train-skills --single",
-        )
+    if _is_dpr(path):
+        return questions_of_dpr(path)
     if (path / "qrels" / "train.tsv").is_file():
         return questions_of_beir(path)
     asked, place = questions_of(path), index or default_index()

@@ -61,8 +61,8 @@ def leave_out(
 ) -> None:
     """Train a retriever without each task, then on few examples of it, and measure all on the task.
 
-    Zero-shot and few-shot retrieval (Maillard et al., Table 5), beside BM25, sparta and the shipped
-    bi-encoder: R-precision and Recall@20 of pages and of passages. A task without training examples is
+    Zero-shot and few-shot retrieval (Maillard et al., Table 5), beside bm25, impact and
+    taser-det-en: R-precision and Recall@20 of pages and of passages. A task without training examples is
     measured zero-shot. Everything is kept in OUTPUT, and --resume does only what is not there.
 
     \b

@@ -35,7 +35,7 @@ def tasks(
     per_query: Path | None,
     form: str,
 ) -> None:
-    """Measure bi-encoders on tasks beside the index's own BM25 and sparta: exact search, one table.
+    """Measure bi-encoders on tasks beside the index's own bm25 and impact: exact search, one table.
 
     R-precision and Recall@20 of pages and of passages. Models are encoded here, and the index keeps nothing
     of them. A model with task markers or query experts reads questions as those of their task.

@@ -169,7 +169,7 @@ class DenseSearcher(ChannelSearcher):
 
     @property
     def unit(self) -> str:
-        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
+        """The unit of the index."""
         assert self.generation is not None
         return self.generation.unit
 

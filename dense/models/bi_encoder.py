@@ -21,7 +21,7 @@ from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.backbones import blank_encoder, encoder_config, has_segments, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
 from sparta.neural.inputs import EncoderInput
@@ -104,7 +104,7 @@ class DenseModel(nn.Module):
         distinct = [item for i, item in enumerate(inputs) if i == 0 or rows[i] != rows[i - 1]]
         ids, mask, segments = (t.to(self.device) for t in pad_inputs(distinct))
         set_mask(self._experts, mask)
-        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        types = token_types(self._encoder_config, segments)
         states = encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return states, rows, ids.shape[1]
 

@@ -137,7 +137,7 @@ def _our_name(name: str) -> str:
 
 
 def without_unread(model: DenseModel) -> DenseModel:
-    """Return the same without experts that no skill of the model reads by; another model as it is."""
+    """Return the same without experts that none of the model's skills uses; another model as it is."""
     skills = model.config.skills
     if skills is None or skills.placement == NONE:
         return model

@@ -98,7 +98,10 @@ class SkillConfig:
         )
 
     def with_tasks_of(self, other: SkillConfig) -> SkillConfig:
-        """Return the same with the query encoders of another's tasks too: its own numbers first."""
+        """Return the same with another's query encoders of tasks too.
+
+        They are numbered after the shared experts: the other's first, then those that only this one has.
+        """
         own = [*other.task_readers, *self.task_readers]
         shared = {name: n for name, n in self.experts.items() if name not in own}
         first = max(shared.values()) + 1

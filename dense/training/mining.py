@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import batched
@@ -32,8 +32,8 @@ Context = dict[str, Any]
 class Question:
     """A question whose negatives are wanted, and what is known of its answer.
 
-    `judged` are ids of passages that answer it, `excluded` of others that are no negatives; `positives` are
-    passages that answer it, and `negatives` those that a file gave it.
+    `judged` are ids of passages that answer it, `excluded` of passages that must not become negatives;
+    `positives` are passages that answer it, and `negatives` those that a file gave it.
     """
 
     text: str
@@ -56,15 +56,17 @@ class MiningReport:
 def questions_of_queries(
     queries: Iterable[Query],
     qrels: Mapping[str, Mapping[str, int]],
-    excluded: Mapping[str, Collection[str]] | None = None,
+    excluded: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Iterator[Question]:
     """Yield questions with answers, judged passages, both or neither; the last are left out, and counted.
 
-    :param excluded: passages that are no negatives of a question, though none judged them right
+    :param excluded: judgments of passages that must not become negatives of a question, those of `qrels` too
     """
     for query in queries:
         judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
-        others = tuple((excluded or {}).get(query.query_id, ()))
+        others = tuple(
+            i for i, relevance in (excluded or {}).get(query.query_id, {}).items() if relevance > 0
+        )
         yield Question(query.text, query.answers, judged, others)
 
 

@@ -78,7 +78,8 @@ class Retrieved:
     """What each channel found for each question, which of it holds an answer, and the passages' records.
 
     `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
-    the first channel found. `pages` are those of the passages, where the questions have KILT's provenance.
+    the first channel found, where each may have found another. `pages` are those of the passages, where the
+    questions have KILT's provenance.
     """
 
     query_set: QuestionSet

@@ -77,6 +77,11 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         """The code of the language that the texts are in."""
         return str(self.opened.now.meta["language"])
 
+    @property
+    def unit(self) -> str:
+        """The unit of the index."""
+        return str(self.opened.now.meta["unit"])
+
     def rank(
         self,
         queries: Sequence[str],

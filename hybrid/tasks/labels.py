@@ -18,7 +18,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
-from sparta.neural.backbones import blank_encoder, encoder_config, has_segments, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
@@ -54,7 +54,8 @@ class LabelModel(nn.Module):
         self.encoder, self.tokenizer = encoder, tokenizer
         self.labels, self.max_length = tuple(labels), max_length
         self._encoder_config = encoder_config(encoder)
-        self.head = nn.Linear(int(self._encoder_config["hidden_size"]), len(self.labels))
+        known: Any = encoder.config
+        self.head = nn.Linear(int(known.hidden_size), len(self.labels))
 
     def input(self, claim: Claim) -> EncoderInput:
         """Return the claim, and an equal share of the rest for each passage; of too many the first."""
@@ -74,7 +75,7 @@ class LabelModel(nn.Module):
         """`(n_claims, n_labels)`: logits."""
         device = self.head.weight.device
         ids, mask, segments = (t.to(device) for t in pad_inputs([self.input(c) for c in claims]))
-        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return self.head(states[:, 0].float())
 

@@ -57,8 +57,9 @@ class Training(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
     """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
-    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which is
-    also that without a task that has no training examples, and `single_task` one for each alone (Table 3).
+    `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which
+    is also the zero-shot model of a task without training examples, and `single_task` one for each alone
+    (Table 3).
     `recipe` is that of all; few examples take `few_steps` steps.
     """
 
@@ -99,15 +100,14 @@ def few_of(one: SkillSet, n: int) -> SkillSet:
 
 
 def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output: Path) -> list[SetResults]:
-    """Train and measure all models, beside BM25, sparta and the shipped bi-encoder; one result for each task.
+    """Train and measure all models, beside bm25, impact and taser-det-en; one result for each task.
 
     `output/TASK/TRAINING` holds each model and what it was measured at; what is there is not done again, and
     a training that was interrupted goes on.
 
     :raises InputError: what is there was trained or measured otherwise.
     """
-    for task in tasks:
-        list(plan.trainings(task, tasks))  # refused at once, not after hours
+    planned = [list(plan.trainings(task, tasks)) for task in tasks]  # refused at once, not after hours
     known = [
         _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
         for name in (*pool.channels(), DEFAULT_DENSE_MODEL)
@@ -116,9 +116,9 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
         every = Training(MULTI, [one.train for one in tasks if one.train is not None], plan.recipe)
         known.append(_measured(output / MULTI, every, pool))
     results = []
-    for task, one in zip(tasks, pool.sets, strict=True):
+    for task, one, trainings in zip(tasks, pool.sets, planned, strict=True):
         found = [own[one.name] for own in known]
-        for training in plan.trainings(task, tasks):
+        for training in trainings:
             if plan.multi_task and task.train is None:  # then zero-shot is the same training
                 found.append(replace(found[-1], name=training.name))
                 continue

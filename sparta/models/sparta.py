@@ -15,7 +15,7 @@ from torch import nn
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.backbones import blank_encoder, encoder_config, has_segments, load_encoder
+from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import Lexical
 
@@ -40,12 +40,11 @@ class SpartaModel(SparseEncoder):
         if config.weighted_queries:
             self.add_query_weights()
         self._encoder_config = encoder_config(encoder)
-        self._segments = has_segments(self._encoder_config)
         self.check_vocabulary()
 
     def hidden_states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """Return the encoder's last hidden states."""
-        extra = {"token_type_ids": segments} if self._segments else {}
+        extra = token_types(self._encoder_config, segments)
         return self.encoder(input_ids=ids, attention_mask=mask, **extra).last_hidden_state
 
     def term_matrix(self) -> torch.Tensor:

@@ -71,9 +71,9 @@ def as_plain_bert(encoder: nn.Module) -> nn.Module:
     return plain
 
 
-def has_segments(config: Mapping[str, Any]) -> bool:
-    """Whether an encoder of this configuration tells two texts apart by token types."""
-    return int(config.get("type_vocab_size", 0)) >= 2
+def token_types(config: Mapping[str, Any], segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The argument by which an encoder of this configuration tells two texts apart, if it does."""
+    return {"token_type_ids": segments} if int(config.get("type_vocab_size", 0)) >= 2 else {}
 
 
 def encoder_config(encoder: nn.Module) -> dict[str, Any]:

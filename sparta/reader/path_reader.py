@@ -21,7 +21,7 @@ from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
-from sparta.neural.backbones import blank_encoder, encoder_config, has_segments
+from sparta.neural.backbones import blank_encoder, encoder_config, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import in_threads, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame
@@ -262,7 +262,7 @@ class PathReader(nn.Module):
             for part in one.parts:
                 readable[row, part.text_start : part.text_start + len(part.offsets)] = True
         ids, mask, segments, readable = (t.to(self.device) for t in (ids, mask, segments, readable))
-        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         states = states.to(self.spans.weight.dtype)
         spans = self.spans(states).float().permute(2, 0, 1).masked_fill(~readable, -torch.inf)

@@ -15,7 +15,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, has_segments, load_encoder
+from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
@@ -83,7 +83,7 @@ class SpanReader(nn.Module):
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, readable: torch.Tensor
     ) -> torch.Tensor:
         """Start and end scores `(2, n, length) float32`; -inf where no answer can be (`readable`)."""
-        types = {"token_type_ids": segments} if has_segments(self._encoder_config) else {}
+        types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         scores = self.spans(states.to(self.spans.weight.dtype)).float().permute(2, 0, 1)
         return scores.masked_fill(~readable, -torch.inf)

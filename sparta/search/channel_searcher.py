@@ -40,8 +40,8 @@ class ChannelSearcher(Closing):
 
     @property
     def unit(self) -> str:
-        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
-        return "passage"
+        """The unit of the index: `passage`, `sentence` or `chunk:…`; hits of chunks are their documents."""
+        raise NotImplementedError
 
     def rank(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ class Searcher(ChannelSearcher):
 
     @property
     def unit(self) -> str:
-        """What was ranked: `passage`, `sentence`, or chunks of documents, which count for these."""
+        """The unit of the index."""
         with self.index.reading() as view:
             return view.generation.unit
 
@@ -177,16 +177,15 @@ class Searcher(ChannelSearcher):
 
     def passage(self, passage_id: str) -> dict[str, Any]:
         """The stored record of one passage; an unknown id is a NoPassageError."""
-        with self.index.reading() as view:
-            docid = docid_of(view.lucene, passage_id)
-            record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
-            return record
+        return self._stored(passage_id, docid_of)
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
         """The stored record of one passage, or of the first part that it was cut into."""
+        return self._stored(passage_id, lambda lucene, given: docids_of(lucene, given)[0])
+
+    def _stored(self, passage_id: str, number: Callable[[ImpactSearcher, str], int]) -> dict[str, Any]:
         with self.index.reading() as view:
-            docid = docids_of(view.lucene, passage_id)[0]
-            record: dict[str, Any] = json.loads(view.lucene.raws([docid])[0])
+            record: dict[str, Any] = json.loads(view.lucene.raws([number(view.lucene, passage_id)])[0])
             return record
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:

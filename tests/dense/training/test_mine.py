@@ -155,6 +155,9 @@ def test_judged_passages_and_expressions(
     judged = "query-id\tcorpus-id\tscore\n1\tking\t2\n1\tfar\t1\n1\thouse\t0\n1\tgone\t1\n3\tgone\t1\n"
     (folder / "qrels" / "train.tsv").write_text(judged)
     [one] = mined(index, folder, tmp_path / "judged.json")
+    (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
+    [as_test] = mined(index, folder, tmp_path / "as-test.json")
+    assert as_test == one, "also where a test set judges a passage 0"
     assert ids(one["positive_ctxs"]) == ["king", "far"]
     order = [i for i, _ in ranking(index, "bm25", one["question"])]
     assert {"king", "far"} <= set(order)

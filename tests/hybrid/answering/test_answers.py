@@ -142,12 +142,6 @@ def test_where_mentions_add_up_all_passages_are_read() -> None:
         assert answerer.counts.read == (6 if sums else 1)
 
 
-def test_a_sentence_is_read_in_its_context() -> None:
-    assert text_of(hit("a", "It did.", context="Ada was born. It did.")).text == "Ada was born. It did."
-    assert text_of(hit("a", "It did.", context="")).text == "It did."
-    assert text_of(hit("a", "It did.", context=7)).text == "It did."
-
-
 def test_ranker_scores() -> None:
     assert ranker_scores([]) == []
     assert ranker_scores([3.0, 3.0]) == [1.0, 1.0]
