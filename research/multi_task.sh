@@ -22,11 +22,10 @@ if [ ! -f "$work/indexed" ]; then
   python -m cli._sparta index --channels bm25 --corpus "$work/corpus.jsonl.gz" --index "$work/full" --quiet
   touch "$work/indexed"
 fi
-cp "$data/qa/nq.dev.tsv" "$work/nq.dev.tsv"
 trained=()
 for name in fever trex linking wow multihop hover tabletext nq; do
   from=$data/kilt/$name.train.jsonl.gz answers=(--with-answers)
-  [ "$name" != nq ] || { from=$work/nq.dev.tsv answers=(); }
+  [ "$name" != nq ] || { from=$data/qa/nq.dev.tsv answers=(); }
   [ -f "$work/mined/$name.train.json" ] || python -m cli._dense mine --questions "$from" --index "$work/full" --negatives 20 \
     "${answers[@]}" --quiet --output "$work/mined/$name.train.json"
   trained+=(--single "$work/mined/$name.train.json")

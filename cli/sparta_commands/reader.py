@@ -260,9 +260,9 @@ def mine_paths(output: Path, **given: Any) -> None:
 def train_paths(data: tuple[Path, ...], output: Path, resume: bool, **given: Any) -> None:
     """Train a reader of paths (Chain-of-Skills).
 
-    It learns which passages a question needs, and the answer, which may be yes or no. From HotpotQA's JSON it
-    also learns which sentences support an answer. It reads English. The best on held-out questions is kept,
-    by the mean of passage EM and F1.
+    It learns to tell the supporting passages of a question, and to answer it, also with yes or no. From
+    HotpotQA's JSON it also learns to tell the supporting sentences. It reads English. The best on held-out
+    questions is kept, by the mean of passage EM and F1.
     """
     from sparta.reader.config import DEFAULT_READER
     from sparta.reader.path_train import PathRecipe, train_path_reader

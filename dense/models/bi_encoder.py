@@ -21,7 +21,7 @@ from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
 from sparta.neural.inputs import EncoderInput
@@ -51,7 +51,7 @@ class DenseModel(nn.Module):
             self._experts = specialize(encoder, config.experts, config.routing, config.period, placement)
         self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
         self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
-        width = int(encoder.config.hidden_size)  # type: ignore[union-attr,arg-type]
+        width, _ = encoder_size(encoder)
         self.codes = nn.Parameter(torch.randn(config.codes, width) / width**0.5) if config.codes else None
         self.spans = SpanHead(width) if config.skills and SPAN in config.skills.skills else None
 

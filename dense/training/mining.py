@@ -63,11 +63,12 @@ def questions_of_queries(
     :param excluded: judgments of passages that must not become negatives of a question, those of `qrels` too
     """
     for query in queries:
-        judged = tuple(i for i, relevance in qrels.get(query.query_id, {}).items() if relevance > 0)
-        others = tuple(
-            i for i, relevance in (excluded or {}).get(query.query_id, {}).items() if relevance > 0
-        )
+        judged, others = (_right(of.get(query.query_id, {})) for of in (qrels, excluded or {}))
         yield Question(query.text, query.answers, judged, others)
+
+
+def _right(judgments: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(i for i, relevance in judgments.items() if relevance > 0)
 
 
 def questions_of_beir(folder: Path) -> Iterator[Question]:

@@ -20,8 +20,6 @@ from sparta.data.parsing import decoded, parse_object, placed
 from sparta.training.formats import form_of, read_records
 
 logger = logging.getLogger("sparta.dense")
-
-
 _FORMS = ("jsonl", "pairs", "triples", "dpr", "beir")
 
 

@@ -57,7 +57,7 @@ class Readings:
         self.language = retrieved.query_set.language
         self._hits: dict[tuple[str, str], Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
-        self._record = retrieved.record
+        self._record, self._by_question = retrieved.record, retrieved.by_question
         fold = language_of(self.language).fold
         asked = [query for query in retrieved.query_set.queries if query.answers]
         for some in itertools.batched(asked, _AT_ONCE):
@@ -93,7 +93,7 @@ class Readings:
 
     def hit(self, query_id: str, passage_id: str) -> Hit:
         """A passage as it is read for a question."""
-        key = query_id, passage_id
+        key = query_id if self._by_question else "", passage_id
         if key not in self._hits:
             self._hits[key] = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
         return self._hits[key]

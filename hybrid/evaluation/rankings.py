@@ -78,8 +78,8 @@ class Retrieved:
     """What each channel found for each question, which of it holds an answer, and the passages' records.
 
     `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
-    the first channel found, where each may have found another. `pages` are those of the passages, where the
-    questions have KILT's provenance.
+    the first channel found, where each may have found another. With `by_question`, a passage's record differs
+    between questions. `pages` are those of the passages, where the questions have KILT's provenance.
     """
 
     query_set: QuestionSet
@@ -87,6 +87,7 @@ class Retrieved:
     holds: Holds
     record: Callable[[str, str], dict[str, Any]]
     pages: Mapping[str, str] = field(default_factory=dict)
+    by_question: bool = False
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """The same with the pages of what other rankings hold, where pages count."""
@@ -201,7 +202,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         return str(stored.get("text") or stored.get("contents") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
-    return Retrieved(query_set, runs, holds, record, pages)
+    return Retrieved(query_set, runs, holds, record, pages, by_question=chunks)
 
 
 def words(channels: Channels) -> Searcher:

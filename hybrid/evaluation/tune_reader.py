@@ -139,7 +139,8 @@ def tune_and_save(
     run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
     language = getattr(retriever, "language", questions.language)
     known = replace(questions, queries=tuple(asked), language=language)
-    retrieved = Retrieved(known, {"": run}, Holds({}, lambda *_: ""), lambda *ids: records[ids])
+    holds = Holds({}, lambda *_: "")
+    retrieved = Retrieved(known, {"": run}, holds, lambda *ids: records[ids], by_question=True)
     tuned = tune_reader(retrieved, run, Reader.open(folder), depth)
     model = SpanReader.load(folder)  # in full precision
     model.config = tuned.config

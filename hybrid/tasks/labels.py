@@ -18,7 +18,7 @@ from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with
-from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
@@ -54,8 +54,7 @@ class LabelModel(nn.Module):
         self.encoder, self.tokenizer = encoder, tokenizer
         self.labels, self.max_length = tuple(labels), max_length
         self._encoder_config = encoder_config(encoder)
-        known: Any = encoder.config
-        self.head = nn.Linear(int(known.hidden_size), len(self.labels))
+        self.head = nn.Linear(encoder_size(encoder)[0], len(self.labels))
 
     def input(self, claim: Claim) -> EncoderInput:
         """Return the claim, and an equal share of the rest for each passage; of too many the first."""

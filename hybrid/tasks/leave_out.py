@@ -59,8 +59,7 @@ class LeaveOut:
     """What is trained for each task: a model without it, that model on `shots` examples of it, and, with
     `vanilla`, the encoder as it comes on the same few. `multi_task` adds one model for all tasks, which
     is also the zero-shot model of a task without training examples, and `single_task` one for each alone
-    (Table 3).
-    `recipe` is that of all; few examples take `few_steps` steps.
+    (Table 3). `recipe` is that of all; few examples take `few_steps` steps.
     """
 
     recipe: SkillRecipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -86,14 +87,14 @@ class TaskPool:
                     own = Passage(str(record["id"]), str(record["contents"]), str(record.get("title") or ""))
                     self.passages.append(folded(own, self._analysis))
                     self.pages[own.passage_id] = page_of(own.passage_id, record)
-        texts = ((one.passage_id, one.title, one.text) for one in self.passages)
-        self._made = short_hash((generation.model, generation.form, generation.analyzer, *texts))
+        self._made = generation.model, generation.form, generation.analyzer
 
-    @property
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """What measurements must have in common to be compared."""
+        texts = ((one.passage_id, one.title, one.text) for one in self.passages)
         tasks = [[one.name, len(one.queries), short_hash(_asked(one))] for one in self.sets]
-        return {"passages": len(self.passages), "index": self._made, "tasks": tasks}
+        return {"passages": len(self.passages), "index": short_hash((*self._made, *texts)), "tasks": tasks}
 
     def runs(self, model: DenseModel, only: str = "") -> dict[str, Run]:
         """Rank all passages for the questions of each task, or of one, exactly; `{task: run}`."""

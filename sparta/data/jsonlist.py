@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import MAX_LINE_VARIABLE, longest_line, open_decompressed, reading
-from sparta.data.parsing import refuse_half_pairs
+from sparta.data.parsing import TO_UTF8, refuse_half_pairs
 
 CHUNK_BYTES = 1 << 20
 _AFTER_ELEMENT = frozenset(",] \t\r\n")
@@ -59,7 +59,7 @@ def begins_list(path: Path) -> bool:
         raise InputError(
             f"expected JSON in UTF-8, found something else ({error})",
             where=str(path),
-            remedy="convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)",
+            remedy=TO_UTF8,
         ) from None
 
 

@@ -53,14 +53,16 @@ def placed(where: str) -> Iterator[None]:
         raise
 
 
+TO_UTF8 = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
+
+
 def decoded(line: bytes) -> str:
     """Return the line as text, without a byte order mark."""
     try:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         found = f"byte 0x{line[error.start]:02x} at byte {error.start} of the line (counted from 0)"
-        remedy = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
-        raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=remedy) from None
+        raise BadRecordError("invalid UTF-8", f"expected UTF-8 text, found {found}", remedy=TO_UTF8) from None
 
 
 def parse_object(line: str) -> dict[str, Any]:

@@ -131,6 +131,16 @@ def model_for(name: str | None, language: str, kind: Kind = "model") -> str | No
     return name if found == _default(kind) else found
 
 
+def given_or_shipped(name: str | Path | None, language: str, kind: Kind) -> Path:
+    """Return the folder that is named; that of what ships under this name, or, without one, for the language.
+
+    :raises ModelError: none is named, and none ships.
+    """
+    if name and not is_shipped(name, kind):
+        return Path(name)
+    return shipped_folder(str(name or model_for(None, language, kind) or _default(kind)))
+
+
 def _trained(folder: Path) -> Path:
     """Return the folder itself or, of the output of a training, the model in it."""
     best = folder / "best"

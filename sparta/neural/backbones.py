@@ -71,6 +71,12 @@ def as_plain_bert(encoder: nn.Module) -> nn.Module:
     return plain
 
 
+def encoder_size(encoder: nn.Module) -> tuple[int, int]:
+    """Return the width of an encoder's states, and how many layers it has."""
+    config: Any = encoder.config
+    return int(config.hidden_size), int(config.num_hidden_layers)
+
+
 def token_types(config: Mapping[str, Any], segments: torch.Tensor) -> dict[str, torch.Tensor]:
     """The argument by which an encoder of this configuration tells two texts apart, if it does."""
     return {"token_type_ids": segments} if int(config.get("type_vocab_size", 0)) >= 2 else {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
-from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
+from sparta.models.resolve import folder_with, given_or_shipped
 
 DEFAULT_READER = "reader-bge-small-en"
 
@@ -18,14 +18,12 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
 
     :raises ModelError: there is none.
     """
-    ships = not name or is_shipped(name, "reader")
-    name = name or model_for(None, language, "reader") or DEFAULT_READER
-    folder = shipped_folder(str(name)) if ships else Path(name)
+    folder = given_or_shipped(name, language, "reader")
     found = folder_with("reader", folder) or folder
     if not (found / "config.json").is_file():
         raise ModelError(
             "expected the folder of a reader (config.json with a `reader` object), found none",
-            where=str(name),
+            where=str(name or folder.name),
             remedy="check the path, or make one with: sparta train-reader",
         )
     return found

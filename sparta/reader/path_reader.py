@@ -20,8 +20,8 @@ from sparta.base.errors import InputError, ModelError
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import folder_with, is_shipped, model_for, shipped_folder
-from sparta.neural.backbones import blank_encoder, encoder_config, token_types
+from sparta.models.resolve import folder_with, given_or_shipped
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import in_threads, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame
@@ -31,7 +31,6 @@ from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window, padded_ids, with_accents
 
-DEFAULT_PATH_READER = "path-reader-bge-small-en"
 CHOICES = ("yes", "no")
 """Answers that stand in no passage; each is a wordpiece of the input."""
 _MARKS = ("[unused0]", "[unused1]")
@@ -136,8 +135,7 @@ class PathReader(nn.Module):
         super().__init__()
         self.encoder, self.tokenizer, self.layout = encoder, tokenizer, layout
         self._encoder_config = encoder_config(encoder)
-        known: Any = encoder.config
-        width, self._depth = int(known.hidden_size), int(known.num_hidden_layers)
+        width, self._depth = encoder_size(encoder)
         self.spans = nn.Linear(width, 2)
         self.passages = nn.Linear(width, 1, bias=False)
         self.sentences = nn.Linear(width, 1, bias=False)
@@ -357,13 +355,12 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
 
     :raises ModelError: there is none.
     """
-    ships = not name or is_shipped(name, "path_reader")
-    name = name or model_for(None, language, "path_reader") or DEFAULT_PATH_READER
-    found = folder_with("path_reader", shipped_folder(str(name)) if ships else Path(name))
+    folder = given_or_shipped(name, language, "path_reader")
+    found = folder_with("path_reader", folder)
     if found is None:
         raise ModelError(
             "expected a reader of paths (config.json with a `path_reader` object), found none",
-            where=str(name),
+            where=str(name or folder.name),
             remedy="give a folder that `sparta train-paths` made (--path-reader), or another chain",
         )
     return found

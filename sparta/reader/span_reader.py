@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -15,7 +14,14 @@ from sparta.base.errors import InputError, ModelError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import as_plain_bert, blank_encoder, encoder_config, load_encoder, token_types
+from sparta.neural.backbones import (
+    as_plain_bert,
+    blank_encoder,
+    encoder_config,
+    encoder_size,
+    load_encoder,
+    token_types,
+)
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
@@ -30,8 +36,7 @@ class SpanReader(nn.Module):
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
         self._encoder_config = encoder_config(encoder)
-        known: Any = encoder.config
-        width, self._depth = int(known.hidden_size), int(known.num_hidden_layers)
+        width, self._depth = encoder_size(encoder)
         self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
         self.spans = nn.Linear(width, 2)
 

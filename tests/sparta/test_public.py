@@ -185,14 +185,13 @@ def test_the_models_that_ship_are_whole():
     from sparta.data.languages import LANGUAGES
     from sparta.models.resolve import DEFAULT_MODEL
     from sparta.reader.config import DEFAULT_READER
-    from sparta.reader.path_reader import DEFAULT_PATH_READER
 
     models = [p for p in (ROOT / "sparta" / "resources" / "models").glob("*") if p.is_dir()]
     if not models:
         pytest.skip("no model is in this checkout")
     kinds = ("model", "dense", "reader", "path_reader", "multi_task")
     named = {name for own in LANGUAGES.values() for kind in kinds if (name := getattr(own, kind))}
-    needed = {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER, DEFAULT_PATH_READER}
+    needed = {DEFAULT_MODEL, DEFAULT_DENSE_MODEL, DEFAULT_READER, LANGUAGES["en"].path_reader}
     assert {p.name for p in models} == named >= needed
     for model in models:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -202,7 +201,7 @@ def test_the_models_that_ship_are_whole():
             assert config["dense"]["routing"] == "det"
         elif model.name == LANGUAGES["en"].multi_task:
             assert config["dense"]["skills"]["skills"] == ["single"]
-        elif model.name == DEFAULT_PATH_READER:
+        elif model.name == LANGUAGES["en"].path_reader:
             assert config["path_reader"]["max_length"] == 320
         else:
             assert config["reader"]["answer"]["a"] > 0

@@ -247,3 +247,10 @@ def test_the_command(encoder: str, write_jsonl: Callable[..., Path], tmp_path: P
     done = dense("train-skills", *common, "--output", tmp_path / "none")
     assert done.exit_code == 2
     assert "expected one of --single" in done.output
+
+
+def test_forms_of_other_trainings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text('{"data": []}')
+    with pytest.raises(InputError, match="triples or a BEIR folder, found squad"):
+        read_skill_sets([SkillFile("single", path)], [])

@@ -62,11 +62,11 @@ def test_each_question_reads_its_own_chunk_of_a_document() -> None:
     channel = Channel()
     channel.searchers["bm25"].unit = "chunk:5:0"
     best = {"who founded google": 1, "what is it": 0}
-    channel.batch_search = lambda texts, k, threads=1: {  # type: ignore[method-assign]
+    channel.batch_search = lambda texts, k, threads=1: {
         "bm25": [Ranked(["d"], [best[text]], [1.0]) for text in texts]
     }
     queries = (Query("q", "who founded google", ("Larry Page",)), Query("r", "what is it", ("Larry Page",)))
-    retrieved = search_all(channel, QuestionSet("made", queries), 4)  # type: ignore[arg-type]
+    retrieved = search_all(channel, QuestionSet("made", queries), 4)
     assert [retrieved.record(q, "d") for q in "qr"] == [RECORDS[1], RECORDS[0]]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], ["answer_recall@1"])
     assert found.per_query["answer_recall@1"] == {"q": 1.0, "r": 0.0}

@@ -14,7 +14,7 @@ import torch
 from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Hit
 from sparta.reader.config import DEFAULT_READER, Calibration, ReaderConfig, ReaderLayout, reader_folder
-from sparta.reader.path_reader import DEFAULT_PATH_READER, path_reader_folder
+from sparta.reader.path_reader import path_reader_folder
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text, text_of
 from sparta.reader.span_reader import SpanReader
@@ -163,7 +163,7 @@ def test_reading_takes_no_threads_from_what_comes_later(tiny_reader: SpanReader,
 def test_without_a_name_it_is_the_one_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a folder of that name is in the working directory; by its name it is this one."""
     monkeypatch.chdir(tmp_path)
-    shipped = {reader_folder(): DEFAULT_READER, path_reader_folder(): DEFAULT_PATH_READER}
+    shipped = {reader_folder(): DEFAULT_READER, path_reader_folder(): "path-reader-bge-small-en"}
     for folder, name in shipped.items():
         Path(name).mkdir()
         assert folder.name == name
