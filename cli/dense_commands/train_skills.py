@@ -150,6 +150,13 @@ def train_skills(
         if typed(one) and not other:
             wanted = {"largest": "--by-size", "dev": "--index", "index": "--dev"}[one]
             raise InputError(f"expected {wanted} with --{one}, found none", remedy=f"leave --{one} out")
+    needed = [(option, "--single") for option in typed("markers", "query_experts") if not given["single"]]
+    needed += [(option, "--span") for option in typed("spans") if not given["span"]]
+    alone = given["placement"] == "none"
+    needed += [(option, "another --placement than none") for option in typed("period") if alone]
+    needed += [(option, "held-out examples and not --dev") for option in typed("held_out") if dev]
+    for option, wanted in needed:
+        raise InputError(f"expected {wanted} with {option}, found none", remedy=f"leave {option} out")
     files = _files({name: given.pop(name) for name in _WHAT})
     logging.getLogger("sparta").setLevel(logging.INFO)
     tasks = given["markers"] or given["query_experts"]

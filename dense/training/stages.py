@@ -57,7 +57,7 @@ def train_in_two_stages(
             remedy="leave out --mine-every, or --two-stages",
         )
     first = recipe.training(sets, output / "stage-1")  # a bad encoder or set is an error before all writing
-    _check_encoder(output, recipe.encoder)
+    _check_begun(output, recipe.encoder, p2_alone=p2_alone)
     first.run(resume=True)
     wait_for_all()
     second = recipe.training(sets, output / "stage-2")
@@ -70,17 +70,25 @@ def train_in_two_stages(
     return finish("dense", state, second, sets, recipe, command, output / "best")
 
 
-def _check_encoder(output: Path, encoder: str) -> None:
-    """Both stages begin from one encoder; a checkpoint of the first does not tell which it was."""
+def _check_begun(output: Path, encoder: str, *, p2_alone: bool) -> None:
+    """Refuse what no checkpoint tells: another encoder for the second stage, other negatives in it."""
     folder = Path(encoder)
     given = {"encoder": hash_folder(model_folder(folder)) if folder.is_dir() else encoder}
+    given |= {"p2_alone": "yes" if p2_alone else "no"}
     path = output / STARTED
     if not process_group()[0] and not path.exists():
         make_folder(output)
         atomic_write(path, json.dumps(given).encode())
     wait_for_all()
     started = json.loads(path.read_text(encoding="utf-8"))
-    if started != given:
+    if started.get("p2_alone", given["p2_alone"]) != given["p2_alone"]:
+        raise InputError(
+            "expected the same hard negatives as the training began with, found --p2-alone "
+            + ("added" if p2_alone else "left out"),
+            where=str(output),
+            remedy="repeat the original command with --resume, or write to another --output",
+        )
+    if started["encoder"] != given["encoder"]:
         raise InputError(
             f"expected the encoder that stage one began from ({started['encoder'][:12]}…), found another"
             f" ({given['encoder'][:12]}…)",

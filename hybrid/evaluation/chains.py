@@ -58,7 +58,7 @@ def run_chain(
 ) -> ChainRun:
     """Ask a chain every question of a set, one at a time.
 
-    A query of a BEIR folder that is a passage too is no hit.
+    Where the set is `without_own`, a hit with the query's own id does not count.
     """
     needed = evidence_by_passage(query_set.gold, query_set.qrels)
     passage = query_set.gold.passage if query_set.gold else str
@@ -68,11 +68,11 @@ def run_chain(
     answers: dict[str, Answer | None] = {}
     for query in query_set.queries:
         found = searcher.search(query.text, ALL)
-        hits = passages_of(found.paths, depth + query_set.beir)
+        hits = passages_of(found.paths, depth + query_set.without_own)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
             for hit in hits
-            if not query_set.beir or hit.passage_id != query.query_id
+            if not query_set.without_own or hit.passage_id != query.query_id
         ][:depth]
         ms[query.query_id] = {name: 1000 * seconds for name, seconds in found.seconds.items()}
         if searcher.reads:

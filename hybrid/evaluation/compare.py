@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, measure_answers
-from hybrid.evaluation.chains import MEASURES, run_chain
+from hybrid.evaluation.chains import MEASURES, of_paths, run_chain
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
@@ -66,6 +66,13 @@ def compare(
             where=query_set.name,
             remedy="choose other --measures, or leave the set out",
         )
+    if all(map(of_paths, own)):
+        raise InputError(
+            f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
+            " none",
+            where=query_set.name,
+            remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
+        )
     depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
     if output_runs:
         make_folder(output_runs)  # before hours of searching
@@ -83,8 +90,8 @@ def compare(
         for name, run in runs.items():
             save_run(output_runs, query_set.name, name, run)
     found = [retrieved.measured(name, run, own) for name, run in runs.items()]
-    of_paths = {one.name: one.per_query for one in chained}
-    found = [Evaluation(e.name, {**e.per_query, **of_paths.get(e.name, {})}) for e in found]
+    by_paths = {one.name: one.per_query for one in chained}
+    found = [Evaluation(e.name, {**e.per_query, **by_paths.get(e.name, {})}) for e in found]
     answers: Mapping[str, Mapping[str, Answer | None]] = {}
     if answering:
         given = {one.name: one.answers for one in chained if one.answers is not None}
@@ -92,7 +99,7 @@ def compare(
     return SetResults(
         query_set.name,
         found,
-        fused=[*fused, *of_paths],
+        fused=[*fused, *by_paths],
         answers=answers,
         ms={one.name: one.median() for one in chained},
         steps={one.name: one for one in chained},

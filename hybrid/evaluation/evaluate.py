@@ -16,13 +16,13 @@ from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, without_own_p
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, save_run
-from hybrid.evaluation.testsets import TestSet, open_test_set
+from hybrid.evaluation.testsets import TestSet, open_test_set, own_is_no_hit
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
-from sparta.data.trec import is_beir, read_qrels, read_run
+from sparta.data.trec import read_qrels, read_run
 from sparta.data.units import is_chunk
 from sparta.search.searcher import BM25, CHANNELS
 
@@ -46,16 +46,17 @@ def evaluate_runs(
     fusion: Fusion | None = None,
     output_runs: Path | None = None,
 ) -> SetResults:
-    """Measure TREC runs against judgments in TREC's or BEIR's form (then a query's own id is no hit).
+    """Measure TREC runs against judgments in TREC's or BEIR's form.
 
     :param fusion: of runs by the names of `named_runs`, which is measured beside them
     :param output_runs: a folder in which to leave the fused run
     :raises InputError: a run comes twice, or shares no query with the judgments
     """
-    judged, beir = read_qrels(qrels), is_beir(qrels)
+    judged = read_qrels(qrels)
+    without_own = own_is_no_hit(qrels, judged)
     runs: dict[str, Run] = {}
     for name, path in named_runs(paths).items():
-        runs[name] = without_own_passages(read_run(path), None) if beir else read_run(path)
+        runs[name] = without_own_passages(read_run(path), None) if without_own else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
                 "expected a run for the judged queries, found none of their ids in it",
@@ -122,6 +123,11 @@ def evaluate_set(
             "expected --answers without --chunk, found both: runs name documents, not the chunks to be read",
             remedy="leave --chunk out, or index the corpus and measure with hybrid eval --answers",
         )
+    if dense and is_chunk(options.unit):
+        raise InputError(
+            "expected bi-encoders without --chunk, found both: they read each text whole",
+            remedy="leave --chunk out, or index the corpus and measure with hybrid eval --build-dense",
+        )
     if output_runs:
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
@@ -148,7 +154,14 @@ def evaluate_set(
         for model_name in dense:
             corpus = CorpusReader(tested.corpus, skip_invalid=skip_invalid)
             searches[str(model_name)] = partial(
-                search_exactly, model_name, corpus, tested, depth, options.language
+                search_exactly,
+                model_name,
+                corpus,
+                tested,
+                depth,
+                language=options.language,
+                dtype=options.dtype,
+                device=next(iter(options.devices), None),
             )
         for ranking, search in searches.items():
             run, seconds = search()
@@ -166,7 +179,7 @@ def _with_answers(
 ) -> SetResults:
     from sparta.search.searcher import Searcher
 
-    known = QuestionSet(tested.name, tested.queries, beir=tested.beir)
+    known = QuestionSet(tested.name, tested.queries, without_own=tested.without_own)
     if not known.answers:
         raise InputError(
             "expected questions with answers, found none",
@@ -186,7 +199,7 @@ def _with_answers(
 
 def check_unit(tested: TestSet, unit: str) -> None:
     """Refuse sentences of a BEIR folder, whose judgments are of its passages."""
-    if tested.beir and unit == "sentence":
+    if tested.judged and unit == "sentence":
         raise InputError(
             "expected --unit passage for a BEIR folder, whose judgments are of passages, found sentence",
             where=str(tested.corpus),
@@ -205,13 +218,20 @@ def search_index(
         ids = [query.query_id for query in tested.queries]
         searcher.run(texts[:10], ids[:10], depth, threads)
         started = time.monotonic()
-        run = searcher.run(texts, ids, depth + tested.beir, threads)
+        run = searcher.run(texts, ids, depth + tested.without_own, threads)
         seconds = time.monotonic() - started
-        return without_own_passages(run, depth) if tested.beir else run, seconds
+        return without_own_passages(run, depth) if tested.without_own else run, seconds
 
 
 def search_exactly(
-    model: str | Path, passages: Iterable[Passage], tested: TestSet, depth: int, language: str = "en"
+    model: str | Path,
+    passages: Iterable[Passage],
+    tested: TestSet,
+    depth: int,
+    *,
+    language: str = "en",
+    dtype: str = "auto",
+    device: str | None = None,
 ) -> tuple[dict[str, list[ScoredPassage]], float]:
     """Score every passage with a bi-encoder or a Poly-Encoder; the run, and the seconds the queries took.
 
@@ -221,17 +241,19 @@ def search_exactly(
 
     from dense.models.bi_encoder import DenseModel
     from dense.models.resolve import bi_encoder_folder, dense_model_folder
+    from sparta.neural.encoding import pick_device
 
     loaded = DenseModel.load(bi_encoder_folder(model) or dense_model_folder(model))
+    loaded.to(pick_device(device))
     own = language_of(language)
     candidates = [folded(passage, own) for passage in passages]
-    vectors = torch.from_numpy(loaded.encode_passages(candidates))
+    vectors = torch.from_numpy(loaded.encode_passages(candidates, dtype))
     ids = [one.passage_id for one in candidates]
     started = time.monotonic()
     queries = [replace(query, text=own.fold(query.text)) for query in tested.queries]
-    run = rank_exactly(loaded, vectors, ids, queries, depth + tested.beir)
+    run = rank_exactly(loaded, vectors, ids, queries, depth + tested.without_own)
     seconds = time.monotonic() - started
-    return without_own_passages(run, depth) if tested.beir else run, seconds
+    return without_own_passages(run, depth) if tested.without_own else run, seconds
 
 
 def rank_exactly(

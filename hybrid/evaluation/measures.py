@@ -41,6 +41,8 @@ def parse_measures(names: Sequence[str]) -> list[str]:
         try:
             measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + at + cutoff)
             measure.validate_params()
+            if measure.NAME == "Accuracy":
+                raise ValueError("undefined where each passage found is relevant")
             if not ir_measures.DefaultPipeline.supports(measure):
                 raise ValueError("no provider of this measure is installed")
             parsed.append(str(measure))
@@ -58,15 +60,17 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
     """
     names = {ir_measures.parse_measure(m): m for m in measures}
-    scored = {
+    found = {
         q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}
         for q, ranking in run.items()
         if ranking
     }
     per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
-    judged = {q: dict(passages) for q, passages in qrels.items()}
+    ids = {str(number): q for number, q in enumerate(qrels, 1)}  # some tools take numbers alone
+    judged = {number: dict(qrels[q]) for number, q in ids.items()}
+    scored = {number: found[q] for number, q in ids.items() if q in found}
     for metric in ir_measures.iter_calc(list(names), judged, scored):
-        per_query[names[metric.measure]][metric.query_id] = metric.value
+        per_query[names[metric.measure]][ids[metric.query_id]] = metric.value
     return Evaluation(name, per_query)
 
 

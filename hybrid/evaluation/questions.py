@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import Qrels, TestSet, judged_set
+from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
@@ -40,9 +40,9 @@ class QuestionSet:
     """Questions, and what is known of them: passages (qrels), answers, or both.
 
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
-    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. In a BEIR folder
-    (`beir`) a query may be a passage too, which is then no hit. Answers are compared as `language` has it.
-    `evidence` is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`).
+    `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
+    that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
+    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`).
     """
 
     name: str
@@ -51,7 +51,7 @@ class QuestionSet:
     groups: Mapping[str, str] = field(default_factory=dict)
     match: str = "string"
     of: int = 0
-    beir: bool = False
+    without_own: bool = False
     language: str = "en"
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     gold: Gold | None = None
@@ -167,7 +167,7 @@ def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
             remedy="give them answers, or qrels beside them",
         )
     own = {q.query_id: judged[q.query_id] for q in query_set if q.query_id in judged}
-    return QuestionSet(name, query_set, own, beir=True)
+    return QuestionSet(name, query_set, own, without_own=own_is_no_hit(qrels, own))
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:

@@ -175,7 +175,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
     for start in range(0, len(query_set.queries), _AT_ONCE):
         some = query_set.queries[start : start + _AT_ONCE]
         texts = [q.text for q in some]
-        for name, rankings in channels.batch_search(texts, depth + query_set.beir, threads).items():
+        for name, rankings in channels.batch_search(texts, depth + query_set.without_own, threads).items():
             for query, found in zip(some, rankings, strict=True):
                 of = query.query_id if chunks else ""
                 known = [
@@ -185,7 +185,7 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
                 runs[name][query.query_id] = [
                     ScoredPassage(one.passage_id, score)  # one string for all places of a passage
                     for one, score in zip(known, found.scores, strict=True)
-                    if not query_set.beir or one.passage_id != query.query_id
+                    if not query_set.without_own or one.passage_id != query.query_id
                 ][:depth]
         if query_set.gold:
             pages |= _pages(channels, [one for one in shown.values() if one.passage_id not in pages])

@@ -15,7 +15,7 @@ from sparta.base.records import Query
 from sparta.data.qa_formats import QuestionedText, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
-from sparta.data.trec import read_qrels
+from sparta.data.trec import is_beir, read_qrels
 
 Qrels = Mapping[str, Mapping[str, int]]
 CANDIDATES = "candidates.json"
@@ -31,8 +31,8 @@ DOMAINS = {
 class TestSet:
     """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
 
-    `left_out` is how many questions of the set have no judged passage. In a BEIR folder a query may be a
-    passage too (`beir`): that passage is no hit.
+    `left_out` is how many questions of the set have no judged passage. `judged` says that people judged
+    passages, which sentences cannot be measured by; `without_own`, that a query's own id is no hit.
     """
 
     name: str
@@ -40,7 +40,8 @@ class TestSet:
     queries: tuple[Query, ...]
     qrels: Qrels
     left_out: int = 0
-    beir: bool = False
+    judged: bool = False
+    without_own: bool = False
 
 
 def open_test_set(path: Path, work: Path, language: str = "en") -> TestSet:
@@ -164,7 +165,18 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestS
             f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
         )
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
-    return TestSet(name, corpus, judged_queries, own, len(known) - len(judged_queries), beir=True)
+    left_out = len(known) - len(judged_queries)
+    without_own = own_is_no_hit(judgments, own)
+    return TestSet(name, corpus, judged_queries, own, left_out, judged=True, without_own=without_own)
+
+
+def own_is_no_hit(qrels: Path, judged: Qrels) -> bool:
+    """Whether a hit with the query's own id does not count, as in BEIR (ArguAna, Quora).
+
+    Where such a hit is judged relevant, queries and passages are only numbered alike.
+    """
+    relevant = any(own.get(query_id, 0) > 0 for query_id, own in judged.items())
+    return qrels.is_file() and is_beir(qrels) and not relevant
 
 
 def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language: str) -> TestSet:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.retrieval.searcher import open_retriever
+from hybrid.tasks.files import state_of
 from hybrid.tasks.labels import Claim, read_texts
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder, numbered_lines
@@ -32,7 +33,8 @@ def claims_of(
     path = folder / FILE
     facts = {"task": known.name, "claims": len(asked), "channel": channel, "depth": depth}
     own = hashlib.sha256(repr([(q.text, q.answers[0]) for q in asked]).encode()).hexdigest()[:16]
-    facts |= {"fingerprint": own, "index": str((index or default_index()).resolve())}
+    folder_of_index = index or default_index()
+    facts |= {"fingerprint": own, "index": str(folder_of_index.resolve()), "state": state_of(folder_of_index)}
     if not path.exists():
         make_folder(folder)
         lines = [json.dumps(facts)]

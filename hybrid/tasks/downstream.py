@@ -14,9 +14,11 @@ from hybrid.evaluation.questions import QuestionSet, judged
 from hybrid.evaluation.results import SetResults
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
+from hybrid.multihop.searcher import ChainPassages
+from hybrid.tasks.files import state_of
 from hybrid.tasks.solvers import Solver
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, is_standard_output
+from sparta.base.files import atomic_write, is_standard_output, short_hash
 from sparta.base.records import Advance, Query, Retriever
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded, parse_object
@@ -66,7 +68,9 @@ def solve_task(
         )
     known = judged(query_set, index) if query_set.evidence else query_set
     facts = {"task": query_set.name, "solver": solver.name, "depth": depth, "channel": retriever.channel}
-    facts |= {"model": model, "index": str(index.resolve())}
+    facts |= {"model": model, "index": str(index.resolve()), "state": state_of(index)}
+    if isinstance(retriever, ChainPassages):
+        facts["steps"] = short_hash(retriever.chain.chain.steps)
     solved = _begun(output, facts, {q.query_id: q.text for q in asked}, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
         for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):

@@ -1,11 +1,14 @@
-"""The files of tasks in a folder, by their usual names."""
+"""The files of tasks in a folder, by their usual names, and what tells one state of an index from another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from dense.channel.passages import commit_of
 from sparta.base.errors import InputError
+from sparta.base.files import short_hash
+from sparta.index.folder import IndexFolder
 
 _DEV = ("{}.dev.jsonl.gz", "{}.dev.jsonl", "{}-dev-kilt.jsonl")
 _TRAIN = ("{}.train.json", "{}.train.json.gz", "{}.train.jsonl.gz", "{}.train.jsonl", "{}-train-kilt.jsonl")
@@ -32,6 +35,17 @@ def train_file(folders: Sequence[Path], task: str) -> Path | None:
     What `dense mine` wrote comes first: it has negatives.
     """
     return next((found for folder in folders if (found := _first(folder, task, _TRAIN))), None)
+
+
+def state_of(index: Path) -> str:
+    """Name what an index holds now, passages and vectors; nothing where there is none."""
+    folder = IndexFolder(index)
+    live = folder.state().searchable if folder.exists() else None
+    if live is None:
+        return ""
+    vectors = folder.dense_path(live) / "manifest.json"
+    written = vectors.read_bytes() if vectors.exists() else b""
+    return short_hash([commit_of(folder.lucene_path(live)), written])
 
 
 def _first(folder: Path, task: str, names: Sequence[str]) -> Path | None:

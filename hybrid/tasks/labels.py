@@ -22,7 +22,7 @@ from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size,
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.trainer import Trainer, set_dropout, training_device, use_fast_attention
+from sparta.neural.trainer import Trainer, process_group, set_dropout, training_device, use_fast_attention
 from sparta.reader.records import text_of
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_length, check_output, trainer_config
@@ -176,6 +176,7 @@ def train_labels(
         return sum(right) / max(1, len(right))
 
     facts: dict[str, Any] = {k: v for k, v in asdict(recipe).items() if k != "device"}
+    facts["processes"] = process_group()[1]
     facts["claims"] = hashlib.sha256(repr(ordered).encode()).hexdigest()[:16]
     config = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
     groups: list[dict[str, Any]] = [

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from sparta.base.files import atomic_path, atomic_write
 from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
+_PATIENCE = timedelta(days=1)
+"""Processes wait while the first one validates, which may take hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,8 @@ def process_group() -> tuple[int, int]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return 0, 1
     if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        distributed.init_process_group(backend, timeout=_PATIENCE)
         atexit.register(leave_gloo)
     return distributed.get_rank(), distributed.get_world_size()
 
@@ -322,9 +326,15 @@ def wait_for_all() -> None:
 
 def training_device(name: str | None) -> torch.device:
     """Return the named device, or the best there is; under torchrun each process has a GPU of its own."""
-    if name is None and torch.cuda.is_available() and process_group()[1] > 1:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return pick_device(name)
+    device = pick_device(name)
+    if device.type != "cuda" or process_group()[1] == 1:
+        return device
+    if name and ":" in name:
+        raise InputError(
+            f"expected a GPU for each process of torchrun, found {name!r} for all",
+            remedy="leave --device out, or choose the GPUs by CUDA_VISIBLE_DEVICES",
+        )
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def set_dropout(module: nn.Module, probability: float) -> None:

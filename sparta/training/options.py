@@ -55,14 +55,14 @@ class TrainOptions:
 class SpartaRecipe(TrainOptions):
     """How a SPARTA model is trained.
 
-    `encoder` may be a SPARTA model, which is then trained further and may itself stay the best. `pressure`
-    is the weight of the vocabulary penalty; with `terms`, it begins a hundred times smaller and is adapted
-    to the number of terms of a paragraph: a term whose weight the penalty drives to 0 does not come back.
-    With `segments`, segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it
-    stands in the answer, at first by BM25's measure (decision 0012). `context_share` of an answer's weights
-    are those of its context (decision 0014): of a new model that shares contexts 0.4, of one that is trained
-    further its own. `term_rate` and `gain_rate` multiply the learning rate of the term embeddings and of the
-    gains: an encoder that was not pretrained learns faster than its terms may (decision 0024).
+    `encoder` may be a SPARTA model, which is then trained further and may itself stay the best. `pressure` is
+    the weight of the vocabulary penalty; with `terms` it is adapted to the number of terms of a paragraph, in
+    a new model from a hundredth of it: a term that the penalty drives to 0 does not come back. With
+    `segments`, segment 1 marks the answer (SPARTA, §4). With `lexical`, a term weighs more when it stands in
+    the answer, at first by BM25's measure (decision 0012). `context_share` of an answer's weights are those
+    of its context (decision 0014): of a new model that shares contexts 0.4, of one that is trained further
+    its own. `term_rate` and `gain_rate` multiply the learning rate of the term embeddings and of the gains:
+    an encoder that was not pretrained learns faster than its terms may (decision 0024).
 
     `paper` trains as printed: the maximum of eq. 4 over all of the context, segment 1 for the answer, query
     embeddings that are the encoder's word embeddings, eq. 6 with a bias alone, no penalty, no teacher, no

@@ -149,7 +149,7 @@ class RankingTraining[M: nn.Module, Q]:
         """Train; the best by validation is saved on the way."""
         if not (resume and (self.folder / "state.pt").exists()):
             for path in self.folder.glob("mined-*.json"):  # of a training that never came to a checkpoint
-                path.unlink()
+                path.unlink(missing_ok=True)  # each process of torchrun comes here
         dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
         trainer = Trainer(
             self.model,

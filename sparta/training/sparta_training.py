@@ -221,7 +221,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         counts = torch.zeros(len(bags), len(terms))
         for row, bag in enumerate(bags):
             for term, count in bag.items():
-                counts[row, column[term]] = count
+                counts[row, column[term]] = count * self.tokenizer.step
         return QueryTerms(terms, counts.to(self.device))
 
     def score(self, queries: QueryTerms, candidates: Sequence[Passage]) -> torch.Tensor:

@@ -132,8 +132,8 @@ def _new_or_trained(name: str, config: SpartaConfig) -> tuple[SpartaModel, bool]
 def _form(config: SpartaConfig) -> dict[str, Any]:
     values = config.as_dict()
     layout = values.pop("layout")
-    others = ("lexical", "context_share", "weighted_queries", "quantizer", "format_version")
-    return {k: v for k, v in {**values, **layout}.items() if k not in others}
+    learned = ("lexical", "context_share", "weighted_queries", "query_quantizer", "quantizer")
+    return {k: v for k, v in {**values, **layout}.items() if k not in (*learned, "format_version")}
 
 
 def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:

@@ -99,6 +99,22 @@ def test_the_command_says_all_of_it(
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--markers"], "expected --single with --markers"),
+        (["--query-experts"], "expected --single with --query-experts"),
+        (["--spans", 5], "expected --span with --spans"),
+        (["--period", 3, "--placement", "none"], "expected another --placement than none with --period"),
+        (["--held-out", 5, "--dev", "d", "--index", "i"], "held-out examples and not --dev with --held-out"),
+    ],
+)
+def test_options_of_skills_without_effect_are_refused(more: list[Any], said: str, tmp_path: Path) -> None:
+    given = ["--encoder", "none", "--output", tmp_path / "out", "--rerank", tmp_path / "none.json"]
+    result = dense("train-skills", *given, *more)
+    assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
 def test_dropout_changes_what_a_step_reads(encoder: str, words: list[str], tmp_path: Path) -> None:
     def losses(dropout: float) -> set[float]:
         training = Recipe(encoder=encoder, **USUAL, dropout=dropout).training([questions_on(words)], tmp_path)

@@ -16,6 +16,7 @@ from dense.training.skill_train import SkillTraining, train_skills
 from dense.training.skill_validation import validate_set
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Passage
+from sparta.neural import trainer
 from sparta.neural.trainer import Trainer, TrainerConfig
 from tests.dense.training.recipes import weights
 from tests.dense.training.skill_sets import recipe, sets_of, training
@@ -155,6 +156,19 @@ def test_gradients_of_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_pat
     one._average_gradients()
     assert model.bias.grad is None
     torch.testing.assert_close(model.weight.grad, torch.ones(1, 2))
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "pick_device", lambda name: torch.device(name or "cuda"))
+    monkeypatch.setattr(trainer, "process_group", lambda: (1, 2))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert [str(trainer.training_device(name)) for name in (None, "cuda", "cpu")] == [
+        "cuda:1",
+        "cuda:1",
+        "cpu",
+    ]
+    with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES"):
+        trainer.training_device("cuda:0")
 
 
 def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:

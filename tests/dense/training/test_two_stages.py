@@ -77,6 +77,13 @@ def test_two_stages_resume_as_if_never_stopped(
     assert weights(tmp_path / "part" / "best") == before
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any], *, alone: bool) -> None:
+    staged("out", p2_alone=alone)
+    with pytest.raises(InputError, match="--p2-alone " + ("left out" if alone else "added")):
+        staged("out", p2_alone=not alone, resume=True)
+
+
 @pytest.mark.parametrize(("sets", "alone"), [(1, False), (1, True), (2, False)])
 def test_stage_two_begins_anew_with_what_stage_one_mined(
     staged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int, *, alone: bool

@@ -44,7 +44,7 @@ def test_titles_are_left_out() -> None:
 
 def test_an_own_passage_takes_no_place() -> None:
     """Of a BEIR folder one hit more is asked for, and as many as were wanted are kept."""
-    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, beir=True)
+    asked = QuestionSet("made", (Query("p1", "x"), Query("q", "y")), {"q": {"p0": 1}}, without_own=True)
     wanted: list[int] = []
     channel = Channel()
     search = channel.batch_search

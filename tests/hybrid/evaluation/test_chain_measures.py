@@ -123,6 +123,15 @@ def test_channels_have_no_paths(folder: Path, more: list[str], said: str) -> Non
     assert again.exit_code == 0, again.output
 
 
+def test_a_set_without_pages_needs_another_measure_of_channels(folder: Path) -> None:
+    given = ["eval", "--index", folder / "ix", "--dataset", folder / "beir", "--no-dense", "--chain", "hop"]
+    asked = ["--measures", "path_recall@5,page_Rprec"]
+    result = CliRunner().invoke(main, [*map(str, given), *asked])
+    assert "a measure of channels beside path_recall@5 that this set can be measured by" in result.stderr
+    again = CliRunner().invoke(main, [*map(str, given), *result.stderr.split("→ ")[1].split()])
+    assert again.exit_code == 0, again.output
+
+
 def test_p_is_that_of_the_paired_test(folder: Path, tmp_path: Path) -> None:
     each = tmp_path / "each.jsonl"
     rows = evaluated(folder, "beir", "--chain", "hop", "--measures", "R@20,passage_EM", "--per-query", each)

@@ -12,6 +12,7 @@ import cli._hybrid
 import cli._sparta
 from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import evaluate, without_own_passages
+from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.testsets import open_test_set
 from sparta.base.records import ScoredPassage
 
@@ -72,3 +73,18 @@ def test_runs_with_judgments_of_beirs_form_too(tmp_path: Path) -> None:
     for qrels, expected in (("beir.tsv", 1.0), ("trec.txt", 0.5)):
         found = evaluate_runs([run], tmp_path / qrels, ["RR"])
         assert found.evaluations[0].mean("RR") == expected
+
+
+@pytest.mark.parametrize(
+    "judgments", ["query-id\tcorpus-id\tscore\n1\t1\t1\n2\t2\t1\n", "1 0 1 1\n2 0 2 1\n"]
+)
+def test_questions_that_are_numbered_as_the_passages_are(tmp_path: Path, judgments: str) -> None:
+    folder = tmp_path / "faq"
+    folder.mkdir()
+    (folder / "questions.jsonl").write_text('{"id": "1", "question": "a"}\n{"id": "2", "question": "b"}\n')
+    (folder / "qrels.tsv").write_text(judgments)
+    assert not open_test_set(folder, tmp_path).without_own
+    assert not questions_of(folder).without_own
+    (tmp_path / "r.trec").write_text("1 Q0 1 1 3 x\n1 Q0 2 2 2 x\n2 Q0 2 1 2 x\n")
+    found = evaluate_runs([tmp_path / "r.trec"], folder / "qrels.tsv", ["RR"])
+    assert found.evaluations[0].mean("RR") == 1

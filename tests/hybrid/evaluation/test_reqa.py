@@ -16,10 +16,12 @@ import cli._sparta
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from hybrid.evaluation import testsets
-from hybrid.evaluation.evaluate import search_exactly
+from hybrid.evaluation.evaluate import evaluate_set, search_exactly
 from hybrid.evaluation.testsets import check_test_set, domains_of, open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Query
+from sparta.data.units import chunk_unit
+from sparta.shards.encode import EncodeOptions
 
 CONTEXT = "[PAR] [TLE] Moon [SEP] It is far. It has no water. [PAR] Paris is a city."
 PLACES = {"It is far.": 23, "It has no water.": 34, "Paris is a city.": 57}
@@ -75,7 +77,7 @@ def test_multireqas_sentences_are_the_candidates(multireqa: Callable[[str], Path
     assert {r["context"] for r in records} == {"Moon\nIt is far. It has no water.\nParis is a city."}
     assert all(r["context"][r["start"] : r["end"]] == r["text"] for r in records)
     assert found.qrels == {"q1": {"0-1": 1}, "q3": {"0-0": 1}}
-    assert (found.name, found.left_out, found.beir) == ("BioASQ", 2, False), "q2's sentence is no candidate"
+    assert (found.name, found.left_out, found.judged) == ("BioASQ", 2, False), "q2's sentence is no candidate"
 
 
 def test_a_folder_of_candidates_alone(multireqa: Callable[[str], Path], tmp_path: Path) -> None:
@@ -125,13 +127,19 @@ def _dense(encoder_folder: Path, folder: Path, **config: Any) -> Path:
     return folder
 
 
+def test_bi_encoders_read_texts_whole(tmp_path: Path) -> None:
+    options = EncodeOptions(unit=chunk_unit(10))
+    with pytest.raises(InputError, match="without --chunk"):
+        evaluate_set(tmp_path, None, options, channels=("bm25",), dense=["taser-det-en"])
+
+
 @pytest.mark.parametrize("codes", [0, 3])
 def test_exact_search_by_numpy(encoder_folder: Path, tmp_path: Path, codes: int, words: list[str]) -> None:
     """Dot products; of a Poly-Encoder's vectors each weighed by the softmax over them (SPARTA, §5.1)."""
     folder = _dense(encoder_folder, tmp_path / "dense", codes=codes)
     passages = [Passage(f"p{i}", " ".join(words[i : i + 4])) for i in range(12)]
     queries = tuple(Query(f"p{i}", " ".join(words[i : i + 2])) for i in range(70))
-    tested = testsets.TestSet("x", tmp_path, queries, {"p0": {"p1": 1}}, beir=True)
+    tested = testsets.TestSet("x", tmp_path, queries, {"p0": {"p1": 1}}, without_own=True)
     run, _ = search_exactly(folder, passages, tested, 5)
     model = DenseModel.load(folder)
     vectors = model.encode_passages(passages).astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,11 +16,15 @@ from click.testing import CliRunner
 from cli._hybrid import main as hybrid_main
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import Gold
+from hybrid.multihop.searcher import ChainPassages
+from hybrid.multihop.steps import read_chain
 from hybrid.tasks.downstream import Solved, measure, solve_task
+from hybrid.tasks.files import state_of
 from hybrid.tasks.labels import Claim, LabelModel, LabelRecipe, train_labels
 from hybrid.tasks.solvers import GeneratingSolver, TitleSolver, as_question
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Hit, Query
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.dense.training.recipes import weights
 from tests.hybrid.tasks.conftest import Data
 
@@ -104,6 +109,32 @@ def test_answers_of_another_model_or_index_are_not_mixed(tmp_path: Path) -> None
     older = {k: v for k, v in json.loads(first).items() if k not in ("model", "index")}
     output.write_text("\n".join([json.dumps(older), *rest, ""]))
     solved(tmp_path, "one", resume=True)  # a file that does not say of which it is
+
+
+@pytest.mark.jvm
+def test_an_index_that_changed_is_told(data: Data, tmp_path: Path) -> None:
+    index = tmp_path / "ix"
+    build_index(index, data.corpus, options=IndexOptions(channels="bm25"))
+    first = state_of(index)
+    assert first == state_of(index)
+    build_index(index, [{"id": "new", "text": "moon"}], mode="append", options=IndexOptions(channels="bm25"))
+    assert state_of(index) != first
+    assert state_of(tmp_path) == ""
+
+
+def test_answers_of_an_edited_chain_are_not_mixed(tmp_path: Path) -> None:
+    task, output = task_of("Rome"), tmp_path / "a.jsonl"
+
+    def solved(depth: int, *, resume: bool) -> Any:
+        steps = (replace(read_chain("hop")[0], depth=depth),)
+        chain = Mock(channel="hop", chain=Mock(steps=steps), tools=Mock(language="en"))
+        chain.batch_search = lambda _, ids, *__: {i: [] for i in ids}
+        return solve_task(task, tmp_path, ChainPassages(chain), TitleSolver(), output, resume=resume)
+
+    solved(5, resume=False)
+    solved(5, resume=True)
+    with pytest.raises(InputError, match="expected answers of"):
+        solved(6, resume=True)
 
 
 def test_standard_output_keeps_no_answers(data: Data, tmp_path: Path) -> None:

@@ -43,6 +43,26 @@ def test_a_model_keeps_its_weights(tiny_model, tmp_path):
     assert row.sum() == pytest.approx(7 / 15)
 
 
+def test_a_training_goes_on_with_them(tiny_model, tmp_path, training):
+    """Its scores are the model's, and a model that is trained further keeps its grid."""
+    import torch
+
+    from sparta.training.sparta_training import SpartaTraining
+
+    made = training(dropout=0.0)
+    model = weighted(tiny_model, tmp_path / "weighted")
+    own = SpartaTraining(model, made.sets, made.config, tmp_path / "out")
+    own.model.eval()
+    batch = made.batch(0)
+    questions = ["moon city house", "house"]
+    with torch.no_grad():
+        scores = own.score(own.encode_queries(questions), batch.candidates)
+    rows = model.encode_document(batch.candidates, dtype="fp32")
+    np.testing.assert_allclose(
+        scores, (model.encode_query(questions) @ rows.T).toarray(), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_an_index_searches_with_them(tiny_model, tiny_model_folder, tmp_path, write_jsonl):
     """Scores are sums of weight times impact, of the weights that travel with the index."""
     from cli._sparta import main
