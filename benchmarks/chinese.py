@@ -25,7 +25,7 @@ from pathlib import Path
 
 from hybrid.evaluation.answering import half_width
 from hybrid.evaluation.evaluate import search_index
-from hybrid.evaluation.measures import Evaluation, evaluate, p_values
+from hybrid.evaluation.measures import Evaluation, evaluate, p_values, shown_p
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.base.records import Query, Run, ScoredPassage
@@ -162,7 +162,7 @@ def rankings(given: Candidates, chosen: argparse.Namespace, work: Path) -> Itera
 def compared(name: str, unit: str, rows: Sequence[Evaluation]) -> Iterator[list[Cell]]:
     """Rows of the first table."""
     first, *others = rows
-    p = ["", *(f"{one:.3f}" for one in p_values(first, others, MRR))]
+    p = ["", *map(shown_p, p_values(first, others, MRR))]
     for row, differs in zip(rows, p, strict=True):
         yield [name, unit, row.name, 100 * row.mean(MRR), 100 * half_width(row, MRR), differs]
 

@@ -37,7 +37,7 @@ from _trained import data_settings, evaluate_dense, open_sets, train_once, train
 
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import Recipe, train_dense
-from hybrid.evaluation.measures import Evaluation, p_values
+from hybrid.evaluation.measures import Evaluation, p_values, shown_p
 from hybrid.evaluation.tables import Cell, Table
 from sparta.base.files import atomic_write, sha256_file
 from sparta.training.batches import make_batch
@@ -201,7 +201,7 @@ def main() -> None:
         p = dict(zip([e.name for e in others], p_values(means["Shared"], others, MEASURES[0]), strict=True))
         for v in tried:
             parameters = sum(q.numel() for q in DenseModel.load(models[v.name][0]).parameters()) / 1e6
-            chance = f"{p[v.name]:.3f}" if v.name in p else ""
+            chance = shown_p(p[v.name]) if v.name in p else ""
             step = seconds[v.name]
             figures: list[Cell] = [shown(found[v.name], m) for m in MEASURES]
             own: list[Cell] = [f"{parameters:.1f}M", *figures, chance, f"{step:.2f}", f"{step * epoch:.0f}"]

@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from hybrid.evaluation.measures import against_best
+from hybrid.evaluation.measures import against_best, shown_p
 from hybrid.evaluation.questions import QuestionSet, questions_of
 from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
@@ -50,7 +50,7 @@ def column(index: Path, asked: QuestionSet, fusions: dict[str, Fusion], same: Co
             cells.append(f"[{100 * mean:.2f}]")
             continue
         way = "" if chances[name] >= 0.05 else "*↑" if mean > best.mean(MEASURE) else "*↓"
-        cells.append(f"{100 * mean:.2f} ({chances[name]:.3f}{way})")
+        cells.append(f"{100 * mean:.2f} ({shown_p(chances[name])}{way})")
     return cells
 
 

@@ -75,7 +75,7 @@ def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> Chai
     if not given["chain"]:
         refuse_without_chain()
         return None
-    if others := typed("k1", "b"):
+    if others := typed("k1", "b", "candidates"):
         raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
     return open_chain(given, channel)
 

@@ -79,6 +79,11 @@ def without_own_passages(run: Run, depth: int | None) -> dict[str, list[ScoredPa
     return {q: [hit for hit in hits if hit.passage_id != q][:depth] for q, hits in run.items()}
 
 
+def shown_p(chance: float) -> str:
+    """A p-value with three digits; none is 0."""
+    return f"{chance:.3f}" if chance >= 0.001 else "<0.001"
+
+
 def p_values(base: Evaluation, others: Sequence[Evaluation], measure: str) -> list[float]:
     """Two-sided paired t-tests against `base`, corrected for their number (Holm); 1 where nothing differs.
 

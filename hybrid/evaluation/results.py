@@ -14,7 +14,7 @@ from hybrid.answering.answers import Answer
 from hybrid.evaluation.answering import Answering, half_width
 from hybrid.evaluation.chains import EM as PASSAGE_EM
 from hybrid.evaluation.chains import ChainRun
-from hybrid.evaluation.measures import Evaluation, against_best
+from hybrid.evaluation.measures import Evaluation, against_best, shown_p
 from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
@@ -119,7 +119,7 @@ def _rows(one: SetResults, columns: Sequence[str], main: str) -> list[list[Cell]
         if ranking is not best:
             way = "↑" if ranking.mean(main) > best.mean(main) else "↓"
             chance = p[ranking.name]
-            differs = f"{chance:.3f}" if chance >= 0.001 else "<0.001"
+            differs = shown_p(chance)
             differs += f"*{way}" if chance < SIGNIFICANT else ""
         steps = one.steps[ranking.name].by_step() if ranking.name in one.steps else ""
         rows.append([one.name, ranking.name, *means, differs, one.ms.get(ranking.name), steps])

@@ -133,6 +133,7 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--offset", "1"), "without offset, filter and collapse"),
         (search("--filter", "lang=en"), "without offset, filter and collapse"),
         (search("--k1", "2"), "--chain without --k1"),
+        (search("--candidates", "9"), "--chain without --candidates"),
         (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (search("--model", "skills"), "a step that reads --model, found none in hop"),
