@@ -41,6 +41,7 @@ from sparta.shards.folder import (
     kept_on_interrupt,
     missing_blocks,
     open_output,
+    writing,
 )
 from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import stored_record
@@ -175,14 +176,14 @@ def encode_vectors(
     encoder = PassageEncoder(model, "cpu" if cluster else device, chosen)
     encoder.dtype = dtype_name(chosen, encoder.device)  # the same on all machines
     manifest = _manifest(encoder, options, str(source))
-    done = open_output(output, manifest, resume=resume)
     report, counted = VectorReport(), Counter[str]()
 
     def keep(path: Path, block: Sequence[Passage]) -> None:
         if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
             raise corpus_changed(path)
 
-    with kept_on_interrupt(output):
+    with writing(output), kept_on_interrupt(output):
+        done = open_output(output, manifest, resume=resume)
         units = split_units(reader, options.unit, options.language)
         missing = missing_blocks(units, options, done, report, keep, advance)
         executor = cluster or LocalExecutor((str(encoder.device),))
@@ -190,9 +191,9 @@ def encode_vectors(
         with closing(executor.run(job, missing, advance)) as shards:
             for facts in shards:
                 counted.update(facts)
-    report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)
-    counts = reader.counts.as_dict()
-    write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
+        report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)
+        counts = reader.counts.as_dict()
+        write_manifest(output, {**manifest, "complete": True, "counts": asdict(report), "corpus": counts})
     return report, counts
 
 

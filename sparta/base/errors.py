@@ -89,6 +89,7 @@ class Interrupted(KeyboardInterrupt):
         self.untouched = untouched
 
 
+FREE_TEMPORARY = "free some space in the folder for temporary files, or name another one in TMPDIR"
 REBUILD_INDEX = "restore it from a copy, or build it again: sparta index --corpus FILE --overwrite"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 import shlex
 import sqlite3
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError, StorageError
+from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
 from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
@@ -144,11 +145,11 @@ class CorpusReader:
         if self._paths == [self.source] and Path(self.source).is_file():
             for _, first in itertools.islice(numbered_lines(self.source, Tally()), 1):
                 format_of(self.source, first)
-        self._tally = Tally()
+        self._tally = _SourceTally()
         self._at_end = False
 
     def __iter__(self) -> Iterator[Passage]:
-        self.counts, self._tally, self._at_end = ReadCounts(), Tally(), False
+        self.counts, self._tally, self._at_end = ReadCounts(), _SourceTally(), False
         if self._left_out:
             read, others = _listed([Path(path).name for path in self._paths]), _listed(self._left_out)
             logger.warning("%s: reading %s; not reading %s", self.source, read, others)
@@ -161,8 +162,9 @@ class CorpusReader:
     def fingerprint(self) -> dict[str, Any]:
         """Return the source as given, and the bytes and SHA-256 of its files in order, as stored.
 
-        Both are None for standard input, which nothing can compare with. They were taken while reading, so
-        they are known only after the corpus was read to its end (ValueError before that).
+        The SHA-256 of a folder of texts is also of their paths and of where each ends. Bytes and SHA-256 are
+        None for standard input, which nothing can compare with. They were taken while reading, so they are
+        known only after the corpus was read to its end (ValueError before that).
         """
         if not self._at_end:
             raise ValueError("the corpus has not been read to its end")
@@ -185,8 +187,9 @@ class CorpusReader:
 
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for path in self._paths:
-            if path != self.source and _ends(Path(path), _TEXT_SUFFIXES):  # of a folder
+            if _is_text_of(path, self.source):
                 yield _text_file(path, self.source, self._tally)
+                self._tally.end_text(path, self.source)
             else:
                 yield from _outcomes_of(path, self._tally)
 
@@ -254,10 +257,12 @@ def _record_outcomes(record: object, number: int) -> list[_Outcome]:
 def _checked(passage: Passage, where: str) -> _Outcome:
     """A passage that a program made, held to what a record of a file must be."""
     record: dict[str, Any] = {"id": passage.passage_id, "text": passage.text, "title": passage.title}
+    context: dict[str, Any] = {}
     if passage.context:
-        record |= {"context": passage.context, "start": passage.start, "end": passage.end}
+        context = {"context": passage.context, "start": passage.start, "end": passage.end}
     try:
-        return replace(read_passage(as_object(record), where), record=as_object(passage.record))
+        stored = as_object({**passage.record, **context})
+        return replace(read_passage(as_object(record | context), where), record=stored)
     except BadRecordError as bad:
         bad.where = where
         return bad
@@ -265,7 +270,7 @@ def _checked(passage: Passage, where: str) -> _Outcome:
 
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
     """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
-    tally = Tally()
+    tally = _SourceTally()
     for path in _files_of(str(source))[0]:
         if path == STANDARD_INPUT:
             continue
@@ -275,7 +280,18 @@ def source_fingerprint(source: str | Path) -> dict[str, Any]:
                     tally.add(data)
         except OSError as error:
             raise unreadable(path, error) from error
+        if _is_text_of(path, str(source)):
+            tally.end_text(path, str(source))
     return _fingerprint(str(source), tally)
+
+
+class _SourceTally(Tally):
+    """The size and SHA-256 of a source; of a folder of texts the hash is also of what makes their ids."""
+
+    def end_text(self, path: str, folder: str) -> None:
+        """Hash the path of a text in its folder, and where the text ends."""
+        name = os.fsencode(Path(path).relative_to(folder))
+        self._digest.update(b"\0%s\0%d\0" % (name, self.size))
 
 
 def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
@@ -318,6 +334,11 @@ def _listed(names: Sequence[str]) -> str:
     """Some names, and how many more there are."""
     more = len(names) - KEPT_SKIPS
     return ", ".join(names[:KEPT_SKIPS]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _is_text_of(path: str, source: str) -> bool:
+    """Whether a file is a passage of its own, in a folder of texts."""
+    return path != source and _ends(Path(path), _TEXT_SUFFIXES)
 
 
 def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
@@ -373,14 +394,22 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
     if len(data) > limit:
         raise too_long(path, "a text file", limit)
     name = Path(plain_name(path))
+    passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
 
     def parse(text: str) -> dict[str, Any]:
+        if (said := _in_utf8(passage_id)) != passage_id:
+            detail = f"expected a file name in UTF-8, found {said}"
+            raise BadRecordError("invalid id", detail, remedy="rename the file (convmv does so)")
         heading = _HEADING.search(text) if name.suffix != ".txt" else None
         title = heading[1] if heading else name.stem if text.strip() else ""
-        passage_id = re.sub(r"\s+", "_", name.relative_to(folder).as_posix())
         return {"id": passage_id, "title": title, "text": text.strip()}
 
-    return len(data), _passages_of(parse, data, f"{path}:1")[0]
+    return len(data), _passages_of(parse, data, f"{_in_utf8(path)}:1")[0]
+
+
+def _in_utf8(path: str) -> str:
+    r"""A path as it can be written: bytes that are not UTF-8 as \xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def no_records(path: str | Path) -> InputError:
@@ -473,8 +502,7 @@ class SeenIds(Closing):
                 return {}
             firsts = [(where, self._first(passage_id)) for passage_id, where in batch]
         except sqlite3.Error as error:
-            remedy = "free some space in the folder for temporary files, or name another one in TMPDIR"
-            raise StorageError(f"the list of ids on disk failed: {error}", remedy=remedy) from error
+            raise StorageError(f"the list of ids on disk failed: {error}", remedy=FREE_TEMPORARY) from error
         return {where: first for where, first in firsts if first != where}
 
     def _place(self, where: str) -> tuple[int, int]:

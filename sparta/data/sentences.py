@@ -105,16 +105,22 @@ def _characters(some: str) -> re.Pattern[str]:
 
 @lru_cache
 def _new_line(marks: str) -> re.Pattern[str]:
-    """Where a line begins with a capital, a letter without case, a digit or a mark of a list."""
-    return re.compile(rf"\n[ \t]*(?=[^\W_a-zß-öø-ÿ]|[\d{re.escape(marks)}])")
+    """Where a line begins with a letter, a digit or a mark of a list."""
+    return re.compile(rf"\n[ \t]*(?=[^\W_]|[{re.escape(marks)}])")
 
 
 def _lines(text: str, start: int, end: int, new_line: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Cut where a line begins that does not look like the rest of the one before."""
     for mark in new_line.finditer(text, start, end):
-        yield start, mark.start()
-        start = mark.start()
+        if not _is_lower_case(text[mark.end()]):
+            yield start, mark.start()
+            start = mark.start()
     yield start, end
+
+
+def _is_lower_case(letter: str) -> bool:
+    """Whether a capital would stand in its place at the beginning of a sentence; never so in Georgian."""
+    return letter.islower() and letter.title() != letter
 
 
 def _cut(text: str, start: int, end: int, language: Language) -> Iterator[tuple[int, int]]:

@@ -14,8 +14,8 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, atomic_write
+from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
+from sparta.base.files import atomic_path, atomic_write, storage_errors
 from sparta.export import ciff
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import TermPostings
@@ -201,7 +201,7 @@ def read_passages(contents: Contents, room: Path | None = None, first: int = 0) 
 
     :param room: a folder on a disk that has room for all postings; None is the folder for temporary files
     """
-    with tempfile.TemporaryFile(dir=room) as spool:
+    with _spool(room) as spool:
         blocks = Blocks.of(contents.sizes, BLOCK_POSTINGS)
         names = np.array(_spread(contents, blocks, spool), np.object_)
         for block, edge in enumerate(blocks.edges[1:]):
@@ -212,6 +212,18 @@ def read_passages(contents: Contents, room: Path | None = None, first: int = 0) 
                 end = min(begin + BATCH, edge)
                 some = slice(*np.searchsorted(postings["passage"], (begin, end)))
                 yield from _stored(contents, begin, end, postings[some], names)
+
+
+@contextmanager
+def _spool(room: Path | None) -> Iterator[BinaryIO]:
+    """A temporary file in a folder; a disk that is full is told as that of this folder."""
+    try:
+        with storage_errors(room or tempfile.gettempdir()), tempfile.TemporaryFile(dir=room) as spool:
+            yield cast(BinaryIO, spool)
+    except StorageError as error:
+        if room is None:
+            error.remedy = FREE_TEMPORARY
+        raise
 
 
 def _stored(

@@ -46,6 +46,7 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         index.require_live()  # before the lock makes a folder
     else:
         check_language(options.language)
+        index.refuse_foreign()  # before the lock makes a file
     started = time.monotonic()
     with index.lock(), storage_errors(index.path):
         before = index.state_for(options.mode)

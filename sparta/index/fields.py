@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from sparta.base.filters import LONGEST, term, text_of
+from sparta.data.units import UNIT_ID, passage_of
 
 MOST_VALUES = 256
 _TEXTS = {"id", "contents", "context"}
@@ -45,7 +46,7 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
     Texts, numbers, true and false count, and lists of up to 256 of them; null, objects and other lists do
     not. No title is the same as an empty one. Where a passage stands in its context is not indexed.
     """
-    cut = "context" in record or "passage_id" in record
+    cut = "context" in record or _is_sentence(record)
     for name, value in record.items():
         if name in _TEXTS or (cut and name in _OFFSETS) or (name == "title" and not value):
             continue
@@ -56,3 +57,9 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
             yield from (term(name, text_of(one)) for one in values)
         elif value is not None:
             left_out.add(name)
+
+
+def _is_sentence(record: Mapping[str, Any]) -> bool:
+    """Whether a record was cut from the passage that it names."""
+    unit_id = str(record.get("id"))
+    return bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")

@@ -261,11 +261,14 @@ class IndexFolder:
     def begin(
         self, side: QuerySide, language: str, job: dict[str, Any], codec: str = DEFAULT_CODEC
     ) -> Generation:
-        """Start a new generation beside the live one; an unfinished older attempt is dropped."""
+        """Start a new generation beside the live one; an unfinished older attempt is dropped.
+
+        Where no generation is live, folders may be of one whose manifest was lost: they stay until the new
+        one is finished.
+        """
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            if not self.exists():
-                self._refuse_foreign()
+            self.refuse_foreign()
             state = self.state_for(job.get("mode", "create"))
             unit = job.get("unit", "passage")
             number = max(state.next_number, self._highest_number() + 1)
@@ -274,7 +277,11 @@ class IndexFolder:
                 generation = replace(generation, analyzer=own.analyzer)
             side.save(self.path / generation.tokenizer_name)
             self.write_state(replace(state, building=generation))
-            self.sweep()
+            if state.live:
+                self.sweep()
+            elif state.building:
+                shutil.rmtree(self.lucene_path(state.building), ignore_errors=True)
+                shutil.rmtree(self.path / state.building.tokenizer_name, ignore_errors=True)
         return generation
 
     def _highest_number(self) -> int:
@@ -290,8 +297,10 @@ class IndexFolder:
         self.write_state(IndexState(replace(generation, complete=True), building))
         self.sweep()
 
-    def _refuse_foreign(self) -> None:
+    def refuse_foreign(self) -> None:
         """A first index goes into an empty folder: nothing of somebody else's may be swept away."""
+        if self.exists() or not self.path.is_dir():
+            return
         ours = (f"{CHANNEL}-", "tokenizer-", "dense-", "lock", ".")
         foreign = [child.name for child in self.path.iterdir() if not child.name.startswith(ours)]
         foreign += [c.name for c in self.path.iterdir() if c.is_dir() and not _OURS.fullmatch(c.name)]
@@ -306,14 +315,24 @@ class IndexFolder:
         """Remove folders of generations that the manifest does not name, but hand their vectors on."""
         state = self.state()
         self._hand_on_vectors(state)
+        for child in self._left_over(state):
+            if child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+            else:
+                child.unlink(missing_ok=True)
+
+    def sweep_left_over(self) -> None:
+        """Sweep what a process left that was killed before it swept; one that writes now does so itself."""
+        if self._left_over(self.state()) and not self.is_being_written():
+            with self.lock():
+                self.sweep()
+
+    def _left_over(self, state: IndexState) -> list[Path]:
+        """Folders that the manifest does not name, and files of a process that was killed as it wrote."""
         kept = [g for g in (state.live, state.building) if g]
         named = {n for g in kept for n in (g.name, g.tokenizer_name, g.dense_name)}
-        for child in self.path.iterdir():
-            ours = _OURS.fullmatch(child.name)
-            if child.is_dir() and ours and child.name not in named:
-                shutil.rmtree(child, ignore_errors=True)
-            elif child.match(".sparta-*.tmp"):  # of a process that was killed while it wrote
-                child.unlink(missing_ok=True)
+        left = [c for c in self.path.iterdir() if c.is_dir() and _OURS.fullmatch(c.name)]
+        return [c for c in left if c.name not in named] + list(self.path.glob(".sparta-*.tmp"))
 
     def _hand_on_vectors(self, state: IndexState) -> None:
         """Give the live generation, if it has none, the dense channel of the last one before it.

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.data.corpus import SeenIds, no_records
-from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
+from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
 from sparta.shards.store import EncodedShard, searched_text
@@ -127,7 +126,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
     for number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
         with placed(where):
             if begin < 0:
-                record = _parsed(line)
+                record = parse_object(decoded(line))
                 plainer[number] = _plainer(_vector(record))
                 _refuse_repeated_terms(line)
             else:
@@ -158,18 +157,9 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
 def _parsed_without_vector(line: bytes, begin: int, end: int) -> dict[str, Any]:
     """A line whose vector, valid JSON itself, is cut out; one that is broken elsewhere is read as a whole."""
     try:
-        return orjson.loads(line[:begin] + b"{}" + line[end:])
-    except orjson.JSONDecodeError:
+        return parse_object(decoded(line[:begin] + b"{}" + line[end:]))
+    except BadRecordError:
         return parse_object(decoded(line))
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """One JSON object; the quick decoder gives way to the reader that says what is wrong."""
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return parse_object(decoded(line))
-    return record if isinstance(record, dict) else parse_object(decoded(line))
 
 
 def _plainer(vector: dict[str, int]) -> bytes:

@@ -265,9 +265,11 @@ def _nothing_to_do(
 
 
 def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:
-    """Merge an index that held its input already, if wanted, and bring the other channels up to date."""
-    if report.unchanged and options.optimize:
-        optimize_index(folder)
+    """Tidy an index that held its input already, merge it if wanted, and bring other channels up to date."""
+    if report.unchanged:
+        folder.sweep_left_over()
+        if options.optimize:
+            optimize_index(folder)
     first = options.device.partition(",")[0] if options.device else None
     return replace(report, channels=sync_channels(folder.path, device=first, dtype=options.dtype))
 

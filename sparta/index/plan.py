@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from sparta.data.units import unit_options
 from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
+
+logger = logging.getLogger(__name__)
 
 _OVERWRITE = "--overwrite (overwrite=True)"
 
@@ -65,7 +68,8 @@ def _grow(
             return lambda: live
         if not committed(index, live).deleted:
             return None
-    if not live.complete and _is_interrupted(index, live) and not _replaces(job, live.job):
+    left = None if live.complete else _interrupted(index, live)
+    if left and not _replaces(job, live.job):
         raise IndexStateError(
             f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
             " found it interrupted",
@@ -75,6 +79,14 @@ def _grow(
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
+        if left and not comparable:
+            logger.warning(
+                "the %s of %s was interrupted after %s passages; the rest of its input is missing unless this"
+                " update holds it",
+                live.job.get("mode"),
+                live.job.get("source"),
+                f"{left.consumed:,}",
+            )
         index.write_state(replace(state, live=grown))
         return grown
 
@@ -113,14 +125,17 @@ def _language_that_counts(source: Source) -> str | None:
     return source.language if source.job.get("unit") == "sentence" else None
 
 
-def _is_interrupted(index: IndexFolder, live: Generation) -> bool:
-    """Whether a part of the live generation's job was committed and a part was not."""
+def _interrupted(index: IndexFolder, live: Generation) -> Progress | None:
+    """How far the live generation's job came, if a part of it was committed and a part was not."""
     progress = committed(index, live)
-    return progress.job == job_id(live.job) and not progress.done
+    return progress if progress.job == job_id(live.job) and not progress.done else None
 
 
 def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:
-    """Whether a job does all that an interrupted one had to do: it updates from the same place."""
+    """Whether a job can do all that an interrupted one had to do: it updates from the same place.
+
+    Of a pipe, or of records in memory, nothing tells whether it holds the rest: the user is warned.
+    """
     return job["mode"] == "update" and job["source"] == interrupted["source"]
 
 

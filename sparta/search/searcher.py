@@ -211,7 +211,7 @@ class Searcher(ChannelSearcher):
             if not every:
                 return np.empty((0, 0), np.float32)
             if self.channel == BM25:
-                rows = view.lucene.word_scores(query, every)
+                rows = view.lucene.word_scores(view.tokenizer.language.fold(query), every)
             else:
                 view.require_impacts()
                 bag = view.tokenizer.terms(query)

@@ -32,6 +32,7 @@ from sparta.shards.folder import (
     missing_blocks,
     open_output,
     shard_facts,
+    writing,
 )
 from sparta.shards.ray_executor import RayCluster
 from sparta.shards.store import (
@@ -170,7 +171,6 @@ def encode_corpus(
         "model": side.identity(),
         "complete": False,
     }
-    done = open_output(output, manifest, resume=resume, prepare=lambda: side.save(output / "tokenizer"))
     report = EncodeReport()
 
     def keep(path: Path, block: Sequence[Passage]) -> None:
@@ -179,7 +179,8 @@ def encode_corpus(
             raise corpus_changed(path)
         report.count(facts)
 
-    with kept_on_interrupt(output):
+    with writing(output), kept_on_interrupt(output):
+        done = open_output(output, manifest, resume=resume, prepare=lambda: side.save(output / "tokenizer"))
         missing = missing_blocks(passages, options, done, report, keep, advance)
         executor = cluster or LocalExecutor(options.devices or (str(model.device),))
         job = SparseJob(model, options, output.absolute())
@@ -187,9 +188,9 @@ def encode_corpus(
             for facts in shards:
                 report.encoded += facts["count"]
                 report.count(facts)
-    fingerprint = reader.fingerprint()
-    if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
-        fingerprint["source"] = str(Path(source).absolute())
-    report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": fingerprint}
-    write_manifest(output, {**manifest, "complete": True, "counts": report.as_dict()})
+        fingerprint = reader.fingerprint()
+        if fingerprint["source"] != STANDARD_INPUT:  # shards are read elsewhere than where they are made
+            fingerprint["source"] = str(Path(source).absolute())
+        report.corpus = {"counts": reader.counts.as_dict(), "fingerprint": fingerprint}
+        write_manifest(output, {**manifest, "complete": True, "counts": report.as_dict()})
     return report

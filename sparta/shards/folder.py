@@ -5,6 +5,7 @@ Each shard is a safetensors file, there whole or not at all, whose metadata tell
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import re
@@ -17,13 +18,14 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.files import make_folder
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.files import make_folder, storage_errors
+from sparta.base.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.languages import check_language
 
 SHARD_SIZE = 2048
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
+_LOCK = "lock"
 _LEFT_OVER = ".sparta-*.tmp"  # of a process that was killed while it wrote
 Block = tuple[int, int, Sequence[Passage]]
 """Number, first position and passages of a shard that is still to be encoded."""
@@ -85,8 +87,10 @@ def missing_blocks(
 
     :param done: the shards that are there, by number
     :param keep: called with each of them and the passages it must hold
+    :raises InputError: the corpus ends before one of them.
     """
     i, n = options.part
+    number = -1
     for number, first, block in blocks_of(units, options.shard_size):
         if number % n != i:
             report.elsewhere += len(block)
@@ -97,6 +101,8 @@ def missing_blocks(
                 advance(len(block))
         else:
             yield number, first, block
+    if stale := [path for later, path in done.items() if later > number]:
+        raise corpus_changed(stale[0])
 
 
 def shard_files(folder: Path) -> dict[int, Path]:
@@ -135,6 +141,39 @@ def kept_on_interrupt(folder: Path) -> Iterator[None]:
         raise Interrupted(sum(shard_facts(path)["count"] for path in files), "passage") from None
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made, for one command that encodes; its workers need no lock of their own.
+
+    Where the file system has no locks, nothing is held.
+
+    :raises IndexStateError: another process holds it, or it has files of others.
+    """
+    if not _is_new(folder) and not (folder / MANIFEST_NAME).is_file():
+        raise folder_in_use(folder, resumable=False)
+    make_folder(folder)
+    with storage_errors(folder):
+        stream = (folder / _LOCK).open("ab")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise IndexStateError(
+                "another process is writing here",
+                where=str(folder),
+                remedy="wait until it is done, or choose another --output",
+            ) from None
+        except OSError:
+            pass
+        yield
+
+
+def _is_new(folder: Path) -> bool:
+    """Whether a folder is not there, or has nothing but what a process left that was killed at its start."""
+    own = ("tokenizer", _LOCK)
+    return not folder.exists() or all(p.name in own or p.match(_LEFT_OVER) for p in folder.iterdir())
+
+
 def remove_left_overs(folder: Path) -> None:
     """Remove what a process left that was killed while it wrote."""
     for path in folder.glob(_LEFT_OVER):
@@ -153,7 +192,7 @@ def open_output(
     :param manifest: of the new work; `model` (whatever its name) and `options` must be the same
     :param prepare: writes `tokenizer`, before there is a manifest
     """
-    if not folder.exists() or all(p.name == "tokenizer" or p.match(_LEFT_OVER) for p in folder.iterdir()):
+    if _is_new(folder):
         make_folder(folder)
         remove_left_overs(folder)
         if prepare:

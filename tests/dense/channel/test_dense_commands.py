@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import cli._dense
 import cli._sparta
@@ -28,7 +29,7 @@ from dense.search.store import (
 )
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
-from sparta.shards.folder import shard_files
+from sparta.shards.folder import shard_files, writing
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, done, ran, rankings, refused
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -180,6 +181,14 @@ def killed(model: Path) -> Iterator[Callable[[int, Path, list[object]], list[int
 
 def shards(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.glob("shard-*")}
+
+
+def test_a_second_encoding_into_a_folder_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+    given = ["encode", "--corpus", corpus, "--model", model, "--output", tmp_path / "v", "--quiet"]
+    with writing(tmp_path / "v"):
+        result = CliRunner().invoke(cli._dense.main, [str(one) for one in given])
+    assert (result.exit_code, "another process is writing here" in result.output) == (2, True), result.output
+    done(cli._dense.main, *given)
 
 
 def test_encode_killed_at_every_file(killed: Any, model: Path, corpus: Path, tmp_path: Path) -> None:

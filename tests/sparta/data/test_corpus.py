@@ -21,6 +21,7 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
 from sparta.data.corpus import CorpusReader, open_corpus
+from sparta.shards.store import stored_record
 from tests.sparta.data.corpora import jsonl, small, written
 
 
@@ -421,3 +422,12 @@ def test_passages_from_elsewhere_keep_their_records_and_are_told_apart(tmp_path:
     found = open_corpus(again, skip_invalid=True)
     assert [(p.passage_id, p.record["year"]) for p in found] == [("a", 1990), ("b", 1990)]
     assert found.counts.reasons == {"duplicate id": 1}
+
+
+def test_a_passage_is_stored_as_the_same_dictionary_is() -> None:
+    fields = {"context": "a b c", "start": 2, "end": 3}
+    records = [{"id": "a", "text": "b", **fields, "year": 1990}, {"id": "b", "text": "b"}]
+    passages = [Passage("a", "b", record={"year": 1990}, **fields), Passage("b", "b")]  # type: ignore[arg-type]
+    ours, theirs = ([json.loads(stored_record(p)) for p in open_corpus(each)] for each in (passages, records))
+    assert ours == theirs
+    assert ours[0] == {"id": "a", "title": "", "contents": "b", "year": 1990, **fields}

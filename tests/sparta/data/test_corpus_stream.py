@@ -93,6 +93,29 @@ def test_the_fingerprint_is_of_the_bytes_as_stored(tmp_path: Path) -> None:
     assert source_fingerprint(tmp_path) == reader.fingerprint()
 
 
+def test_the_fingerprint_of_a_folder_of_texts_is_also_of_paths_and_ends(tmp_path: Path) -> None:
+    """Ids and titles come from the paths."""
+    seen = set()
+    for names, texts in (
+        (("a.txt", "b.txt"), ("moon", "sun")),
+        (("a.txt", "c.txt"), ("moon", "sun")),
+        (("a.txt", "far/b.txt"), ("moon", "sun")),
+        (("a.txt", "b.txt"), ("moons", "un")),
+        (("a.txt", "b.txt.gz"), ("moon", "sun")),
+    ):
+        folder = tmp_path / str(len(seen))
+        for name, text in zip(names, texts, strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            written(folder / name, gzip.compress(text.encode()) if name.endswith("gz") else text)
+        reader = CorpusReader(folder)
+        assert len(list(reader)) == 2
+        found = reader.fingerprint()
+        assert source_fingerprint(folder) == found
+        assert found["bytes"] == sum(path.stat().st_size for path in folder.rglob("*.*"))
+        seen.add(found["sha256"])
+    assert len(seen) == 5
+
+
 def test_the_fingerprint_waits_for_the_end(tmp_path: Path) -> None:
     reader = CorpusReader(written(tmp_path / "c.jsonl", small("a", "b")))
     next(iter(reader))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.data.corpus import CorpusReader
+from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.data.parsing import BadRecordError
 from sparta.data.qa_formats import read_mrqa
 
 
@@ -162,3 +165,18 @@ def test_texts_of_subfolders_are_passages_too(tmp_path: Path, caplog: pytest.Log
         (tmp_path / f"t{number}.txt").write_text("The sun is hot.")
     assert len(ids(tmp_path)) == 33
     assert "t22.txt, t23.txt and 13 more; not reading far/" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names that are any bytes")
+def test_a_file_name_that_is_not_utf_8_is_a_bad_record(tmp_path: Path) -> None:
+    (tmp_path / "moon.txt").write_text("The moon is round.")
+    name = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / name).write_text("The moon is cold.")
+    with pytest.raises(BadRecordError, match=r"a file name in UTF-8, found caf\\xe9\.txt") as caught:
+        ids(tmp_path)
+    assert caught.value.where == f"{tmp_path}/caf\\xe9.txt:1"
+    assert "rename the file" in caught.value.remedy
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["moon.txt"]
+    assert dict(reader.counts.reasons) == {"invalid id": 1}
+    assert reader.fingerprint() == source_fingerprint(tmp_path)

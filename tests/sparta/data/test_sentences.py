@@ -43,6 +43,24 @@ def test_chinese():
     assert sentences(text, "zh") == ["地球是一颗行星。", "月亮绕着地球转！", "谁知道？", "我不知道"]
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("ru", "Он пошёл вчера\nдомой к матери.", ["Он пошёл вчера\nдомой к матери."]),
+        ("ru", "Заголовок\nДомой к матери.", ["Заголовок", "Домой к матери."]),
+        ("pl", "Poszedł wczoraj\nśpiewać w domu.", ["Poszedł wczoraj\nśpiewać w domu."]),
+        ("fr", "Il a vu une\nœuvre au musée.", ["Il a vu une\nœuvre au musée."]),
+        ("fr", "Un titre\nŒuvre au musée.", ["Un titre", "Œuvre au musée."]),
+        ("tr", "Dün akşam\nşehre gitti.", ["Dün akşam\nşehre gitti."]),
+        ("ar", "عنوان\nذهب إلى البيت.", ["عنوان", "ذهب إلى البيت."]),
+        ("en", "სათაური\nსახლში წავიდა.", ["სათაური", "სახლში წავიდა."]),
+    ],
+)
+def test_a_line_that_begins_in_lower_case_goes_on(language, text, expected):
+    """In every script that has case; Georgian begins its sentences in lower case."""
+    assert sentences(text, language) == expected
+
+
 def test_offsets_are_characters_also_beyond_the_basic_plane():
     text = "😀 Größe zählt. 𝔘nicode, too! 東京。End."
     spans = sentence_splitter("en")(text)

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, StorageError
 from sparta.export.exporters import StoredPassage
 from sparta.export.opensearch import check_sayable, document, hash_of, index_body, opened_source
 from sparta.export.opensearch_files import export_opensearch
@@ -205,3 +206,17 @@ def test_a_query_side_comes_back(weighted: QuerySide, side: QuerySide, tmp_path:
         stored["tokenizer"] = stored["tokenizer"].replace("moon", "noom")
         with pytest.raises(IndexStateError, match="damaged"):
             side_of_document(stored)
+
+
+@pytest.mark.jvm
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_folder_for_temporary_files_is_told(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "w+b", 0))  # noqa: PTH123, SIM115
+    with (
+        Searcher(write()[0]) as searcher,
+        opened_source(searcher) as source,
+        pytest.raises(StorageError, match="cannot be written: No space left") as caught,
+    ):
+        list(source.documents())
+    assert caught.value.where == tempfile.gettempdir()
+    assert "TMPDIR" in caught.value.remedy

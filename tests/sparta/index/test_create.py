@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
+from sparta.index.jobs import Source
 from tests.sparta.index.building import Doc, Stop, snapshot
 
 pytestmark = pytest.mark.jvm
@@ -182,3 +184,25 @@ def test_an_append_killed_before_it_wrote_hinders_nothing(builder, docs):
     builder.write(builder.source(docs("c", 2), name="c"), "append")
     assert builder.contents() == a + docs("c", 2)
     assert builder.folder.state().live.complete
+
+
+@pytest.mark.parametrize("source", ["-", "records"])
+def test_an_update_after_an_interrupted_job_that_nothing_can_be_compared_with(builder, docs, caplog, source):
+    """Whether it holds the rest of that job, only the user knows, who is told."""
+    a, b, c = docs("a", 10), docs("b", 8), docs("c", 2)
+    builder.write(builder.source(a))
+
+    def stream(*args: Any, **options: Any) -> Source:
+        made = builder.source(*args, name=source, **options)
+        made.job["sha256"] = None
+        return made
+
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(stream(b, before=Stop(1, KeyboardInterrupt())), "append")
+    builder.write(stream(c), "update")
+    told = f"the append of {source} was interrupted after 4 passages; the rest of its input is missing unless"
+    assert caplog.text.count(told) == 1
+    assert builder.contents() == [*a, *b[:4], *c]
+    caplog.clear()
+    builder.write(stream(c), "update")
+    assert not caplog.records

@@ -165,3 +165,17 @@ def test_json_vectors_from_a_pipe(builder, json_vectors, tmp_path):
     assert builder.contents() == [Doc("a", {"moon": 1}), Doc("b", {"road": 2})]
     with pytest.raises(IndexStateError, match="an index of other input"):
         builder.write(source)
+
+
+def test_large_integers_and_deep_metadata_are_read_as_of_a_corpus(builder, json_vectors):
+    big = 12345678901234567890123
+    other = {"id": big + 1, "contents": "b", "unread": {"deep": [big]}, "vector": {"\\u006doon": 1}}
+    builder.write(json_vectors({**line("a", moon=1), "id": big, "number": big}, json.dumps(other)))
+    with builder.reader() as reader:
+        raws = {i: json.loads(raw) for i, raw in zip(reader.ids([0, 1]), reader.raws([0, 1]), strict=True)}
+    assert raws[str(big)]["number"] == big
+    assert raws[str(big + 1)]["unread"] == {"deep": [big]}
+    deep = '{"id": "d", "contents": "", "vector": {}, "deep": ' + "[" * 600 + "]" * 600 + "}"
+    with pytest.raises(InputError, match="nested too deeply") as caught:
+        builder.write(json_vectors(line("a", moon=1), deep), "overwrite")
+    assert caught.value.where.endswith("vectors.jsonl:2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.view import OpenIndex
 from sparta.models.quantize import Quantizer
-from tests.sparta.index.building import Doc, Stop
+from tests.sparta.index.building import Builder, Doc, Stop
 
 pytestmark = pytest.mark.jvm
 
@@ -102,3 +105,43 @@ def test_a_finished_overwrite_is_not_repeated_by_resume(builder, docs):
     builder.write(builder.source(docs("b", 4)), "overwrite")
     assert builder.write(builder.source(docs("b", 4)), "overwrite", resume=True).unchanged
     assert not builder.write(builder.source(docs("b", 4)), "overwrite").unchanged
+
+
+def lost_manifest(builder: Builder) -> None:
+    """Flip a byte of the manifest, of an index that has a dense channel."""
+    (builder.folder.path / "dense-000001").mkdir()
+    (builder.folder.path / "dense-000001" / "manifest.json").write_text("{}")
+    path = builder.folder.path / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b"complete", b"compleat", 1))
+
+
+def test_a_failed_overwrite_keeps_what_a_damaged_manifest_named(builder, docs):
+    builder.write(builder.source(docs("a", 10)))
+    lost_manifest(builder)
+    for _ in range(2):
+        with pytest.raises(OSError, match="broken"):
+            builder.write(builder.source(docs("b", 12), before=Stop(2, OSError("broken"))), "overwrite")
+        kept = {"dense-000001", "sparta-000001", "tokenizer-000001"}
+        assert kept < set(builder.generations())
+        assert len(builder.generations()) == 5
+    builder.write(builder.source(docs("b", 12)), "overwrite")
+    assert builder.contents() == docs("b", 12)
+    assert builder.generations() == ["dense-000004", "sparta-000004", "tokenizer-000004"]
+    assert (builder.folder.path / "dense-000004" / "manifest.json").read_text() == "{}"
+
+
+def test_a_kill_between_the_swap_and_the_sweep_is_made_good(builder, make_records, tmp_path, monkeypatch):
+    """By the same command, though the index is unchanged: vectors are handed on, the old index is removed."""
+    options = IndexOptions(channels="bm25")
+    path, [first, second] = builder.folder.path, [make_records(5, prefix=p) for p in "ab"]
+    corpora = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for corpus, records in zip(corpora, (first, second), strict=True):
+        corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    build_index(path, corpora[0], options=options)
+    (path / "dense-000001").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFolder, "sweep", lambda self: None)
+        build_index(path, corpora[1], "overwrite", options)
+    assert {"dense-000001", "sparta-000001", "sparta-000002"} < set(builder.generations())
+    assert build_index(path, corpora[1], options=options).unchanged
+    assert builder.generations() == ["dense-000002", "sparta-000002", "tokenizer-000002"]

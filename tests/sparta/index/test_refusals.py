@@ -104,3 +104,12 @@ def test_a_failed_writer_lets_go_of_the_lock(builder, docs):
         builder.write(builder.source(docs("a", 5), before=Stop(0, OSError("x"))))
     builder.write(builder.source(docs("a", 5)), resume=True)
     assert builder.contents() == docs("a", 5)
+
+
+def test_a_folder_of_somebody_else_gets_no_lock(builder, docs):
+    builder.folder.path.mkdir()
+    (builder.folder.path / "mine.txt").touch()
+    for mode in ("create", "overwrite"):
+        with pytest.raises(IndexStateError, match=r"found one that holds mine\.txt"):
+            builder.write(builder.source(docs("a", 5)), mode)
+    assert [p.name for p in builder.folder.path.iterdir()] == ["mine.txt"]

@@ -206,3 +206,16 @@ def test_fields_that_cannot_be_filtered_by_are_told_once(
     Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")).close()
     [told] = [r.getMessage() for r in caplog.records]
     assert told.startswith("nested: kept with the passages, but nothing to filter by")
+
+
+def test_offsets_of_a_corpus_of_its_own_are_metadata(tmp_path: Path) -> None:
+    """Only of a sentence that was cut, or of what stands in a context, they are none."""
+    cut = {"id": "p#1", "text": "moon", "passage_id": "p", "start": 1, "end": 5}
+    own = [
+        {"id": "a", "text": "moon", "passage_id": "p7", "start": 1, "end": 5},
+        {"id": "p#2", "text": "moon", "passage_id": "q", "start": 1, "end": 5},
+    ]
+    placed = {"id": "c", "text": "moon", "context": "a moon", "start": 2, "end": 6}
+    with Index.create(tmp_path / "ix", [cut, *own, placed], options=IndexOptions(channels="bm25")) as index:
+        assert [hit.passage_id for hit in index.search("moon", filter={"end": 5})] == ["a", "p#2"]
+        assert [hit.passage_id for hit in index.search("moon", filter={"passage_id": "p"})] == ["p#1"]

@@ -46,3 +46,15 @@ def test_of_a_passage_that_was_cut_each_term_counts_where_it_is_highest(tmp_path
         assert searcher.term_scores("moon sun", ["d", "e"]).tolist() == [parts.max(0).tolist(), [0, 0]]
         [hit] = searcher.hits_of(searcher.docids(["d#1"]))
         assert (hit.passage_id, hit.score) == ("d", 1.0)
+
+
+def test_words_are_folded_as_a_search_folds_them(tmp_path: Path) -> None:
+    """Texts in simplified characters, a question in traditional ones."""
+    records = [{"id": "moon", "text": "月亮绕着地球转"}, {"id": "google", "text": "谁创立了谷歌"}]
+    build_index(tmp_path / "ix", records, options=IndexOptions(channels="bm25", language="zh"))
+    with Searcher(tmp_path / "ix", channel="bm25") as searcher:
+        [hit] = searcher.search("地球轉", 1)
+        assert hit.passage_id == "moon"
+        scores = searcher.term_scores("地球轉", ["moon"])
+        assert scores.sum() == pytest.approx(hit.score)
+        assert (scores > 0).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.shards.folder import shard_files
+from sparta.shards.folder import shard_files, writing
 from sparta.shards.store import ShardFolder, read_shard, read_shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -245,6 +245,34 @@ def test_resume_refuses_a_changed_corpus(encode, corpus, tmp_path, write_jsonl, 
     with pytest.raises(InputError, match="no longer has the passages") as caught:
         encode("out", source=changed, resume=True)
     assert caught.value.where.endswith(SHARDS[0])
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_resume_refuses_a_corpus_that_lost_its_tail_between_two_shards(
+    encode, corpus, tmp_path, write_jsonl, left
+):
+    records = [json.loads(line) for line in corpus.read_text().splitlines()]
+    folder, _ = encode("out")
+    kept = [record for record in records if record["text"].strip()][: left * SIZE]
+    shorter = write_jsonl(tmp_path / "shorter.jsonl", [*kept, {"id": "blank", "text": " "}])
+    with pytest.raises(InputError, match="no longer has the passages") as caught:
+        encode("out", source=shorter, resume=True)
+    assert caught.value.where == str(folder / SHARDS[left])
+
+
+def test_a_second_command_in_a_folder_is_refused(encode):
+    """It would take the files that the first one is writing for left-overs."""
+    folder, _ = encode("out")
+    temporary = folder / ".sparta-0123456789abcdef.tmp"
+    with writing(folder):
+        temporary.touch()
+        with pytest.raises(IndexStateError, match="another process is writing here") as caught:
+            encode("out", resume=True)
+        assert "another --output" in caught.value.remedy
+        assert temporary.exists()
+        encode("part", part=(1, 2))
+    encode("out", resume=True)
+    assert not temporary.exists()
 
 
 def test_a_bad_record_keeps_what_came_before(encode, corpus, tmp_path):
