@@ -58,7 +58,9 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
             f"expected chains of different names over an index folder, found {found}",
             remedy="rename a file, or leave one of them out",
         )
-    if not names:
+    if names:
+        _refuse_beside_chain("k1", "b")
+    else:
         refuse_without_chain()
     _refuse_unread(given["chains"], given)
     with ExitStack() as stack:
@@ -75,13 +77,20 @@ def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> Chai
     if not given["chain"]:
         refuse_without_chain()
         return None
-    if others := typed("k1", "b", "candidates"):
-        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
     return open_chain(given, channel)
 
 
 def open_chain(given: Mapping[str, Any], channel: str | None = None) -> ChainSearcher:
-    """Open the chain that the options name."""
+    """Open the chain that the options name.
+
+    :raises InputError: options that no chain reads, or not this one.
+    """
+    _refuse_beside_chain("k1", "b", "candidates")
+    if chain_reads(given["chain"]) and (others := typed("threads")):
+        raise InputError(
+            f"expected a chain that reads its paths without {others[0]}, found both",
+            remedy="leave it out: a path is read by all processors",
+        )
     _refuse_unread([given["chain"]], given)
     return _opened(given["chain"], given, channel)
 
@@ -107,6 +116,12 @@ def refuse_without_chain() -> None:
             raise InputError(
                 f"expected --chain with {others[0]}, found none", remedy=f"--chain {chain}, or leave it out"
             )
+
+
+def _refuse_beside_chain(*names: str) -> None:
+    """Refuse options that chains do not read."""
+    if others := typed(*names):
+        raise InputError(f"expected --chain without {others[0]}, found both", remedy="leave one of them out")
 
 
 def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:

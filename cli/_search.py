@@ -221,7 +221,7 @@ def run_queries(retriever: Any, given: dict[str, Any]) -> None:
                 counts["empty"] += not ranking
                 yield query_id, ranking
 
-    write_run(output, rankings(), tag=f"sparta-{retriever.channel}")
+    write_run(output, rankings(), tag="-".join(f"sparta-{retriever.channel}".split()))
     none = f", {counts['empty']:,} without any hit" if counts["empty"] else ""
     said = f"{output}: {counted(counts['lines'], 'line')} for {counted(len(queries), 'query')}{none}"
     click.echo(said, err=not is_kept(output))

@@ -108,7 +108,7 @@ def _opened(given: dict[str, Any]) -> Answerer | PathAnswerer:
     if given["chain"] and chain_reads(given["chain"]):
         from hybrid.answering.path_answerer import PathAnswerer
 
-        if others := typed("reader", "depth", "weight", "threads"):
+        if others := typed("reader", "depth", "weight"):
             raise InputError(
                 f"expected a chain that reads its paths without {others[0]}, found both",
                 remedy="leave it out, or name a chain without a step read: --chain hop",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._chains import chain_options, optional_chain, search_chain
-from cli._options import bm25_of, bm25_options, number, refuse_unused_bm25
+from cli._options import bm25_of, bm25_options, number, refuse_unused_bm25, typed
 from cli._search import channel_option, check_search, print_hits, run_queries, search_fused, search_options
+from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
     from sparta.search.explain import TermShare
@@ -42,6 +43,11 @@ def search(channel: str | None, **given: Any) -> None:
     with Index(given["index"], bm25=bm25_of(given)) as index:
         retriever = index.retriever(channel)
         refuse_unused_bm25(retriever.channel)
+        if unused := typed("candidates"):
+            raise InputError(
+                f"expected {unused[0]} with several channels, found it with {retriever.channel} alone",
+                remedy="leave it out, or name several: --channel bm25=1,impact=1",
+            )
         if given["queries"] is not None:
             run_queries(retriever, given)
             return

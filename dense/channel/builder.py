@@ -126,7 +126,8 @@ class ChannelBuilder:
             here = open_ & (rows[chosen] >= 0)
             vectors[here] = source.take(rows[chosen[here]])
             open_ &= ~here
-        self.taken += int((~open_).sum())
+            if not self.own or source.folder != self.place.path / self.own.store:  # its own are only moved
+                self.taken += int(here.sum())
         self.encoded += int(open_.sum())
         if advance and not open_.all():
             advance(int((~open_).sum()))
@@ -194,7 +195,7 @@ class ChannelBuilder:
     def _extensible(self, channel: Channel, vectors: VectorFolder) -> Channel | None:
         """The channel's own last state, if its FAISS file needs no more than what is new."""
         old = self.own
-        if not old or not old.index_name or not (self.place.path / old.index_name).is_file():
+        if not old or not old.index_name or not self.place.is_as_written(old.index_name):
             return None
         if (old.store, old.search.kind) != (channel.store, channel.search.kind):
             return None
@@ -205,7 +206,7 @@ class ChannelBuilder:
 def _check_useful(folders: Sequence[VectorFolder], hashes: Hashes) -> None:
     """Refuse folders that hold no vector of the index's passages."""
     for source in folders:
-        if len(hashes) and (find(source.hashes, hashes) < 0).all():
+        if len(source) and len(hashes) and (find(source.hashes, hashes) < 0).all():
             raise InputError(
                 "expected vectors of this index's passages, found none of them",
                 where=str(source.folder),

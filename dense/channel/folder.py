@@ -153,7 +153,7 @@ class ChannelFolder:
         files += [self.path / name for name in channel.file_names]
         if not all(path.is_file() for path in files):
             return False
-        return all(self._is_as_written(name) for name in channel.file_names)
+        return all(self.is_as_written(name) for name in channel.file_names)
 
     def write(self, channel: Channel, facts: dict[str, Any] | None = None) -> None:
         """Replace the manifest; without `facts`, what else it told stays."""
@@ -174,16 +174,18 @@ class ChannelFolder:
 
     def _check_file(self, name: str) -> None:
         """Refuse a file whose checksum is not that of the manifest, where it tells one."""
-        if (self.path / name).is_file() and not self._is_as_written(name):
+        if (self.path / name).is_file() and not self.is_as_written(name):
             raise IndexStateError(
                 "a file of the dense channel cannot be read: it is not as it was written",
                 where=str(self.path / name),
                 remedy=f"run: {self._again}",
             )
 
-    def _is_as_written(self, name: str) -> bool:
+    def is_as_written(self, name: str) -> bool:
+        """Whether a file is there, and whole as far as the manifest tells."""
         wanted = read_manifest(self.path, KIND, FORMAT_VERSION).get("crc32", {}).get(name)
-        return wanted is None or _crc32(self.path / name) == wanted
+        path = self.path / name
+        return path.is_file() and (wanted is None or _crc32(path) == wanted)
 
     def write_rows(self, name: str, rows: Rows) -> None:
         """Write which rows are searched, or which nodes they are."""

@@ -99,10 +99,11 @@ class DenseSearcher(ChannelSearcher):
             lacking = int((found < 0).sum())
             if lacking:
                 logger.warning(
-                    "%s: %d of %d passages have no vector yet, and are not found: run dense index",
+                    "%s: %d of %d passages have no vector yet, and are not found: run dense index %s",
                     self.folder.path,
                     lacking,
                     len(live),
+                    index_flag(self.folder.path),
                 )
             rows, docids = found[found >= 0], live.docids[found >= 0]
         elif len(rows) != len(live):
@@ -137,7 +138,10 @@ class DenseSearcher(ChannelSearcher):
         try:
             found = identify(self.model_name)
         except SpartaError as error:
-            error.remedy = "name the place where this model lies now: dense index --model FOLDER"
+            error.remedy = (
+                "name the place where this model lies now: dense index --model FOLDER"
+                f" {index_flag(self.folder.path)}"
+            )
             raise
         if found.sha256 != made_with.sha256:
             raise IndexStateError(

@@ -19,7 +19,7 @@ from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.base.records import Advance
 from sparta.data.units import unit_options
-from sparta.index.folder import Generation, IndexFolder
+from sparta.index.folder import Generation, IndexFolder, index_flag
 from sparta.models.resolve import model_for
 
 
@@ -93,7 +93,7 @@ def build_dense(
             place.remove_if_damaged()
         before = place.read() if place.exists() else None
         sources = [open_finished(path) for path in vectors]
-        identity = _chosen_model(model, before, sources, live.language, overwrite=overwrite)
+        identity = _chosen_model(model, before, sources, live.language, folder.path, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
         asked = kind or (before.asked if before else "auto")
         if own and _up_to_date(own, asked, commit_of(folder.lucene_path(live))) and place.is_whole(own):
@@ -131,6 +131,7 @@ def _chosen_model(
     before: Channel | None,
     sources: Sequence[VectorFolder],
     language: str,
+    index: Path,
     *,
     overwrite: bool,
 ) -> ModelIdentity:
@@ -143,13 +144,16 @@ def _chosen_model(
         identity = identify(model_for(given, language, "dense"))
     except SpartaError as error:
         if name is None and given is not None:
-            error.remedy = "name the place where this model lies now: dense index --model FOLDER"
+            error.remedy = (
+                f"name the place where this model lies now: dense index --model FOLDER {index_flag(index)}"
+            )
         raise
     if own and own.sha256 != identity.sha256 and not overwrite:
         raise IndexStateError(
             f"expected the model {own.name!r}, whose vectors the dense channel holds, found another:"
             f" {identity.name!r}",
-            remedy="leave --model out, or replace the channel: dense index --overwrite",
+            remedy="leave --model out, or replace the channel:"
+            f" dense index --overwrite --model {given} {index_flag(index)}",
         )
     return identity
 

@@ -105,7 +105,10 @@ class _Known:
         ids = list(passage_ids)
         for start in range(0, len(ids), _AT_ONCE):
             some = ids[start : start + _AT_ONCE]
-            docids = self._searcher.docids([f"{i}#0" if self._cut else i for i in some])
+            docids = self._searcher.docids(some)
+            if self._cut:  # what had a context of its own is there as it was given
+                firsts = self._searcher.docids([f"{i}#0" for i in some])
+                docids = [whole if whole >= 0 else first for whole, first in zip(docids, firsts, strict=True)]
             there = [(i, docid) for i, docid in zip(some, docids, strict=True) if docid >= 0]
             records = self._searcher.records([docid for _, docid in there])
             self.records.update(zip((i for i, _ in there), records, strict=True))

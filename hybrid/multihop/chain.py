@@ -256,8 +256,8 @@ class _Candidate(NamedTuple):
         return next(best[self.passage_id].hit for best in self.found.values() if self.passage_id in best)
 
     def total(self, weight: float) -> float:
-        """The score of the path with this passage."""
-        return self.path.score + self.score + weight * self.rerank
+        """The score of the path with this passage, added up as `EvidencePath.then` does."""
+        return self.path.score + (self.score + weight * self.rerank)
 
 
 class _Known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,10 @@ class ChainSearcher(Closing):
     def find(self, question: str, passage_id: str) -> tuple[int, EvidencePath | None, int]:
         """The rank of the best path that holds a passage, from 1, and this path (0, None: no path does);
         how many paths there are.
+
+        :raises NoPassageError: the index holds no passage with this id.
         """
+        self.tools.first_part(passage_id)
         paths = self.search(question, ALL).paths
         holding = ((rank, path) for rank, path in enumerate(paths, 1) if passage_id in path.ids)
         return *next(holding, (0, None)), len(paths)
@@ -91,7 +95,7 @@ class ChainSearcher(Closing):
         filter: FilterLike | None = None,
         collapse: str | None = None,
     ) -> dict[str, list[EvidencePath]]:
-        """The `k` best paths for each question, by its id; one question at a time.
+        """The `k` best paths for each question, by its id; a chain that reads its paths asks one at a time.
 
         :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
         """
@@ -101,7 +105,9 @@ class ChainSearcher(Closing):
                 "expected a chain without offset, filter and collapse, found one of them",
                 remedy="leave it out: the steps of a chain search the whole index",
             )
-        return {i: self.search(query, k).paths for i, query in zip(query_ids, queries, strict=True)}
+        with ThreadPoolExecutor(1 if self.reads else threads) as pool:
+            found = pool.map(lambda query: self.search(query, k).paths, queries)
+            return dict(zip(query_ids, found, strict=True))
 
     def run(
         self,

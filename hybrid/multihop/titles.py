@@ -29,7 +29,7 @@ from sparta.search.searcher import Searcher
 
 LONGEST = 10
 """Words of a name at most, as the paper's spans."""
-_FORM = "5"  # of the table: tables of another are not read
+_FORM = "6"  # of the table: tables of another are not read
 _AT_ONCE = 20_000
 _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
@@ -120,7 +120,7 @@ class TitleTable:
 
 def words_of(title: str) -> list[str]:
     """What of a title is compared."""
-    return _WORD.findall(title.lower())
+    return [word.lower() for word in _WORD.findall(title)]
 
 
 @lru_cache(100_000)

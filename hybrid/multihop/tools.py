@@ -26,6 +26,7 @@ from hybrid.multihop.steps import (
 )
 from hybrid.multihop.titles import TitleTable
 from hybrid.retrieval.channels import DENSE
+from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
@@ -67,9 +68,11 @@ class IndexTools(Closing):
         self.index, self.model, self.entities = index, model, entities
         self.path_reader, self.device = path_reader, device
         self._retrievers: dict[str, Retriever] = {}
+        self._deepest: dict[str, int] = {}
 
     def check(self, steps: Sequence[Step]) -> None:
         """Open what the steps need, and refuse steps that cannot be done."""
+        self._deepest = _deepest(steps)
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
@@ -102,6 +105,13 @@ class IndexTools(Closing):
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
         return self._words(BM25).tokenizer
+
+    def first_part(self, passage_id: str) -> dict[str, Any]:
+        """The stored record of a passage, or of the first part that it was cut into.
+
+        :raises NoPassageError: the index holds none with this id.
+        """
+        return self._words(BM25).first_part(passage_id)
 
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
         """The passages of these ids that the index has, in their order."""
@@ -155,7 +165,7 @@ class IndexTools(Closing):
         name = channel or (first.channels[0] if first else "")
         if first and name in first.channels:
             return first.beside(name)
-        return open_retriever(self.index, channel)
+        return open_retriever(self.index, channel, candidates=self._deepest.get(channel, CANDIDATES))
 
     def _words(self, channel: str) -> Searcher:
         """A channel whose scores are sums over terms."""
@@ -264,6 +274,14 @@ class IndexTools(Closing):
         opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
         for one in (*self._retrievers.values(), *filter(None, opened)):
             one.close()  # again for what channels share, which does nothing
+
+
+def _deepest(steps: Sequence[Step]) -> dict[str, int]:
+    """How many passages of each channel the steps want at most."""
+    deepest: dict[str, int] = {}
+    for step in steps:
+        deepest[step.channel] = max(deepest.get(step.channel, CANDIDATES), step.depth)
+    return deepest
 
 
 def _filter(step: Step) -> Filter | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class HybridSearcher(Closing):
         self, index: str | Path | None = None, fusion: Fusion | None = None, *, bm25: Bm25 | None = None
     ) -> None:
         folder = Path(index) if index is not None else default_index()
-        self.fusion = fusion or Fusion(default_weights(channels_of(folder)))
+        fusion = fusion or Fusion(default_weights(channels_of(folder)))
+        self.fusion = replace(fusion, weights={channel(n): w for n, w in fusion.weights.items()})
         self.channels = Channels(folder, list(self.fusion.weights), bm25)
 
     @property

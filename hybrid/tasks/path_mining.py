@@ -110,7 +110,7 @@ def _gold(
             gold[first] = found[first]
             continue
         for passage_id in sorted(unit):
-            if stored := chain.tools.passages([f"{passage_id}#0" if cut else passage_id]):
+            if stored := chain.tools.passages([passage_id, *([f"{passage_id}#0"] if cut else [])]):
                 gold[passage_id] = stored[0]
                 break
         else:

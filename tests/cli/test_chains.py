@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import hybrid.multihop
 from cli._sparta import main
 from sparta.data.trec import read_run
 from sparta.index.pipeline import IndexOptions, build_index
@@ -79,12 +80,27 @@ def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
         assert json.loads(printed(index, "explain", QUESTION, passage_id, "--chain", "hop", "--json")) == best
     shown = printed(index, "explain", QUESTION, "mary-shelley", "--chain", "hop")
     assert shown.splitlines()[-1] == f"rank 1 of {len(paths)} paths"
-    shown = printed(index, "explain", QUESTION, "nobody", "--chain", "hop")
-    assert shown == f"nobody: in none of {len(paths)} paths\n"
+    in_paths = {one["id"] for path in paths for one in path["passages"]}
+    elsewhere = next(i for i in ("pi-number", "japan", "calculus") if i not in in_paths)
+    shown = printed(index, "explain", QUESTION, elsewhere, "--chain", "hop")
+    assert shown == f"{elsewhere}: in none of {len(paths)} paths\n"
+    unknown = ran(index, "explain", QUESTION, "nobody", "--chain", "hop")
+    assert (unknown.exit_code, "no passage with the id 'nobody'" in unknown.output) == (2, True)
 
 
 def search(*more: str) -> list[str]:
     return ["search", QUESTION, "--chain", "hop", *more]
+
+
+def test_a_file_with_a_space_in_its_name_is_a_chain_too(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text(f"1\t{QUESTION}\n2\twho founded google\n")
+    shutil.copy(Path(hybrid.multihop.__file__).with_name("hop.toml"), tmp_path / "my hop.toml")
+    given = ["search", "--queries", tmp_path / "q.tsv", "--chain", tmp_path / "my hop.toml", "-k", 5]
+    printed(index, *given, "--output", tmp_path / "run.trec", "--threads", 2)
+    printed(index, *given, "--output", tmp_path / "again.trec", "--threads", 1)
+    lines = (tmp_path / "run.trec").read_text()
+    assert {line.split()[-1] for line in lines.splitlines()} == {"sparta-my-hop"}
+    assert lines == (tmp_path / "again.trec").read_text()
 
 
 def test_many_questions_give_a_run(index: Path, tmp_path: Path) -> None:
@@ -134,6 +150,12 @@ def test_another_channel_retrieves(index: Path) -> None:
         (search("--filter", "lang=en"), "without offset, filter and collapse"),
         (search("--k1", "2"), "--chain without --k1"),
         (search("--candidates", "9"), "--chain without --candidates"),
+        (
+            ["search", QUESTION, "--channel", "bm25", "--candidates", "9"],
+            "--candidates with several channels",
+        ),
+        (["search", QUESTION, "--chain", "hop-read", "--threads", "2"], "reads its paths without --threads"),
+        (["answer", QUESTION, "--chain", "hop-read", "--k1", "2"], "--chain without --k1"),
         (["answer", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (["search", QUESTION, "--model", "skills"], "expected --chain with --model"),
         (search("--model", "skills"), "a step that reads --model, found none in hop"),

@@ -71,8 +71,9 @@ def assert_same(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> No
             assert docid in scores or score < worst + 0.03
 
 
-def refused(match: str, *command: object, code: int = 2) -> None:
+def refused(match: str, *command: object, code: int = 2) -> str:
     result = ran(cli._dense.main, *command)
     assert result.exit_code == code, result.output
     assert match in result.output
     assert "Traceback" not in result.output
+    return result.output

@@ -66,6 +66,15 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 
 
 @pytest.mark.jvm
+def test_vectors_that_move_to_a_new_store_are_kept(index: Path, model: Path) -> None:
+    build_dense(index, str(model))
+    gone = N * 2 // 3
+    said = done(cli._sparta.main, "delete", *(f"n{i}" for i in range(gone)), "--index", index)
+    assert f"encoded 0, reused 0, kept {N - gone}, removed {gone}" in said
+    assert next(index.glob("dense-*/vectors-*")).name == "vectors-000002"
+
+
+@pytest.mark.jvm
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_the_channel_follows_the_index(
     index: Path, model: Path, tiny_model_folder: Path, write_jsonl: Any, tmp_path: Path, kind: str

@@ -41,7 +41,8 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_model_is_refused(made: Path, make_dense: Any, corpus: Path, tmp_path: Path) -> None:
     other = make_dense(seed=1)
     index = ["index", "--index", made, "--quiet"]
-    refused("dense index --overwrite", *index, "--model", other)
+    said = refused("replace the channel", *index, "--model", other)
+    assert f"dense index --overwrite --model {other} --index {made}" in " ".join(said.split())
     encode_vectors(corpus, tmp_path / "v", other, VectorOptions())
     refused("expected vectors of the model", *index, "--vectors", tmp_path / "v", "--kind", "ivf")
     before = rankings(made)
@@ -79,6 +80,16 @@ def test_vectors_of_other_passages_or_units_are_refused(
 
 
 @pytest.mark.jvm
+def test_a_share_without_passages_is_no_mistake(
+    index: Path, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    encode_vectors(corpus, tmp_path / "whole", model, VectorOptions())
+    encode_vectors(corpus, tmp_path / "nothing", model, VectorOptions(part=(7, 8)))
+    parts = ["--vectors", tmp_path / "whole", "--vectors", tmp_path / "nothing"]
+    assert f"encoded 0, reused {N}" in done(cli._dense.main, "index", "--index", index, *parts, "--quiet")
+
+
+@pytest.mark.jvm
 def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = ChannelFolder(next(made.glob("dense-*")))
     shard = min(shard_files(place.path / "vectors-000001").values())
@@ -94,7 +105,13 @@ def test_a_damaged_channel_is_refused(made: Path, model: Path, monkeypatch: pyte
     refused("a file of the dense channel cannot be read", "search", "the moon", "--index", made)
     rows.write_bytes(data)
     build_dense(made, kind="hnsw")
-    (place.path / "search-000002.faiss").write_bytes(b"nothing")
+    faiss, written = place.path / "search-000002.faiss", (place.path / "search-000002.faiss").read_bytes()
+    before = rankings(made)
+    vectors = len(written) // 2  # some of them are others then
+    faiss.write_bytes(written[:vectors] + bytes(64) + written[vectors + 64 :])
+    assert not build_dense(made, kind="hnsw").unchanged
+    assert rankings(made) == before, "made anew, not extended"
+    (place.path / place.read().index_name).write_bytes(b"nothing")
     refused("expected an index of FAISS, could not read it", "search", "the moon", "--index", made)
     manifest = json.loads((place.path / "manifest.json").read_text())
     write_manifest(place.path, {**manifest, "search": {"kind": 1, "extra": 2}})

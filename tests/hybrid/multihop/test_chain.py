@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -58,6 +59,21 @@ class Made:
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
         self.asked.append(("terms", [p.passage_id for p in passages]))
         return np.array([self.rows[p.passage_id] for p in passages], np.float32)
+
+
+def test_scores_of_paths_never_rise() -> None:
+    """Sums that are the same but for rounding are in the order of what is stored."""
+    rng, tools = random.Random(1), Made()
+
+    def tenths(names: str) -> dict[str, float]:
+        return {name: rng.randint(1, 9) / 10 for name in names}
+
+    steps = [replace(step, weight=1.0, promote=1.0) for step in read_chain("hotpot")]
+    for _ in range(300):
+        tools.retrieved, tools.reranks = hits(**tenths("abc")), tenths("abcdef")
+        tools.expanded = {name: hits(**tenths("def")) for name in "abc"}
+        scores = [path.score for path in Chain(steps, tools).search("which").paths]
+        assert scores == sorted(scores, reverse=True)
 
 
 def test_two_hops_by_hand() -> None:

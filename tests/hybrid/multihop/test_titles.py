@@ -26,6 +26,7 @@ TITLES = {
     "e": "E.T. the Extra-Terrestrial",
     "t": "The",
     "rome": "Rome",
+    "i": "İstanbul",
     "ROME": "ROME",
     "none": "",
     "long": " ".join(["Very"] * (LONGEST + 1)),
@@ -67,6 +68,7 @@ def test_a_damaged_cache_is_read_anew(searcher: Searcher, own_cache: Path) -> No
     ("text", "expected"),
     [
         ("the king of Alba Longa, not Longa", [("Alba Longa", ["a-1"]), ("Longa", ["l"])]),
+        ("she moved to İstanbul", [("İstanbul", ["i"])]),  # its lower case is i and a combining dot
         ("the film Prometheus", [("Prometheus", ["p", "p-film"])]),  # the whole title comes first
         ("I saw prometheus (2012 Film)", [("prometheus (2012 Film", ["p-film"])]),
         ("I saw Prometheus 2012 film", [("Prometheus 2012 film", ["p-film"])]),

@@ -19,6 +19,7 @@ from hybrid.multihop.chain import Chain
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.multihop.steps import Step, read_chain
 from hybrid.multihop.tools import IndexTools
+from hybrid.retrieval.fusion import CANDIDATES
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.records import Hit, Passage
 from tests.dense.channel.channels import done
@@ -165,6 +166,14 @@ def test_any_channel_may_come_first_in_a_chain_without_a_model(made: dict[str, A
         for one in path.passages:
             assert one.hit.passage_id in first or one.scores.keys() & {"named", "linked"}
             assert one.hit.text
+
+
+def test_several_channels_give_as_many_passages_as_a_step_wants(made: dict[str, Any]) -> None:
+    steps = [Step("search", "retrieve", channel="bm25=1,impact=1", depth=CANDIDATES + 20)]
+    steps += [Step("first", "rerank", ("search",), weight=0)]
+    with IndexTools(made["folder"] / "index") as tools:
+        Chain(steps, tools)
+        assert tools.retrieve(steps[0], ASKED)
 
 
 def test_only_terms_of_words_can_be_covered(made: dict[str, Any]) -> None:

@@ -103,6 +103,15 @@ FOUND = {
 }
 
 
+def test_the_former_name_of_impact_is_understood(channels: Make) -> None:
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    found = {}
+    for name in ("sparta", "impact"):
+        with HybridSearcher("nowhere", Fusion({name: 1.0, "bm25": 1.0})) as searcher:
+            found[name] = searcher.search("q", 3)
+    assert found["sparta"] == found["impact"]
+
+
 def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
     waits = {"bm25": 0.1, "impact": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
     opened = channels(**{n: (lambda f=f, n=n: Fake(f, wait=waits[n])) for n, f in FOUND.items()})  # type: ignore[misc]
