@@ -19,6 +19,7 @@ from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
 from sparta.search.searcher import Searcher, channel_name
+from sparta.search.seen import seen
 
 
 class Index(Closing):
@@ -38,6 +39,7 @@ class Index(Closing):
 
     def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
         self.path = Path(path) if path is not None else default_index()
+        self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, Retriever] = {}
 
@@ -180,12 +182,15 @@ class Index(Closing):
         return self.searcher.version
 
     def refresh(self) -> bool:
-        """Search what was committed since; returns whether there was anything."""
-        changed = self.searcher.refresh()
-        if changed:
-            while self._others:  # opened anew when they are searched next
-                self._others.popitem()[1].close()
-        return changed
+        """Search what was written since, in all channels; returns whether there was anything."""
+        now = seen(self.path)
+        if now == self._seen:
+            return False
+        self.searcher.refresh()
+        while self._others:  # opened anew when they are searched next
+            self._others.popitem()[1].close()
+        self._seen = now
+        return True
 
     def __len__(self) -> int:
         return self.searcher.num_docs

@@ -51,6 +51,11 @@ def push(index: Path | None, ids: tuple[str, ...], **given: Any) -> None:
             f"expected --update or --delete alone, found {', '.join(typed(*given, 'ids'))}",
             remedy="the index that is live keeps its shards and copies",
         )
+    if ids and typed("index"):
+        raise InputError(
+            "expected --delete without --index, found both: it deletes on the server alone",
+            remedy="leave --index out; in the index here: sparta delete",
+        )
     server = server_of(given)
     with server:
         if ids:

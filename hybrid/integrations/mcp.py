@@ -98,8 +98,8 @@ class _Tools:
 
     def __init__(self, source: Source, channels: str | None, k: int) -> None:
         self.open = lambda: open_source(source, channels, MOST)
-        self.retriever = self.open()
         self.index = Index(source) if source is None or isinstance(source, str | Path) else None
+        self.retriever = self.open()  # after the index, whose refresh tells when to open it again
         self.k, self.lock = k, Lock()
         self.folder: Path | None = None
         self.reader: Reader | None = None
@@ -118,7 +118,7 @@ class _Tools:
         return self.index
 
     def refresh(self) -> None:
-        """Open the channels again where another process has committed, until they could be opened."""
+        """Open the channels again where another process has written, until they could be opened."""
         self.stale |= self.index is not None and self.index.refresh()
         if self.stale:
             before, self.retriever = self.retriever, self.open()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hybrid.opensearch.bulk import send_all
 from hybrid.opensearch.check import verify
@@ -30,6 +32,7 @@ from sparta.export.opensearch import Source, index_body, opened_source, served_s
 from sparta.search.searcher import Searcher
 
 SAMPLE = 100
+_REPLACES = "replaces"
 _GREEN_SECONDS = 300.0
 logger = logging.getLogger("sparta.hybrid")
 
@@ -85,9 +88,15 @@ def push(
     with opened_source(searcher) as source:
         old = indices_of(server, name)
         for index in old:
-            if meta_of(server, index)["identity"] == source.identity:
+            meta = meta_of(server, index)
+            if meta["identity"] == source.identity:
                 verify(server, index, source, chosen.sample)
-                return PushReport(index, len(source), 0, len(source), (), time.monotonic() - started, True)
+                left = () if chosen.keep_old else replaced_by(meta)
+                if replaced_by(meta):
+                    remove(server, left)
+                    _say_whole(server, index, source)
+                took = time.monotonic() - started
+                return PushReport(index, len(source), 0, len(source), left, took, unchanged=True)
         index = f"{name}-{source.identity}"
         _make(server, index, source, chosen)
         kept = whole_prefix(server, index, source.positions)
@@ -97,9 +106,12 @@ def push(
         sent = send_all(server, index, actions, connections=chosen.connections, advance=advance)
         refresh(server, index)
         verify(server, index, source, chosen.sample)
-        _serve(server, index, source, chosen)
-        replaced = _swap(server, name, index, old, keep=chosen.keep_old)
-    return PushReport(index, kept + sent, sent, kept, replaced, time.monotonic() - started)
+        _serve(server, index, source, chosen, old)
+        _swap(server, name, index, old)
+        if old and not chosen.keep_old:
+            remove(server, old)
+            _say_whole(server, index, source)
+    return PushReport(index, kept + sent, sent, kept, tuple(old), time.monotonic() - started)
 
 
 def _make(server: Server, index: str, source: Source, options: PushOptions) -> None:
@@ -126,10 +138,14 @@ def _data_nodes(server: Server) -> int:
         return 1
 
 
-def _serve(server: Server, index: str, source: Source, options: PushOptions) -> None:
-    """Give the index its copies and refreshes, and wait until they are there."""
+def _serve(server: Server, index: str, source: Source, options: PushOptions, old: Sequence[str]) -> None:
+    """Give the index its copies and refreshes, and wait until they are there.
+
+    Until those that it replaces are removed it names them, so that the same command can remove them later.
+    """
     server.request("PUT", f"/{index}/_settings", served_settings(options.replicas))
-    set_meta(server, index, source.meta(complete=True, passages=len(source)))
+    replaces = {} if options.keep_old or not old else {_REPLACES: list(old)}
+    _say_whole(server, index, source, **replaces)
     if not wait_until_green(server, index):
         logger.warning("%s/%s: not all of its copies are there yet (not green)", server.where, index)
 
@@ -144,11 +160,23 @@ def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS
     return True
 
 
-def _swap(server: Server, name: str, index: str, old: list[str], *, keep: bool) -> tuple[str, ...]:
-    """Give the alias to the new index, at once, and remove those that had it."""
+def _swap(server: Server, name: str, index: str, old: Sequence[str]) -> None:
+    """Give the alias to the new index, at once."""
     actions = [{"remove": {"index": one, "alias": name}} for one in old]
     server.request("POST", "/_aliases", {"actions": [*actions, {"add": {"index": index, "alias": name}}]})
-    if not keep:
-        for one in old:
-            server.request("DELETE", f"/{one}", ignore=(404,))
-    return tuple(old)
+
+
+def _say_whole(server: Server, index: str, source: Source, **more: Any) -> None:
+    """Have an index say that all passages are in it."""
+    set_meta(server, index, source.meta(complete=True, passages=len(source), **more))
+
+
+def replaced_by(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """The indices that an index replaced and that its push was to remove, where it was stopped before."""
+    return tuple(meta.get(_REPLACES, ()))
+
+
+def remove(server: Server, indices: Sequence[str]) -> None:
+    """Remove indices, as far as they are there."""
+    for one in indices:
+        server.request("DELETE", f"/{one}", ignore=(404,))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, ServerError
@@ -43,14 +45,16 @@ class Access:
 
     def hosts(self) -> list[str]:
         """Return the URLs of the nodes; anything else, or credentials in one, is an InputError."""
+        expected = "expected URLs such as https://host:9200, with commas between"
+        if "@" in self.urls:  # a password may hold commas and slashes, so no part of it all is shown
+            raise InputError(
+                f"{expected}, found an @ in them",
+                remedy=f"credentials belong into ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
+            )
         hosts = [url.strip().rstrip("/") for url in self.urls.split(",") if url.strip()]
         for url in hosts or [""]:
-            if not _URL.fullmatch(url):
-                credentials = f"credentials belong into ${USER_VARIABLE} and ${PASSWORD_VARIABLE}"
-                raise InputError(
-                    f"expected URLs such as https://host:9200, with commas between, found {_hidden(url)!r}",
-                    remedy=credentials if "@" in url else "name a node of the cluster",
-                )
+            if not _is_url(url):
+                raise InputError(f"{expected}, found {url!r}", remedy="name a node of the cluster")
         return hosts
 
     def options(self) -> dict[str, Any]:
@@ -62,8 +66,16 @@ class Access:
                 "expected a user and a password, found one of them",
                 remedy=f"set both ${USER_VARIABLE} and ${PASSWORD_VARIABLE}",
             )
-        chosen: dict[str, Any] = {"http_auth": (user, password)} if user is not None else {}
-        if key and user is None:
+        chosen: dict[str, Any] = {}
+        if user is not None:
+            encoded = base64.b64encode(f"{user}:{password}".encode("utf-8", "surrogateescape"))
+            chosen["headers"] = {"Authorization": f"Basic {encoded.decode()}"}
+        elif key:
+            if not (key.isascii() and key.isprintable()):
+                raise InputError(
+                    f"expected a key of printable ASCII characters in ${KEY_VARIABLE}, found others",
+                    remedy="copy the key again, without quotes or a line end",
+                )
             chosen["headers"] = {"Authorization": f"ApiKey {key}"}
         if self.insecure:
             chosen |= {"verify_certs": False, "ssl_show_warn": False}
@@ -72,8 +84,12 @@ class Access:
         return chosen
 
 
-def _hidden(url: str) -> str:
-    return re.sub(r"//[^@/]*@", "//…@", url)
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(_URL.fullmatch(url) and parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        return False
 
 
 class Patience:

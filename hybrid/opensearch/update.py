@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.opensearch.bulk import BATCH_BYTES, send, send_all
 from hybrid.opensearch.check import verify
-from hybrid.opensearch.push import SAMPLE
+from hybrid.opensearch.push import SAMPLE, remove, replaced_by
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
 from sparta.base.errors import IndexStateError
@@ -88,6 +88,7 @@ def update(
             send_all(server, index, changes, connections=connections)
             refresh(server, index)
         verify(server, index, source, sample)
+        remove(server, replaced_by(meta))
         set_meta(server, index, source.meta(complete=True, passages=len(source)))
     return report
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:", re.IGNORECASE)
 
 
@@ -61,6 +62,8 @@ class TimedHead(_Protocol):
         between = before is None or before.response_complete
         dropped = before is not None and before.response_complete and before.more_body
         begins = between and not dropped and not self._head
+        if begins and not data.isascii():
+            data = _percent_encoded(data)
         if begins and self._plain and _UPGRADE.search(data, 0, LARGEST_HEAD):
             self._hand_over(self._plain, data)
             return
@@ -136,6 +139,12 @@ class TimedHead(_Protocol):
         if not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
             self.transport.close()
+
+
+def _percent_encoded(data: bytes) -> bytes:
+    """A request whose first line may have an address in plain UTF-8, as curl sends it; parsers want ASCII."""
+    line, end, rest = data.partition(b"\n")
+    return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + end + rest
 
 
 def protocol(seconds: float) -> Any:

@@ -25,7 +25,7 @@ type App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger("sparta.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-OPEN_PATHS = ("/health", "/ready", "/", "/favicon.ico")
+OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/", "/favicon.ico")
 _STATIC = "/static/"
 _GONE = 499
 """Told to the log: nobody was there any more to be answered."""

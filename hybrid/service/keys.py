@@ -22,15 +22,21 @@ class Keys:
 
     :param lines: `read KEY` or `write KEY`; empty lines and those that begin with # count for nothing
     :param where: what messages name
-    :raises InputError: another form, a key of less than 16 characters, or no key at all.
+    :raises InputError: another form, a key of less than 16 characters, one with two scopes, or no key at all.
     """
 
     def __init__(self, lines: Iterable[str] = (), where: str = "") -> None:
-        self._scopes: list[tuple[bytes, str]] = []
+        self._scopes: dict[bytes, str] = {}
         for number, line in enumerate(lines, 1):
             words = line.split()
             if words and not words[0].startswith("#"):
-                self._scopes.append(_scope(words, f"{where}:{number}"))
+                digest, scope = _scope(words, f"{where}:{number}")
+                if self._scopes.setdefault(digest, scope) != scope:
+                    raise InputError(
+                        f"expected one scope for a key, found {scope} here and another on a line before",
+                        where=f"{where}:{number}",
+                        remedy=f"remove one of the two lines; a key to {WRITE} may {READ} too",
+                    )
 
     @classmethod
     def read(cls, path: Path | None) -> Keys:
@@ -39,7 +45,7 @@ class Keys:
             given = os.environ.get(KEYS_VARIABLE, "")
             return cls(given.replace(",", "\n").splitlines(), f"${KEYS_VARIABLE}")
         with reading(path):
-            text = path.read_bytes().decode("utf-8", "replace")
+            text = path.read_bytes().decode("utf-8-sig", "replace")
         keys = cls(text.splitlines(), str(path))
         if not keys:
             raise InputError(f"expected {_FORM}; found none", where=str(path), remedy="add a line")
@@ -52,7 +58,7 @@ class Keys:
         """What a key may do; None for an unknown one. The time this takes says nothing of the keys."""
         digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         found = None
-        for known, scope in self._scopes:
+        for known, scope in self._scopes.items():
             if secrets.compare_digest(known, digest):
                 found = scope
         return found

@@ -16,6 +16,8 @@ from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.files import allow_open_files
 from sparta.index.view import newest_commit
+from sparta.models.resolve import model_folder
+from sparta.reader.config import reader_folder
 
 logger = logging.getLogger("sparta.serve")
 _BACKLOG = 2048
@@ -29,6 +31,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
 
     :raises IndexStateError: there is no index.
     :raises InputError: the address cannot be used, or the index lacks a channel of `settings`.
+    :raises ModelError: there is no such model or reader.
     """
     import uvicorn
 
@@ -37,7 +40,11 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     from hybrid.service.connections import protocol
     from hybrid.service.live.search import require_channels, weights_of
 
-    newest_commit(settings.index)  # told before anything is started
+    newest_commit(settings.index)  # what is not there is told before anything is started
+    if settings.reader:
+        reader_folder(settings.reader)
+    if settings.model and settings.writable:
+        model_folder(settings.model)
     if settings.channels:
         require_channels(weights_of(settings.channels), channels_of(settings.index))
     listening = _socket(settings.host, settings.port)

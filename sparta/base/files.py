@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -23,13 +24,18 @@ from sparta.base.errors import InputError, StorageError
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
 _ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
-COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+COMPRESSED = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".bz2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),  # a block follows, or the end of an empty file
+    ".zst": re.compile(rb"\x28\xb5\x2f\xfd"),
+}
 """The suffixes of compressed files, and the bytes that such files begin with."""
-_LONGEST_MAGIC = max(map(len, COMPRESSED.values()))
+_LONGEST_MAGIC = 10
 MAX_LINE_VARIABLE = "SPARTA_MAX_LINE_MB"
 _MAX_LINE_MB = 64
 _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
+_ZSTD_BYTES = 512  # 4 bytes of zstd may stand for 128 kB, so these for 16 MB
 _SPARE_FILES = 256
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
@@ -236,7 +242,7 @@ def _zstd(stream: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
     :raises EOFError: the file ends within a frame.
     """
     frame, rest = None, b""
-    while packed := rest or stream.read(_BUFFER_BYTES):
+    while packed := rest or stream.read(_ZSTD_BYTES):
         frame = frame or new_frame()
         yield frame.decompress(packed)
         rest = frame.unused_data
@@ -262,7 +268,7 @@ def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[
         plain: BinaryIO = io.BufferedReader(_Stream(_stored(below, tally or Tally())), _BUFFER_BYTES)
         start = plain.peek(_LONGEST_MAGIC)  # type: ignore[attr-defined]
         known = COMPRESSED.items()
-        suffix = next((s for s, magic in known if str(path).endswith(s) or start.startswith(magic)), "")
+        suffix = next((s for s, magic in known if str(path).endswith(s) or magic.match(start)), "")
         stream = plain
         if suffix:
             decompressed = stack.enter_context(_decompressed(plain, suffix, path))

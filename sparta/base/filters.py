@@ -170,6 +170,8 @@ def _parsed(text: str) -> dict[str, Any]:
     if not compared:
         raise InputError(f"expected a filter as FIELD=VALUE, found {text!r}", remedy=_FORMS)
     name, sign, value = compared.groups()
+    if value.startswith(tuple("=<>")) or (sign != "=" and not value):
+        raise InputError(f"expected a value after {sign}, found {value!r} in {text!r}", remedy=_FORMS)
     return {name: value if sign == "=" else {_SIGNS[sign]: _bound(value)}}
 
 

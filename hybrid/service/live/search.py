@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from hybrid.retrieval.channels import CHANNELS, channel
+from hybrid.retrieval.channels import CHANNELS, DENSE, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
 from hybrid.retrieval.hits import fused_hits
 from hybrid.service.live.snapshot import LiveIndex, Snapshot
@@ -19,6 +19,12 @@ from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.search.explain import marked_snippet, term_shares
 from sparta.search.searcher import IMPACT
+
+_ADDING = {
+    DENSE: "dense index",
+    IMPACT: "sparta index --corpus FILE --resume, with --model FOLDER where none ships for its language",
+}
+"""The commands that add a channel; BM25 every index has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str])
         if name not in there:
             raise InputError(
                 f"expected a channel of {', '.join(there)}, found {name}, which this index lacks",
-                remedy="leave it out, or make it: dense index",
+                remedy=f"leave it out, or add it: {_ADDING[name]}",
             )
     return names
 

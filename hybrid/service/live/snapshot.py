@@ -12,10 +12,10 @@ from hybrid.retrieval.channels import DENSE, Channels, channels_of
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.shared import Shared
-from sparta.index.folder import IndexFolder
-from sparta.index.view import Commit, IndexVersion, newest_commit
+from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.searcher import Searcher
+from sparta.search.seen import Seen, seen
 
 if TYPE_CHECKING:
     from dense.channel.searcher import DenseSearcher
@@ -52,22 +52,6 @@ class Snapshot(Closing):
         return self.lucene.version
 
 
-type Seen = tuple[Commit, tuple[int, int] | None]
-"""What tells that something was written: the commit, and of the vectors' manifest its inode and time."""
-
-
-def _seen(path: Path) -> Seen:
-    commit = newest_commit(path)
-    folder = IndexFolder(path)
-    live = folder.state().searchable
-    manifest = folder.dense_path(live) / "manifest.json" if live else path
-    try:
-        facts = manifest.stat()
-    except FileNotFoundError:
-        return commit, None
-    return commit, (facts.st_ino, facts.st_mtime_ns)
-
-
 def _hand_on(old: Channels, new: Channels) -> None:
     """Keep a model of questions open, which takes longer to open than an index does."""
     if DENSE in old.searchers and DENSE in new.searchers:
@@ -91,7 +75,7 @@ class LiveIndex(Shared[Snapshot]):
         """Take the newest commit from now on; returns whether there is another one. Cheap if there is not."""
         with self._opening:
             with self.reading() as now:
-                if _seen(self.path) == now.seen:
+                if seen(self.path) == now.seen:
                     return False
                 new = self._open()
                 _hand_on(now.channels, new.channels)
@@ -102,15 +86,15 @@ class LiveIndex(Shared[Snapshot]):
     def _open(self) -> Snapshot:
         """Open all channels at one commit, although a writer may be at work."""
         for last in range(_ATTEMPTS):
-            seen = _seen(self.path)
+            first = seen(self.path)
             try:
                 channels = Channels(self.path, channels_of(self.path), self._bm25)
             except (SpartaError, FileNotFoundError):
-                if _seen(self.path) == seen or last == _ATTEMPTS - 1:
+                if seen(self.path) == first or last == _ATTEMPTS - 1:
                     raise
                 continue  # it was replaced while it was opened
-            snapshot = Snapshot(channels, seen)
-            if _seen(self.path) == seen and snapshot.version == seen[0].version:
+            snapshot = Snapshot(channels, first)
+            if seen(self.path) == first and snapshot.version == first[0].version:
                 return snapshot
             channels.close()
         raise IndexStateError(

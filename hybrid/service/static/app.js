@@ -88,9 +88,11 @@ function ranks() {
 const address = (changes) => toAddress(state, info, changes);
 const link = (id) => address({ id });
 
+const opensElsewhere = (event) => event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.button !== 0;
+
 /** A click on a link of the page, unless it is to open elsewhere. */
 function follow(event) {
-  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.button !== 0) return;
+  if (opensElsewhere(event)) return;
   event.preventDefault();
   const next = fromAddress(new URL(event.currentTarget.href).search, info);
   const left = state.id;
@@ -133,13 +135,13 @@ async function show({ quiet = false } = {}) {
 
 function refused(error, again) {
   $("status").textContent = "";
-  $("answer").replaceChildren();
+  stopAnswer();
   if (!(error instanceof api.ServiceError)) throw error;
   $("results").replaceChildren(error.status === 401 ? keyForm(error, again) : failure(error, again));
 }
 
 function welcome(results) {
-  $("answer").replaceChildren();
+  stopAnswer();
   document.title = "sparta";
   const examples = info.examples ?? [];
   results.replaceChildren(h("section", { class: "welcome" },
@@ -151,9 +153,7 @@ function welcome(results) {
 }
 
 async function passageView(results, signal) {
-  $("answer").replaceChildren();
-  answering.controller.abort();
-  answering.body = null;
+  stopAnswer();
   const title = await showPassage(results, state, signal, address({ id: "" }), follow);
   document.title = `${title} – sparta`;
   $("passage-title").focus();
@@ -257,8 +257,16 @@ async function answer(found) {
     place.replaceChildren(answerView([found.answers ?? found].flat(), { link, follow }) ?? noAnswer());
   } catch (error) {
     if (error.name === "AbortError") return;
+    answering.body = null; // so that the same question is asked again
     place.replaceChildren(failure(error));
   }
+}
+
+/** Take the answer away, also one that is on its way. */
+function stopAnswer() {
+  answering.controller.abort();
+  answering.body = null;
+  $("answer").replaceChildren();
 }
 
 $("ask").addEventListener("submit", (event) => {
@@ -279,6 +287,14 @@ $("q").addEventListener("input", () => {
     go({ q, page: 1, id: "" }, { instead: typing });
     typing = true;
   }, TYPING);
+});
+
+/** A link to a place in the page goes there; as an entry of the history it would be asked for again. */
+addEventListener("click", (event) => {
+  const inner = event.target.closest("a[href^='#']");
+  if (!inner || opensElsewhere(event)) return;
+  event.preventDefault();
+  $(inner.hash.slice(1)).focus();
 });
 
 $("home").addEventListener("click", (event) => info && follow(event));

@@ -34,7 +34,7 @@ function column(side, i, other, depth, look) {
       h("span", {}, far ? `: #${far} in ${other.name}` : depth && other.places ? `: not among the ${depth} best of ${other.name}` : ""));
   };
   const list = ranking(side.hits, { ...look, note, marker: (hit) => !inOther.has(hit.id) });
-  [...list.children].forEach((li, n) => { li.id = anchor(i, side.hits[n]); });
+  [...list.children].forEach((li, n) => Object.assign(li, { id: anchor(i, side.hits[n]), tabIndex: -1 }));
   return h("section", { class: "side", "data-side": String(i), "aria-label": `By ${side.name}` },
     h("h2", {}, side.name),
     side.hits.length ? list : h("p", { class: "quiet" }, "No passage."));

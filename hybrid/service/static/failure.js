@@ -3,6 +3,8 @@
 import { hasKey, keepKey } from "./api.js";
 import { h } from "./dom.js";
 
+const ASCII = /^[!-~]+$/; // a header cannot have others
+
 /** An error with its remedy. */
 export function failure(error, again) {
   return h("div", { class: "failure", role: "alert" },
@@ -16,14 +18,23 @@ export function failure(error, again) {
 /** Ask for a key, then go on with `then`. */
 export function keyForm(error, then) {
   const field = h("input", { type: "password", id: "key", name: "key", autocomplete: "off", required: true, "aria-describedby": "key-note" });
+  const wrong = h("p", { class: "failure", role: "alert" }, hasKey() && error.message);
+  wrong.hidden = !hasKey();
   const submit = (event) => {
     event.preventDefault();
-    keepKey(field.value.trim());
-    then();
+    const key = field.value.trim();
+    if (ASCII.test(key)) {
+      keepKey(key);
+      then();
+      return;
+    }
+    wrong.textContent = "expected a key of ASCII characters without spaces, found others → copy it again: it may hold a long dash or a hidden character";
+    wrong.hidden = false;
+    field.focus();
   };
   const form = h("form", { class: "key", onsubmit: submit },
     h("h2", {}, "This service asks for a key"),
-    hasKey() && h("p", { class: "failure", role: "alert" }, error.message),
+    wrong,
     h("label", { for: "key" }, "API key"),
     h("div", { class: "line" }, field, h("button", { type: "submit", class: "strong" }, "Open")),
     h("p", { class: "quiet", id: "key-note" }, "It is kept in this tab until you close it, and sent to this service only."));

@@ -75,7 +75,7 @@ function filterOf(rows) {
 
 function condition(way, value) {
   if (way === "is") return value; // texts and numbers are one there
-  if (way === "in") return { in: value.split(",").map((own) => own.trim()).filter(Boolean) };
+  if (way === "in") return { in: listed(value) };
   return { [way]: Number.isFinite(Number(value)) ? Number(value) : value };
 }
 
@@ -86,6 +86,14 @@ const isBound = (before, way) => /^[gl]t/.test(way) && typeof before === "object
 function rowsOf(filter) {
   return Object.entries(filter).flatMap(([field, own]) => {
     if (own === null || typeof own !== "object") return [{ field, way: "is", value: String(own) }];
-    return Object.entries(own).map(([way, value]) => ({ field, way, value: [value].flat().join(", ") }));
+    return Object.entries(own).map(([way, value]) => ({ field, way, value: way === "in" ? joined([value].flat()) : String(value) }));
   });
+}
+
+/** Values with commas between; one that holds a comma or a quote stands in quotes, as in CSV. */
+const joined = (values) => values.map(String).map((own) => (/[",]|^\s|^$|\s$/.test(own) ? `"${own.replaceAll('"', '""')}"` : own)).join(", ");
+
+function listed(text) {
+  const parts = [...text.matchAll(/\s*"((?:[^"]|"")*)"\s*(?=,|$)|[^,]+/g)];
+  return parts.map(([own, quoted]) => quoted?.replaceAll('""', '"') ?? (own.trim() || null)).filter((own) => own !== null);
 }

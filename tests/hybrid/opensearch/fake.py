@@ -158,9 +158,13 @@ class Fake:
             return failure(400, "parsing_exception", str(error))
         total = len(hits)
         by_score = any("_score" in one for one in asked.get("sort", ()))
-        hits.sort(key=lambda hit: (-hit["_score"] if by_score else 0, hit["sort"][-1]))
+
+        def place(values: list[Any]) -> tuple[float, int]:
+            return (-values[0] if by_score else 0, values[-1])
+
+        hits.sort(key=lambda hit: place(hit["sort"]))
         if after := asked.get("search_after"):
-            hits = [hit for hit in hits if hit["sort"][-1] > after[-1]]
+            hits = [hit for hit in hits if place(hit["sort"]) > place(after)]
         for hit in hits:
             hit["sort"] = hit["sort"] if by_score else hit["sort"][-1:]
         shown = {"total": {"value": total}, "hits": hits[: asked["size"]]}

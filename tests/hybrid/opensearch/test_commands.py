@@ -92,6 +92,8 @@ def test_what_does_not_go_together(fake) -> None:
     ):
         refused = sparta("push", *there, *options)
         assert (refused.exit_code, "expected --update or --delete alone" in refused.stderr) == (2, True)
+    refused = sparta("push", *there, "--delete", "a", "--index", "my-index")
+    assert (refused.exit_code, "--delete without --index" in refused.stderr) == (2, True)
     assert not fake.requests
 
 

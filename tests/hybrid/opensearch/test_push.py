@@ -206,6 +206,28 @@ def test_an_interrupted_update_leaves_no_content_that_it_names(
         assert push(opened, server, "wiki").index == index
 
 
+@pytest.mark.parametrize("how", ["push", "keep", "update"])
+def test_a_push_stopped_after_the_swap_is_finished(opened, builder, docs, fake, how) -> None:
+    """What it did not remove, the next command does, unless it is told to keep it."""
+    with Server(Access(fake.url, patience=0.1, environment={})) as server:
+        first = push(opened, server, "wiki").index
+        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+        opened.refresh()
+        fake.fault = lambda method, *_: "drop" if method == "DELETE" else None
+        with pytest.raises(ServerError, match="could not reach it"):
+            push(opened, server, "wiki")
+        fake.fault = lambda *_: None
+        if how == "update":
+            index = update(opened, server, "wiki").index
+        else:
+            report = push(opened, server, "wiki", PushOptions(keep_old=how == "keep"))
+            index = report.index
+            assert (report.unchanged, report.replaced) == (True, () if how == "keep" else (first,))
+        assert fake.aliases["wiki"] == {index}
+        assert (first in fake.indices) == (how == "keep")
+        assert push(opened, server, "wiki").replaced == ()
+
+
 def test_holes_are_filled(opened, fake, questions) -> None:
     """Requests run side by side, so a later one may be there and an earlier one not."""
     with Server(Access(fake.url, environment={})) as server:

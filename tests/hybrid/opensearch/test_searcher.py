@@ -80,6 +80,21 @@ def test_chunks_count_for_their_document(builder, docs, server, name, questions)
                 assert there.explain(question, passage_id) == explain(here, question, passage_id)
 
 
+def test_a_chunk_below_what_one_search_gives_is_explained(
+    builder, docs, fake, questions, monkeypatch
+) -> None:
+    made = [doc._replace(passage_id=f"p{i // 4}#{i % 4}") for i, doc in enumerate(docs("a", 60))]
+    builder.write(builder.source(made, unit="chunk:10:0"))
+    with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
+        push(here, server, "wiki")
+        there = OpenSearchSearcher(server, "wiki")
+        for home in ("queries", "explain"):
+            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 7, raising=False)
+        expected = [explain(here, questions[1], f"p{i}") for i in range(15)]
+        assert max(one.rank for one in expected) > 7
+        assert [there.explain(questions[1], f"p{i}") for i in range(15)] == expected
+
+
 @pytest.mark.cluster
 @cluster
 @pytest.mark.parametrize("channels", ["bm25", "bm25=1.2,impact", "impact=1,bm25=0.5"])

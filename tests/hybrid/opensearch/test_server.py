@@ -13,17 +13,22 @@ from tests.hybrid.opensearch.fake import failure
 
 
 @pytest.mark.parametrize(
-    "urls", ["", "localhost:9200", "ftp://host", "http://", "http://a b:1", "http://h,nope"]
+    "urls",
+    [
+        *("", "localhost:9200", "ftp://host", "http://", "http://a b:1", "http://h,nope"),
+        *("http://h:92000", "http://h:abc", "http://[::1:9200", "http://:9200", "http://h:0"),
+    ],
 )
 def test_what_is_no_url_is_refused(urls: str) -> None:
     with pytest.raises(InputError, match="expected URLs"):
         Access(urls, environment={}).hosts()
 
 
-def test_passwords_in_a_url_are_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize("password", ["secret", "sec/secret", "secret,sec", "sec@secret", "secret:sec"])
+def test_passwords_in_a_url_are_refused_and_not_repeated(password: str) -> None:
     with pytest.raises(InputError) as refused:
-        Access("https://me:secret@host:9200", environment={}).hosts()
-    assert "secret" not in str(refused.value)
+        Access(f"https://me:{password}@host:9200", environment={}).hosts()
+    assert "sec" not in str(refused.value)
     assert "$SPARTA_OPENSEARCH_PASSWORD" in str(refused.value)
 
 
@@ -41,8 +46,20 @@ def test_credentials_come_from_the_environment(fake) -> None:
             server.request("GET", "/_cluster/health")
         headers = {name.lower(): value for name, value in fake.headers[-1].items()}
         assert headers.get("authorization") == expected
+    for wrong in ("abc€", "abc\n"):
+        with pytest.raises(InputError, match="printable ASCII") as refused:
+            Access(fake.url, environment={"SPARTA_OPENSEARCH_KEY": wrong}).options()
+        assert "abc" not in str(refused.value)
     with pytest.raises(InputError, match="expected a user and a password"):
         Access(fake.url, environment={"SPARTA_OPENSEARCH_USER": "me"}).options()
+
+
+def test_a_password_is_sent_in_utf_8(fake) -> None:
+    environment = {"SPARTA_OPENSEARCH_USER": "me", "SPARTA_OPENSEARCH_PASSWORD": "5 €"}
+    with Server(Access(fake.url, environment=environment)) as server:
+        server.request("GET", "/_cluster/health")
+    headers = {name.lower(): value for name, value in fake.headers[-1].items()}
+    assert headers["authorization"] == "Basic bWU6NSDigqw="  # printf 'me:5 €' | base64
 
 
 @pytest.mark.parametrize(

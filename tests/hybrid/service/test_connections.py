@@ -26,6 +26,8 @@ async def reads(scope: Any, receive: Any, send: Any) -> None:
     refused = scope["path"] == "/refused"
     body = b"" if refused else await _body(receive)
     told = b"%s %d" % (scope["method"].encode(), len(body))
+    if "é" in scope["path"]:
+        told = f"{scope['path']} {scope['query_string'].decode()}".encode()
     if scope["path"] == "/large":
         told = bytes(64 << 20)
     headers = [(b"content-length", str(len(told)).encode())]
@@ -117,6 +119,20 @@ def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
     assert head.startswith(b"HTTP/1.1 200 ")
     assert b"content-length: 5" in head
     assert body == b""
+
+
+def test_an_address_in_plain_utf_8_is_understood(port: int) -> None:
+    """Also that of a later request of a connection; the body stays as it is."""
+    first = "POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\né".encode()
+    second = "GET /passages/Zürich-é?n=ü HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(first)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(second)
+        found = b""
+        while more := connection.recv(65536):
+            found += more
+    assert found.endswith("/passages/Zürich-é n=%C3%BC".encode())
 
 
 def test_a_compressed_body_is_told_to_be_one(port: int) -> None:

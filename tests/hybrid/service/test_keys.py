@@ -22,7 +22,6 @@ READING: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/terms/google", {}),
     ("GET", "/info", {}),
     ("GET", "/metrics", {}),
-    ("GET", "/openapi.json", {}),
     ("GET", "/nothing", {}),
 ]
 WRITING: list[tuple[str, str, dict[str, Any]]] = [
@@ -31,7 +30,7 @@ WRITING: list[tuple[str, str, dict[str, Any]]] = [
     ("DELETE", "/passages", {"content": b"", "headers": NDJSON}),
     ("DELETE", "/passages/nope", {}),
 ]
-OPEN = ("/health", "/ready", "/", "/static/index.html")
+OPEN = ("/health", "/ready", "/openapi.json", "/", "/static/index.html")
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def statuses(client, requests, headers: dict[str, Any]) -> list[int]:
 
 @pytest.mark.jvm
 def test_openapi_says_how_keys_are_sent(client, index, open_client) -> None:
-    described = client.get("/openapi.json", headers={"X-API-Key": READ}).json()
+    described = client.get("/openapi.json").json()
     schemes = described["components"]["securitySchemes"]
     assert {name for one in described["security"] for name in one} == set(schemes)
     assert schemes["key"] == {"type": "apiKey", "in": "header", "name": "X-API-Key"}
@@ -79,10 +78,10 @@ def test_each_endpoint_with_each_scope(client) -> None:
             {"Authorization": f"Bearer {key}"},
             {"authorization": f"bearer {key}"},
         ):
-            assert statuses(client, READING, headers) == [200, 200, 400, 200, 200, 200, 200, 200, 404]
+            assert statuses(client, READING, headers) == [200, 200, 400, 200, 200, 200, 200, 404]
     assert set(statuses(client, WRITING, {"X-API-Key": READ})) == {403}
     assert statuses(client, WRITING, {"X-API-Key": WRITE}) == [200, 200, 200, 404]
-    assert [client.get(path).status_code for path in OPEN] == [200] * 4
+    assert [client.get(path).status_code for path in OPEN] == [200] * 5
     assert client.get("/info").headers["www-authenticate"] == "Bearer"
 
 
@@ -136,6 +135,22 @@ def test_a_file_of_keys_in_another_form_is_refused(tmp_path: Path, text: str) ->
     with pytest.raises(InputError) as refused:
         Keys.read(file)
     assert READ not in str(refused.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"read {READ}\nwrite {WRITE}\n", encoding="utf-8-sig")
+    keys = Keys.read(file)
+    assert [keys.scope(READ), keys.scope(WRITE)] == ["read", "write"]
+
+
+@pytest.mark.parametrize("scopes", [("read", "write"), ("write", "read")])
+def test_a_key_has_one_scope(scopes: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match="one scope for a key") as refused:
+        Keys([f"{scope} {READ}" for scope in scopes], "keys")
+    assert refused.value.where == "keys:2"
+    assert READ not in str(refused.value)
+    assert Keys([f"read {READ}"] * 2).scope(READ) == "read"
 
 
 def test_no_key_is_told_where_a_file_is_missing(tmp_path: Path) -> None:

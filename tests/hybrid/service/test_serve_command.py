@@ -29,12 +29,26 @@ def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
     assert "no index" in refused("--index", tmp_path / "nothing")
     assert "weights" in refused("--index", built, "--channel", "bm25=x")
     assert "bm25, impact, found dense" in refused("--index", built, "--channel", "dense,impact")
+    assert "folder of a reader" in refused("--index", built, "--reader", tmp_path / "nothing")
+    assert "a model folder" in refused("--index", built, "--writable", "--model", tmp_path / "nothing")
     assert "keys" in refused("--index", built, "--host", "0.0.0.0")
     assert "no such file" in refused("--index", built, "--keys", tmp_path / "keys")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert "cannot be used" in refused("--index", built, "--port", taken.getsockname()[1])
+
+
+@pytest.mark.jvm
+def test_a_channel_that_lacks_is_told_with_the_command_that_adds_it(built, tmp_path: Path) -> None:
+    from sparta.index.pipeline import IndexOptions, build_index
+
+    alone = tmp_path / "ix"
+    build_index(alone, [{"id": "a", "text": "the moon"}], "create", IndexOptions(channels="bm25"))
+    told = refused("--index", alone, "--channel", "impact")
+    assert "sparta index --corpus FILE --resume" in told
+    assert "dense index" not in told
+    assert "dense index" in refused("--index", built, "--channel", "dense")
 
 
 @pytest.mark.jvm

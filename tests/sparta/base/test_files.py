@@ -1,5 +1,6 @@
 """A file is either the old one or the new one, and what the storage refuses is said plainly."""
 
+import bz2
 import errno
 import gzip
 import hashlib
@@ -8,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -217,3 +219,40 @@ def test_a_gzip_of_two_members_is_one_file(tmp_path: Path) -> None:
 def test_a_folder_cannot_be_read_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Is a directory"):
         list(numbered_lines(tmp_path))
+
+
+def test_a_text_that_begins_as_bzip2_does_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"BZh1\ta text\nBZh9\tanother\n")
+    assert [line for _, line in numbered_lines(tmp_path / "a.tsv")] == [b"BZh1\ta text", b"BZh9\tanother"]
+
+
+@pytest.mark.parametrize("text", [b"", b"one\n"])
+def test_bzip2_is_recognised_by_its_bytes(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a").write_bytes(bz2.compress(text))
+    with open_decompressed(tmp_path / "a") as stream:
+        assert stream.read() == text
+
+
+def test_a_long_line_of_zstd_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    (tmp_path / "a.zst").write_bytes(zstandard.ZstdCompressor().compress(bytes(200 << 20)))
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "1")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="a line of at most 1 MB"):
+            list(numbered_lines(tmp_path / "a.zst"))
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_zstd_of_two_frames_is_one_file_and_must_be_whole(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    one, two = (zstandard.ZstdCompressor().compress(os.urandom(3000).hex().encode()) for _ in range(2))
+    (tmp_path / "a.zst").write_bytes(one + two)
+    assert len(b"".join(line for _, line in numbered_lines(tmp_path / "a.zst"))) == 12_000
+    (tmp_path / "a.zst").write_bytes(one + two[:-1])
+    with pytest.raises(InputError, match="ends within a frame"):
+        list(numbered_lines(tmp_path / "a.zst"))

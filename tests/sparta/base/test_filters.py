@@ -47,6 +47,7 @@ def test_json(given: dict[str, Any], conditions: list[Any]) -> None:
         (['{"year": {"gte": 1990}}', "lang=en"], {"year": {"gte": 1990}, "lang": "en"}),
         (["empty="], {"empty": ""}),
         (["id=007"], {"id": "007"}),
+        (['{"lang": "=en"}'], {"lang": "=en"}),
         ([], None),
     ],
 )
@@ -99,6 +100,11 @@ def test_what_is_none(given: Any, expected: str) -> None:
         (["a>1", "a>2"], "one condition on 'a'"),
         (["a>1", "a in x"], "one condition on 'a'"),
         (["a>1", "a<x"], "all finite numbers, or all texts"),
+        (["lang==en"], "expected a value after =, found '=en'"),
+        (["year=>1990"], "expected a value after =, found '>1990'"),
+        (["year > = 1990"], "expected a value after >, found '= 1990'"),
+        (["year>="], "expected a value after >=, found ''"),
+        (["year <"], "expected a value after <, found ''"),
     ],
 )
 def test_what_is_none_on_the_command_line(texts: list[str], expected: str) -> None:
