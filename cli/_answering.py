@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._numbers import Finite
-from cli._options import file_type, options, typed
+from cli._options import options, output_type, typed
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
@@ -38,7 +38,7 @@ answering_options = options(
         help="With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
     ),
     click.option(
-        "--output-answers", type=file_type, help="With --answers: also write every answer here, as JSONL."
+        "--output-answers", type=output_type, help="With --answers: also write every answer here, as JSONL."
     ),
 )
 

@@ -20,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from cli._numbers import HIGHEST_COUNT, CountOption, Finite
+from cli._overwriting import refuse_overwriting
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
 from sparta.base.files import COMPRESSED, is_standard_output, unreadable
@@ -43,10 +44,13 @@ class SpartaGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; an option is not given twice, unless it takes several."""
+        """Return the command and its arguments; an option is not given twice, unless it takes several.
+
+        What the command reads is not written over.
+        """
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            _refuse_repeated(command, name, rest, ctx)
+            _refuse_conflicts(command, name, rest, ctx)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -84,15 +88,18 @@ class SpartaGroup(click.Group):
             ctx.exit(full.exit_code)
 
 
-def _refuse_repeated(
+def _refuse_conflicts(
     command: click.Command, name: str | None, args: Sequence[str], ctx: click.Context
 ) -> None:
-    """Without this, click would take the last one and forget the others."""
+    """Refuse an option that is given twice, of which click would take the last, and the same file to read
+    and to write.
+    """
     with click.Context(command, info_name=name, parent=ctx) as own:
         try:
-            given = command.make_parser(own).parse_args(list(args))[2]
+            values, _, given = command.make_parser(own).parse_args(list(args))
         except click.UsageError:
             return  # the command says it, with its usage
+    refuse_overwriting(command, values, output_type)
     for option in given:
         once = isinstance(option, click.Option) and not (option.multiple or option.count or option.is_flag)
         if once and given.count(option) > 1:
@@ -197,6 +204,8 @@ def dumps(value: Mapping[str, Any], *, unicode: bool | None = None) -> str:
 
 folder_type = click.Path(path_type=Path, file_okay=False)
 file_type = click.Path(path_type=Path, dir_okay=False)
+output_type = click.Path(path_type=Path, dir_okay=False)
+"""A file to write."""
 
 index_option = click.option(
     "--index",

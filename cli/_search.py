@@ -19,11 +19,11 @@ from cli._options import (
     bm25_of,
     counted,
     dumps,
-    file_type,
     index_option,
     is_kept,
     number,
     options,
+    output_type,
     refuse_unused_bm25,
     visible,
 )
@@ -48,7 +48,7 @@ search_options = options(
     click.option("--queries", metavar="FILE", help="Many queries: TSV (id, text) or BEIR JSONL."),
     click.option(
         "--output",
-        type=file_type,
+        type=output_type,
         help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
     ),
     number("--threads", default=1, text="With --queries: threads."),

@@ -72,9 +72,9 @@ class Index(Closing):
         """Replace passages by id, and add those that are new."""
         return self._write(passages, "update", options)
 
-    def delete(self, passage_ids: Iterable[str]) -> int:
+    def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
-        named = [passage_ids] if isinstance(passage_ids, str) else list(passage_ids)
+        named = [passage_ids] if isinstance(passage_ids, str) else [str(one) for one in passage_ids]
         report = delete_from_index(self.path, named)
         self.refresh()
         return report.named - len(report.missing)
@@ -156,20 +156,20 @@ class Index(Closing):
         """The channels that can be searched."""
         return [*self.searcher.channels, *other_channels(self.path)]
 
-    def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
+    def explain(self, query: str, passage_id: str | int, *, filter: FilterLike | None = None) -> Explanation:
         """Why a passage has its score by impacts: each query term's impact, the sum, the rank.
 
         The rank is that among the passages that the filter keeps.
         """
-        return explain(self.searcher, query, passage_id, filter)
+        return explain(self.searcher, query, str(passage_id), filter)
 
-    def terms(self, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
+    def terms(self, passage_id: str | int, n: int | None = None) -> list[tuple[str, int, float]]:
         """The strongest terms of a passage, `(term, impact, weight)`."""
-        return top_terms(self.searcher, passage_id, n)
+        return top_terms(self.searcher, str(passage_id), n)
 
-    def passage(self, passage_id: str) -> dict[str, Any]:
+    def passage(self, passage_id: str | int) -> dict[str, Any]:
         """The stored record of a passage."""
-        return self.searcher.passage(passage_id)
+        return self.searcher.passage(str(passage_id))
 
     @property
     def fields(self) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._options import file_type, quiet_option
+from cli._options import output_type, quiet_option
 
 
 @click.command()
@@ -16,8 +16,8 @@ from cli._options import file_type, quiet_option
     type=click.Path(path_type=Path, exists=True),
     help="Wikipedia's pages-articles XML (plain, .bz2), or a folder that WikiExtractor made with --links.",
 )
-@click.option("--output", required=True, type=file_type, help="Paragraphs with links to write, as JSONL.")
-@click.option("--passages", required=True, type=file_type, help="Passages of all pages to write: a corpus.")
+@click.option("--output", required=True, type=output_type, help="Paragraphs with links to write, as JSONL.")
+@click.option("--passages", required=True, type=output_type, help="Passages of all pages to write: a corpus.")
 @quiet_option
 def links(dump: Path, output: Path, passages: Path, quiet: bool) -> None:
     """Make training data without labels from a dump of Wikipedia.

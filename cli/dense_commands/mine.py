@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import choice, counted, file_type, index_option, number, quiet_option, threads_option
+from cli._options import choice, counted, index_option, number, output_type, quiet_option, threads_option
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name, unreadable
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, a BEIR folder, or KILT's tasks.",
 )
-@click.option("--output", required=True, type=file_type, help="Training file to write: .json or .json.gz.")
+@click.option("--output", required=True, type=output_type, help="Training file to write: .json or .json.gz.")
 @click.option(
     "--channel",
     type=click.Choice(["bm25", "dense", "impact", "sparta"]),  # sparta: the former name of impact

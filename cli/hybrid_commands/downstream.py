@@ -12,12 +12,12 @@ from cli._fusion_options import print_table
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import (
     choice,
-    file_type,
     folder_type,
     form_option,
     index_option,
     number,
     options,
+    output_type,
     quiet_option,
 )
 from cli._search import channel_option
@@ -45,7 +45,7 @@ _retrieving = options(
     " classifier of train-labels (fact checking), or a sequence-to-sequence model.",
 )
 @click.option("--model", metavar="FOLDER|ID", help="The reader, classifier or generating model.")
-@click.option("--output", required=True, type=file_type, help="File for the answers, JSONL.")
+@click.option("--output", required=True, type=output_type, help="File for the answers, JSONL.")
 @_retrieving
 @quiet_option
 @end_options

@@ -33,6 +33,7 @@ from cli._options import (
     file_type,
     folder_type,
     form_option,
+    output_type,
     threads_option,
     typed,
 )
@@ -99,10 +100,10 @@ _OF_CHANNELS = (
     help="What to measure, as far as a set allows it: as ir_measures names it, answer_recall@K, or of KILT's"
     " provenance page_Rprec, page_recall@K, page_success@K, passage_Rprec and so on.",
 )
-@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
+@click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
 @answering_options
-@click.option("--plot", type=file_type, help="With --answers: draw EM against depth here (PNG, SVG, PDF).")
+@click.option("--plot", type=output_type, help="With --answers: draw EM against depth here (PNG, SVG, PDF).")
 def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
     """Measure every channel of an index and their fusions, on queries with known answers.
 

@@ -11,11 +11,11 @@ from cli._options import (
     corpus_bar,
     depth_option,
     encode_options,
-    file_type,
     form_option,
     index_option,
     language_option,
     model_options,
+    output_type,
     quiet_option,
     skip_invalid_option,
     threads_option,
@@ -43,7 +43,7 @@ from sparta.base.errors import InputError
 @depth_option
 @threads_option
 @form_option
-@click.option("--plot", type=file_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
+@click.option("--plot", type=output_type, help="Draw the first measure and the size here (PNG, SVG, PDF).")
 @quiet_option
 def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     """Measure what pruning to K terms per passage costs: quality, size and latency.

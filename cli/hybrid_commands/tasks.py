@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cli._fusion_options import print_table
-from cli._options import file_type, folder_type, form_option
+from cli._options import folder_type, form_option, output_type
 from sparta.base.files import check_place
 
 
@@ -24,7 +24,7 @@ from sparta.base.files import check_place
 @click.option("--model", "models", multiple=True, metavar="FOLDER|NAME", help="A bi-encoder, or several.")
 @click.option("--sample", type=click.IntRange(1), help="Measure on so many questions of each task.")
 @click.option("--device", metavar="NAME", help="Device [default: the best there is].")
-@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
+@click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @form_option
 def tasks(
     index: Path,

@@ -15,10 +15,10 @@ from cli._options import (
     bm25_options,
     counted,
     dumps,
-    file_type,
     index_option,
     number,
     options,
+    output_type,
     refuse_unused_bm25,
     threads_option,
     typed,
@@ -68,7 +68,7 @@ reading_options = options(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each answer.")
 @click.option("--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL.")
 @click.option(
-    "--output", type=file_type, help="With --queries: file for the answers, JSONL; - is standard output."
+    "--output", type=output_type, help="With --queries: file for the answers, JSONL; - is standard output."
 )
 @threads_option
 def answer(**given: Any) -> None:

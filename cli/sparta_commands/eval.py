@@ -19,6 +19,7 @@ from cli._options import (
     form_option,
     language_option,
     model_options,
+    output_type,
     quiet_option,
     threads_option,
     typed,
@@ -76,10 +77,10 @@ _OF_SETS = (
 @depth_option
 @threads_option
 @form_option
-@click.option("--per-query", type=file_type, help="Also write the measures of every query here, as JSONL.")
+@click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @answering_options
-@click.option("--plot", type=file_type, help="Draw the first measure here (PNG, SVG, PDF).")
+@click.option("--plot", type=output_type, help="Draw the first measure here (PNG, SVG, PDF).")
 @quiet_option
 def eval_command(
     sets: tuple[Path, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._options import counted, file_type, folder_type, index_option
+from cli._options import counted, folder_type, index_option, output_type
 from sparta.base.errors import InputError
 from sparta.base.files import is_standard_output
 
@@ -28,7 +28,7 @@ from sparta.base.files import is_standard_output
 )
 @click.option(
     "--query-weights",
-    type=file_type,
+    type=output_type,
     help="Also write the query-term weights, integers, as JSON, where the index's model has such weights.",
 )
 def export(index: Path | None, form: str, output: Path, query_weights: Path | None) -> None:

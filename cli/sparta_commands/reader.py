@@ -15,13 +15,13 @@ from cli._options import (
     Decorator,
     choice,
     counted,
-    file_type,
     folder_type,
     index_option,
     is_kept,
     language_option,
     number,
     options,
+    output_type,
     quiet_option,
     threads_option,
 )
@@ -69,7 +69,7 @@ def _check_output(output: Path) -> None:
 
 @click.command("mine-answers")
 @_questions
-@click.option("--output", required=True, type=file_type, help="File for the examples, .jsonl.")
+@click.option("--output", required=True, type=output_type, help="File for the examples, .jsonl.")
 def mine_answers(output: Path, **given: Any) -> None:
     """Find passages that hold answers, to train a reader on.
 
@@ -197,7 +197,7 @@ def tune_reader(output: Path, **given: Any) -> None:
 @click.option("--chain", metavar="NAME|FILE", default="hop", show_default=True, help="What finds paths.")
 @model_options
 @number("--depth", default=20, text="Passages of the best paths, per question.")
-@click.option("--output", required=True, type=file_type, help="File for the examples, .jsonl.")
+@click.option("--output", required=True, type=output_type, help="File for the examples, .jsonl.")
 @quiet_option
 def mine_paths(output: Path, **given: Any) -> None:
     """Find passages to train a reader of paths on.

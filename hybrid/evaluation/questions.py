@@ -30,6 +30,8 @@ FORMS = (
     " of P*.json), or a file: DPR's question<TAB>['answer', …], KILT's JSON lines, JSON lines or a JSON list"
     ' of {"question", "answers"}'
 )
+IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
+"""Questions and judgments in a folder: as BEIR has them, and beside a corpus."""
 SAMPLE_SEED = 1
 _LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
@@ -94,35 +96,44 @@ def judged(query_set: QuestionSet, index: Path, least_bleu: float = 0.0) -> Ques
 
 
 def questions_beside(index: Path) -> QuestionSet:
-    """Return the questions that lie beside the corpus of an index: `questions.jsonl`, maybe `qrels.tsv`.
+    """Return the questions that lie beside the corpus of an index, or in it where it is a folder.
+
+    They are those of `IN_FOLDERS`, with qrels or without.
 
     :raises InputError: there are none; another set can be named.
     """
     corpus = _corpus_of(index)
-    folder = corpus.parent if corpus else index
-    if corpus is None or not (folder / "questions.jsonl").is_file():
-        raise InputError(
-            "expected questions beside the index's corpus (questions.jsonl), found none",
-            where=str(folder),
-            remedy="name a file or folder of questions: --dataset PATH",
-        )
-    return _known(folder.name, folder / "questions.jsonl", folder / "qrels.tsv")
+    for folder, queries, qrels in _places(corpus) if corpus else ():
+        if queries.is_file():
+            return _known(folder.name, queries, qrels)
+    raise InputError(
+        "expected questions beside the index's corpus (questions.jsonl), found none",
+        where=str(corpus.parent if corpus else index),
+        remedy="name a file or folder of questions: --dataset PATH",
+    )
 
 
 def set_beside(index: Path) -> TestSet:
-    """Return the corpus of an index, with the questions and judged passages that lie beside it.
+    """Return the corpus of an index, with the questions and judged passages that lie beside it or in it.
 
     :raises InputError: there are none; a test set can be named.
     """
     corpus = _corpus_of(index) or index
-    questions, qrels = corpus.with_name("questions.jsonl"), corpus.with_name("qrels.tsv")
-    if corpus.exists() and questions.is_file() and qrels.is_file():
-        return judged_set(corpus.parent.name, corpus, questions, qrels)
+    for folder, queries, qrels in _places(corpus) if corpus.exists() else ():
+        if queries.is_file() and qrels.is_file():
+            return judged_set(folder.name, corpus, queries, qrels)
     raise InputError(
         "expected the corpus of the index, and judged passages beside it (qrels.tsv), found none",
         where=str(corpus.parent),
         remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
     )
+
+
+def _places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """Yield folders where questions may lie, and the names that questions and judgments have there."""
+    for folder in (corpus, corpus.parent) if corpus.is_dir() else (corpus.parent,):
+        for queries, qrels in IN_FOLDERS:
+            yield folder, folder / queries, folder / qrels
 
 
 def _corpus_of(index: Path) -> Path | None:
@@ -144,7 +155,7 @@ def questions_of(path: Path) -> QuestionSet:
         found = list(_file(path))
         evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
         return QuestionSet(name, tuple(one.query for one in found), evidence=evidence)
-    for queries, qrels in (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv")):
+    for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
     relations = sorted(path.glob("P*.json"))

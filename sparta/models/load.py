@@ -37,7 +37,8 @@ def load_model(name: str | Path | None = None, *, bits: int | None = None) -> Sp
     model.name = str(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
-    model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, bits or quantizer.bits))
+    chosen = quantizer.bits if bits is None else bits
+    model.config = replace(model.config, quantizer=Quantizer(quantizer.max_weight, chosen))
     return model.eval()
 
 

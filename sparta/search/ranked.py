@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 from sparta.base.errors import InputError
@@ -104,8 +105,9 @@ def deepened(
 
 def depth_of(k: int, offset: int = 0) -> int:
     """How many passages must be ranked to return the `k` after the first `offset`."""
-    if k < 1:
-        raise InputError(f"k must be at least 1, found {k}")
-    if offset < 0:
-        raise InputError(f"offset must be at least 0, found {offset}")
+    for name, number, least in (("k", k, 1), ("offset", offset, 0)):
+        if not isinstance(number, Integral) or isinstance(number, bool):
+            raise InputError(f"{name} must be a whole number, found {number!r}")
+        if number < least:
+            raise InputError(f"{name} must be at least {least}, found {number}")
     return k + offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
@@ -53,6 +55,18 @@ class EncodeOptions(ShardOptions):
     min_weight: float = 0.0
     token_budget: int = DEFAULT_TOKEN_BUDGET
     devices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ShardOptions.__post_init__(self)
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(
+                f"expected top_k of at least 1, found {self.top_k}", remedy="leave it out to keep every term"
+            )
+        if not 0 <= self.min_weight < math.inf:
+            raise InputError(
+                f"expected min_weight of at least 0, found {self.min_weight}",
+                remedy="leave it out to keep every term",
+            )
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for work to be continued: all but the devices."""

@@ -73,6 +73,21 @@ def test_the_questions_beside_an_index_are_those_of_what_it_was_made_from(
         assert set_beside(index()).corpus == Path(wiki)
 
 
+def test_questions_in_the_folder_that_was_indexed_come_first(
+    beside: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A folder of texts in data, then one of BEIR's form, in which the questions are."""
+    folder = tmp_path / "data" / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    job = {"source": str(folder), "mode": "create"}
+    assert [q.text for q in questions_beside(beside(job)).queries] == ["right"]
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "1", "text": "within"}))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tp\t1\n")
+    assert [q.text for q in questions_beside(beside(job)).queries] == ["within"]
+    found = set_beside(beside(job))
+    assert (found.corpus, found.queries[0].text) == (folder, "within")
+
+
 def test_no_questions_beside_an_index_of_which_nothing_tells_the_corpus(
     beside: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparta.api import Index
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import quantized_batch
 from sparta.index.jobs import Source, WriteOptions
+from sparta.index.pipeline import IndexOptions
 from sparta.index.sources import vectors_source
 from sparta.models.prune import SparseRows
 from sparta.models.quantize import Quantizer
@@ -137,6 +139,10 @@ def test_k(collection, searcher, words):
     for k in (0, -3):
         with pytest.raises(InputError, match=f"k must be at least 1, found {k}"):
             searcher.search(question, k)
+    for other in ("3", 1.5, True, None):
+        with pytest.raises(InputError, match=f"k must be a whole number, found {other!r}"):
+            searcher.search(question, other)
+    assert pairs(searcher.search(question, np.int64(1))) == everything[:1]
 
 
 def test_repeated_words_count_repeatedly(collection, searcher, words):
@@ -330,3 +336,24 @@ def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, wor
             channels.search(questions[0], 0)
     assert any(own.passage_ids for own in found["impact"])
     assert any(own.passage_ids for own in found["bm25"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"top_k": 0}, {"top_k": -1}, {"min_weight": -1.0}, {"min_weight": math.nan}, {"bits": 0}]
+)
+def test_options_that_no_index_can_have(
+    tiny_model_folder: Path, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    options = IndexOptions(model=str(tiny_model_folder), **wrong)
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}.*found"):
+        Index.create(tmp_path / "ix", ["the moon"], options=options)
+    assert not (tmp_path / "ix").exists()
+
+
+def test_ids_may_be_given_as_the_integers_that_they_are(tiny_model_folder: Path, tmp_path: Path) -> None:
+    options = IndexOptions(model=str(tiny_model_folder))
+    with Index.create(tmp_path / "ix", [{"id": 7, "text": "the moon"}], options=options) as index:
+        assert index.passage(7) == index.passage("7")
+        assert index.explain("moon", 7) == index.explain("moon", "7")
+        assert index.terms(7) == index.terms("7")
+        assert index.delete([7]) == 1
