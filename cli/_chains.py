@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,19 +147,22 @@ def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
 
 def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
     """Find paths for a question and print them, or for many and write them."""
+    from sparta.search.explain import marked_snippet
+
     with chain as searcher:
         if given["queries"] is not None:
             run_queries(searcher, given)
             return
         found = searcher.batch_search([given["query"]], ["0"], given["k"], **page_of(given))["0"]
         terms = set(searcher.tokenizer.terms(given["query"]))
+        marked = partial(marked_snippet, searcher.tokenizer, terms=terms)
         for rank, path in enumerate(found, 1):
             if given["as_json"]:
                 click.echo(dumps({"rank": rank, **path.as_dict()}))
                 continue
             echo_path(f"{rank:>3}", path)
             for one in path.passages:
-                snippet = shown_snippet(searcher.tokenizer, one.hit, terms, as_json=False)
+                snippet = shown_snippet(one.hit, marked, as_json=False)
                 click.echo(f"     {visible(one.hit.passage_id)}: {snippet}")
         if not found and not given["as_json"]:
             click.echo("no path: a step found no passage")

@@ -6,7 +6,8 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from sparta.base.files import atomic_path
 from sparta.base.records import Query
 
 if TYPE_CHECKING:
-    from sparta.search.explain import TermShare
+    from sparta.search.explain import Snippet, TermShare
 
 _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
@@ -117,15 +118,11 @@ def echo_hit(rank: int, hit: Any, score: str, snippet: str) -> None:
     click.echo(f"     {snippet}")
 
 
-def shown_snippet(
-    tokenizer: Any, hit: Any, terms: Mapping[str, float] | Collection[str], *, as_json: bool
-) -> str:
-    """A part of a hit's text with the words marked that contain these terms."""
-    from sparta.search.explain import snippet
-
+def shown_snippet(hit: Any, marked: Callable[[str], Snippet], *, as_json: bool) -> str:
+    """A part of a hit's text with the words marked that `marked` finds in it."""
     if as_json:
-        return snippet(tokenizer, hit.text, terms, "*{}*".format)
-    return snippet(tokenizer, visible(hit.text, keep="\n\t"), terms, mark)
+        return marked(hit.text).shown("*{}*".format)
+    return marked(visible(hit.text, keep="\n\t")).shown(mark)
 
 
 def print_hits(
@@ -133,11 +130,15 @@ def print_hits(
     given: dict[str, Any],
     places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
     shares_of: Callable[[Any], Sequence[TermShare]] = lambda hit: (),
+    matched: Callable[[str], Snippet] | None = None,
 ) -> None:
     """Search for a query and print its hits, with the words of the query marked in their texts.
 
     `places` says how a hit's score is shown, `shares_of` which terms it is the sum of, where that is known.
+    `matched` marks a text otherwise than by the terms of the query.
     """
+    from sparta.search.explain import marked_snippet
+
     query, as_json = given["query"], given["as_json"]
     terms = set(retriever.tokenizer.terms(query))
     page = page_of(given)
@@ -154,8 +155,10 @@ def print_hits(
             click.echo(f"{bound!r} is compared as a text, not as a number")
     for rank, hit in enumerate(hits, 1 + page["offset"]):
         shares = shares_of(hit)
-        matched = {s.term: float(s.share) for s in shares} or terms
-        snippet = shown_snippet(retriever.tokenizer, hit, matched, as_json=as_json)
+        by_terms = partial(
+            marked_snippet, retriever.tokenizer, terms={s.term: float(s.share) for s in shares} or terms
+        )
+        snippet = shown_snippet(hit, matched or by_terms, as_json=as_json)
         if as_json:
             more = {"terms": [s.as_dict() for s in shares]} if shares else {}
             click.echo(dumps({"rank": rank, **hit.as_dict(), "snippet": snippet, **more}))

@@ -163,9 +163,8 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
             yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)
     if any(part.problem for part in parts):
         return
-    live = folder.state().live
-    if live is None or not live.complete:
-        yield Finding("index", "note", f"{path} is incomplete", "repeat its command with --resume")
+    if parts[0].remedy:
+        yield Finding("index", "note", f"{path} is incomplete: {parts[0].found}", parts[0].remedy)
         return
     free = shutil.disk_usage(path).free / 1e9
     held = ", ".join(f"{part.name} {part.found}" for part in parts[1:])

@@ -11,6 +11,7 @@ import io
 import os
 import re
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -31,6 +32,15 @@ COMPRESSED = {
 }
 """The suffixes of compressed files, and the bytes that such files begin with."""
 _LONGEST_MAGIC = 10
+_UNREAD = {  # in this order: UTF-32 begins as UTF-16 does
+    b"\xfd7zXZ\0": ("a file compressed with xz", "decompress it: xz -dk {path}"),
+    b"PK\3\4": ("a zip archive", "unpack it: unzip {path}"),
+    b"\xff\xfe\0\0": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
+    b"\0\0\xfe\xff": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
+    b"\xff\xfe": ("text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"),
+    b"\xfe\xff": ("text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"),
+}
+"""What begins a file that is not read: what it is, and what makes one of it that is."""
 MAX_LINE_VARIABLE = "SPARTA_MAX_LINE_MB"
 _MAX_LINE_MB = 64
 _BOM = b"\xef\xbb\xbf"
@@ -327,16 +337,32 @@ def numbered_lines(path: str | Path, tally: Tally | None = None) -> Iterator[tup
     r"""Yield (line number from 1, bytes without the line end) for every line that is not blank.
 
     Lines end in \n or \r\n; a line of spaces only is blank, one of tabs is not. `path` is opened by
-    `open_decompressed`; what cannot be read, and a line above `longest_line`, is an InputError.
+    `open_decompressed`; what cannot be read, another encoding or compression, and a line above
+    `longest_line`, is an InputError.
     """
     number, limit = 0, longest_line()
     with reading(path, lambda: number + 1), open_decompressed(path, tally) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
+            if number == 1:
+                _refuse_unread(line, path)
             if len(line) > limit:
                 raise too_long(f"{shown_name(path)}:{number}", "a line", limit)
             rest = line.removeprefix(_BOM) if number == 1 else line
             if rest.strip(b" \r\n"):
                 yield number, line.rstrip(b"\r\n")
+
+
+def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
+    """What the first bytes of a file say that it is, and the remedy, where such files are not read."""
+    given = "FILE" if str(path) == STANDARD_INPUT else shlex.quote(str(path))
+    found = (said for magic, said in _UNREAD.items() if data.startswith(magic))
+    return next(((what, remedy.format(path=given)) for what, remedy in found), None)
+
+
+def _refuse_unread(data: bytes, path: str | Path) -> None:
+    if found := unread_form(data, path):
+        message = f"expected UTF-8 text, plain or in gzip, bzip2 or zstd, found {found[0]}"
+        raise InputError(message, where=shown_name(path), remedy=found[1])
 
 
 def too_long(where: str, what: str, limit: int) -> InputError:

@@ -25,6 +25,7 @@ _BOUNDS = ("gt", "gte", "lt", "lte")
 _SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _IN = re.compile(r"([^=<>\s]+)\s+in\s+(\S.*)", re.DOTALL)
 _COMPARED = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _FORMS = (
     "--filter lang=en, --filter 'lang in en,de', --filter 'year>=1990', or JSON: {\"year\": {\"gte\": 1990}}"
 )
@@ -165,14 +166,39 @@ def _parsed(text: str) -> dict[str, Any]:
             raise InputError(f"expected a filter as JSON, found {text!r}: {error}", remedy=_FORMS) from None
         return dict(found)
     if several := _IN.fullmatch(text.strip()):
-        return {several[1]: {"in": [value.strip() for value in several[2].split(",")]}}
+        values = [value.strip() for value in several[2].split(",")]
+        return {several[1]: {"in": [one for value in values for one in _meant(value)]}}
     compared = _COMPARED.fullmatch(text.strip())
     if not compared:
         raise InputError(f"expected a filter as FIELD=VALUE, found {text!r}", remedy=_FORMS)
     name, sign, value = compared.groups()
     if value.startswith(tuple("=<>")) or (sign != "=" and not value):
         raise InputError(f"expected a value after {sign}, found {value!r} in {text!r}", remedy=_FORMS)
-    return {name: value if sign == "=" else {_SIGNS[sign]: _bound(value)}}
+    if sign == "=" and name.endswith("!"):
+        raise InputError(
+            f"expected one of =, <, <=, >, >=, in, found != in {text!r}",
+            remedy=f"name the values that are wanted, as in --filter '{name[:-1].rstrip()} in A,B'; a field"
+            f" whose name ends in ! is given in JSON, as in '{_as_json(name, value)}'",
+        )
+    if sign != "=":
+        return {name: {_SIGNS[sign]: _bound(value)}}
+    meant = _meant(value)
+    return {name: value if meant == [value] else {"in": meant}}
+
+
+def _as_json(name: str, value: str) -> str:
+    return json.dumps({name: value}, ensure_ascii=False)
+
+
+def _meant(value: str) -> list[str]:
+    """What a value of the command line may be: the text, and the number that JSON writes otherwise."""
+    if not _NUMBER.fullmatch(value):
+        return [value]
+    try:
+        number = json.loads(value)
+        return list(dict.fromkeys([value, text_of(number)])) if math.isfinite(number) else [value]
+    except (ValueError, OverflowError):  # too many digits
+        return [value]
 
 
 def _bound(text: str) -> str | float:

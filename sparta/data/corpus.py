@@ -35,6 +35,7 @@ from sparta.base.files import (
     reading,
     shown_name,
     too_long,
+    unread_form,
     unreadable,
 )
 from sparta.base.records import Passage, Skip
@@ -60,7 +61,7 @@ BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown")
 _NOT_PASSAGES = re.compile(r"(queries|questions|qrels)\b")
-_HEADING = re.compile(r"^#+[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#+[ \t]+([^\r\n]+?)[ \t#]*\r?$", re.MULTILINE)
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
@@ -404,7 +405,11 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
         title = heading[1] if heading else name.stem if text.strip() else ""
         return {"id": passage_id, "title": title, "text": text.strip()}
 
-    return len(data), _passages_of(parse, data, f"{_in_utf8(path)}:1")[0]
+    where = f"{_in_utf8(path)}:1"
+    if unread := unread_form(data, path):
+        detail = f"expected UTF-8 text, found {unread[0]}"
+        return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=unread[1])
+    return len(data), _passages_of(parse, data, where)[0]
 
 
 def _in_utf8(path: str) -> str:

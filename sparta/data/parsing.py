@@ -29,6 +29,7 @@ _KINDS: dict[type, str] = {
     list: "a list",
 }
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_NO_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[^][{}"]+')
 _NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
 
@@ -78,7 +79,9 @@ def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record in memory as a file would hold it; it must be JSON."""
     try:
         line = json.dumps(dict(record))
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep("more") from None
+    except (TypeError, ValueError) as error:
         remedy = "give texts, numbers, lists and dictionaries, as in str(date) or float(number)"
         raise BadRecordError(
             "not JSON", f"expected what JSON can hold, found: {error}", remedy=remedy
@@ -94,11 +97,23 @@ def parse_value(line: str) -> Any:
     except json.JSONDecodeError as error:
         detail = f"expected one JSON object, found {shortened(line)} ({error.msg}, column {error.colno})"
         raise BadRecordError("broken JSON", detail) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadRecordError("broken JSON", str(error)) from None
+    except RecursionError:
+        raise _too_deep(f"{_depth(line):,}") from None
     if line.count("[") + line.count("{") > DEEPEST and _is_deep(record):
-        raise BadRecordError("nested too deeply", f"expected at most {DEEPEST} levels, found more")
+        raise _too_deep(f"{_depth(line):,}")
     return record
+
+
+def _too_deep(found: str) -> BadRecordError:
+    return BadRecordError("nested too deeply", f"expected at most {DEEPEST} levels, found {found}")
+
+
+def _depth(line: str) -> int:
+    """How deeply JSON is nested, told by its brackets."""
+    brackets = _NO_BRACKET.sub("", line)
+    return max(itertools.accumulate(1 if c in "[{" else -1 for c in brackets), default=0)
 
 
 def _is_deep(value: Any) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sparta.base.errors import folder_in_use
+from sparta.base.errors import InputError, folder_in_use
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.manifest import write_manifest
 from sparta.export.opensearch import (
@@ -28,16 +31,21 @@ FILE_BYTES = 8 << 20
 def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FILE_BYTES) -> tuple[int, int]:
     """Write an index as files for OpenSearch and return how many passages and postings they hold.
 
-    The same index gives the same bytes. The manifest comes last: a folder without one is incomplete.
+    The same index gives the same bytes. The manifest comes last: a folder without one is incomplete. After an
+    error nothing is left behind.
 
     :param folder: a new or an empty folder
     :param most_bytes: of a file of bulk requests, but for one whose only passage is larger
     :raises IndexStateError: the folder holds files, or the index has no impacts.
-    :raises InputError: OpenSearch cannot say what the index holds.
+    :raises InputError: there is a file in its place, or OpenSearch cannot say what the index holds.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            "expected a folder to write, found a file", where=str(folder), remedy="choose another --output"
+        )
+    if folder.exists() and any(folder.iterdir()):
         raise folder_in_use(folder, resumable=False)
-    with opened_source(searcher) as source:
+    with opened_source(searcher) as source, _whole_or_empty(folder):
         make_folder(folder / "bulk")
         body = index_body(source)
         body["mappings"]["_meta"] = source.meta(complete=True, passages=len(source))
@@ -57,6 +65,21 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
         about = {"kind": KIND, "format_version": FORMAT_VERSION, "counts": counts, **source.form}
         write_manifest(folder, {**about, "identity": source.identity})
     return passages, postings
+
+
+@contextmanager
+def _whole_or_empty(folder: Path) -> Iterator[None]:
+    """Leave a folder, new or empty, as it was where what it is filled with fails."""
+    new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to tell
+            for entry in folder.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if new:
+                folder.rmdir()
+        raise
 
 
 def _json(value: object) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sparta.index.changes import job_name
 from sparta.index.channels import other_channels
 from sparta.index.folder import Generation, IndexFolder
 from sparta.index.view import OpenIndex
@@ -13,11 +14,14 @@ from sparta.index.view import OpenIndex
 def describe_index(path: str | Path) -> dict[str, Any]:
     """Return path, passages, unit, language, codec, model, generation, commit, source, and bytes by channel.
 
+    `complete` is whether all of the last job is committed; `interrupted` names one that was not finished.
+
     :raises IndexStateError: there is no index, or it holds no passages.
     """
     folder = IndexFolder(path)
     with OpenIndex(path) as index, index.reading() as view:
         generation, version, passages = view.generation, view.version, view.lucene.num_docs
+        whole = view.is_whole
     state = folder.state()
     return {
         "path": str(folder.path),
@@ -27,7 +31,8 @@ def describe_index(path: str | Path) -> dict[str, Any]:
         "language": generation.language,
         "codec": generation.codec,
         "model": generation.model["name"],
-        "complete": generation.complete,
+        "complete": whole,
+        "interrupted": None if whole or folder.is_being_written() else job_name(generation.job),
         "generation": version.generation,
         "commit": version.commit,
         "building": state.building.number if state.building and state.building != generation else None,

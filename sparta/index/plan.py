@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
 from sparta.data.units import unit_options
-from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, Generation, IndexFolder, IndexState, codec_name
+from sparta.index.changes import changed_by, how_to_add_impacts, how_to_finish, is_whole, job_name
+from sparta.index.folder import (
+    BM25,
+    BOTH_CHANNELS,
+    GROWING,
+    Generation,
+    IndexFolder,
+    IndexState,
+    codec_name,
+    index_flag,
+)
 from sparta.index.jobs import JSON_VECTORS, Progress, Source, WriteOptions, input_of, job_id, new_job
 from sparta.lucene.bridge import ImpactSearcher
 
@@ -27,32 +38,79 @@ def plan(
         return _grow(index, state, source, job, options)
     job["language"] = options.language
     job["codec"] = codec_name(options.codec)
-    building = state.building
+    building, live = state.building, state.live
     if options.resume and building:
         _check_same_job(index, building, source, job)
+        if live and "overwrite" not in (options.mode, building.job.get("mode")):
+            _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: building
-    live = state.live
-    if live and (options.mode == "create" or options.resume) and _holds(index, live, source, job):
-        return None
-    adds_impacts = live is not None and _adds_impacts(index, live, source, job)
-    taken = live or has_passages(index, state.building)
-    if options.mode == "create" and taken and not (adds_impacts and options.resume):
-        raise _exists(index, state, adds_impacts=adds_impacts)
+    if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
+        if not changed_by(live, committed(index, live).deleted):
+            return None
+        if options.mode == "create":
+            _check_unchanged(index, live, job, adds_impacts=False)
+    if options.mode == "create":
+        _check_free(index, state, source, job, resume=options.resume)
     return lambda: index.begin(source.side, options.language, new_job(job), job["codec"])
 
 
-def _adds_impacts(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
-    """Whether this job gives impacts to the very passages that an index holds for BM25 alone."""
+def _check_free(
+    index: IndexFolder, state: IndexState, source: Source, job: dict[str, Any], *, resume: bool
+) -> None:
+    """Refuse to make an index where another one is, unless it is for BM25 alone and gets its impacts."""
+    adds_impacts = state.live is not None and _adds_impacts(state.live, source, job)
+    if state.live and adds_impacts:
+        _check_unchanged(index, state.live, job, adds_impacts=True)
+    if (state.live or has_passages(index, state.building)) and not (adds_impacts and resume):
+        raise _exists(index, state, adds_impacts=adds_impacts)
+
+
+def _adds_impacts(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+    """Whether this job gives impacts to passages that an index holds for BM25 alone."""
     own = {name: live.job.get(name) for name in ("channels", "top_k", "min_weight")}
-    return "channels" in live.job and "channels" not in job and _holds(index, live, source, {**job, **own})
+    return "channels" in live.job and "channels" not in job and _made_from(live, source, {**job, **own})
 
 
-def _holds(index: IndexFolder, live: Generation, source: Source, job: dict[str, Any]) -> bool:
-    """Whether a generation was made from just this input; what cannot be compared is never the same."""
-    old, new = ({k: v for k, v in input_of(one).items() if k != "mode"} for one in (live.job, job))
-    whole = live.complete and live.job["mode"] not in GROWING
-    same = whole and old == new and new.get("sha256") is not None and not _misfits(live, source)
-    return same and not committed(index, live).deleted
+def _made_from(live: Generation, source: Source, job: dict[str, Any]) -> bool:
+    """Whether the first job of a generation had this input and these options.
+
+    What cannot be compared is never the same. After an append or update, only the input's place is known.
+    """
+    if job.get("sha256") is None or _misfits(live, source):
+        return False
+    if live.job.get("mode") not in GROWING:
+        old, new = ({k: v for k, v in input_of(one).items() if k != "mode"} for one in (live.job, job))
+        return old == new
+    own = {"source": live.origin, "codec": live.codec, **live.form}
+    new = {"channels": BOTH_CHANNELS, "unit": "passage", **job}
+    return all(new.get(name) == own[name] for name in own)
+
+
+def _check_unchanged(
+    index: IndexFolder, live: Generation, job: dict[str, Any], *, adds_impacts: bool
+) -> None:
+    """Refuse to make an index again that was changed since: the changes would be lost."""
+    progress = committed(index, live)
+    changed = changed_by(live, progress.deleted)
+    if not changed:
+        return
+    replaced = f"replace it with {_OVERWRITE}, or name another with --index (path)"
+    if adds_impacts:
+        remedy = how_to_add_impacts(live, index.path, changed)
+    elif not is_whole(live, done=progress.done):
+        remedy = f"{how_to_finish(live.job, index.path)}; or {replaced}"
+    elif job.get("from") == "corpus":
+        update = f"sparta update --corpus {shlex.quote(job['source'])} {index_flag(index.path)}"
+        remedy = f"write its passages again with: {update} (Index.update), {replaced}"
+    else:
+        remedy = replaced
+    raise IndexStateError(
+        f"an index of {job['source']} is here"
+        + (" for BM25 alone" if adds_impacts else "")
+        + f", and was changed since by {changed}",
+        where=str(index.path),
+        remedy=remedy,
+    )
 
 
 def _grow(
@@ -62,29 +120,29 @@ def _grow(
     live = index.require_live()
     _check_model(index, live, source)
     _check_options(index, live, source, options)
+    progress = committed(index, live)  # one that cannot be opened is told before the manifest names the job
     comparable = job.get("sha256") is not None
     if input_of(live.job) == job and (comparable or (options.resume and not live.complete)):
         if not live.complete:
             return lambda: live
-        if not committed(index, live).deleted:
+        if not progress.deleted:
             return None
-    left = None if live.complete else _interrupted(index, live)
+    left = None if is_whole(live, done=progress.done) else progress
     if left and not _replaces(job, live.job):
         raise IndexStateError(
-            f"expected the {live.job.get('mode')} of {live.job.get('source')} to be finished first,"
-            " found it interrupted",
+            f"expected the {job_name(live.job)} to be finished first, found it interrupted",
             where=str(index.path),
-            remedy="repeat that command with --resume; if its input was mended since, sparta update with it",
+            remedy=f"{how_to_finish(live.job, index.path)}; if its input was mended since,"
+            " sparta update with it",
         )
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
         if left and not comparable:
             logger.warning(
-                "the %s of %s was interrupted after %s passages; the rest of its input is missing unless this"
+                "the %s was interrupted after %s passages; the rest of its input is missing unless this"
                 " update holds it",
-                live.job.get("mode"),
-                live.job.get("source"),
+                job_name(live.job),
                 f"{left.consumed:,}",
             )
         index.write_state(replace(state, live=grown))
@@ -123,12 +181,6 @@ def _shown(value: object) -> str:
 def _language_that_counts(source: Source) -> str | None:
     """The language that a source's sentences were cut in; vectors of whole passages know of none."""
     return source.language if source.job.get("unit") == "sentence" else None
-
-
-def _interrupted(index: IndexFolder, live: Generation) -> Progress | None:
-    """How far the live generation's job came, if a part of it was committed and a part was not."""
-    progress = committed(index, live)
-    return progress if progress.job == job_id(live.job) and not progress.done else None
 
 
 def _replaces(job: dict[str, Any], interrupted: dict[str, Any]) -> bool:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
+from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
 from sparta.lucene.bridge import ImpactSearcher, check_index
 
 
 class Part(NamedTuple):
-    """A part of an index: `problem` is empty if it is whole."""
+    """A part of an index: without damage `problem` is empty; an unfinished job has a remedy alone."""
 
     name: str
     found: str
@@ -50,11 +51,25 @@ def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         return _broken("manifest", error), None
     begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
     if not generation or not begun:
-        return Part("manifest", "", "no passages yet", "repeat its command with --resume"), None
-    if not generation.complete:
-        found = "still being built"
-        return Part("manifest", found), generation
-    return Part("manifest", f"model {generation.model['name']}"), generation
+        remedy = how_to_finish(generation.job, folder.path) if generation else "sparta index --corpus FILE"
+        return Part("manifest", "", "no passages yet", remedy), None
+    if _finished(folder, generation):
+        return Part("manifest", f"model {generation.model['name']}"), generation
+    if folder.is_being_written():
+        return Part("manifest", "being written", remedy="wait until it is done"), generation
+    found = f"the {job_name(generation.job)} was interrupted"
+    return Part("manifest", found, remedy=how_to_finish(generation.job, folder.path)), generation
+
+
+def _finished(folder: IndexFolder, generation: Generation) -> bool:
+    """Whether all of the last job is committed; of a damaged index, what the manifest says."""
+    if generation.complete:
+        return True
+    try:
+        with ImpactSearcher(folder.lucene_path(generation), language=generation.analysis) as searcher:
+            return is_whole(generation, done=carried(searcher.user_data).get("done", False))
+    except SpartaError:
+        return False
 
 
 def _part(name: str, look: Callable[[], str]) -> Part:

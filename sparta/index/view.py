@@ -10,11 +10,11 @@ from typing import NamedTuple
 from sparta.base.closing import Closing
 from sparta.base.errors import LackingError, SpartaError
 from sparta.base.shared import Shared
+from sparta.index.changes import carried, changed_by, how_to_add_impacts, how_to_finish, is_whole, job_name
 from sparta.index.folder import (
     Generation,
     IndexFolder,
     IndexState,
-    index_flag,
     lost_commit,
     no_passages,
     require_fields,
@@ -58,6 +58,11 @@ class IndexView(Closing):
         """The generation and the commit in it."""
         return self.commit.version
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the commit is that of a finished job."""
+        return is_whole(self.generation, done=carried(self.lucene.user_data).get("done", False))
+
     def close(self) -> None:
         """Close Lucene's reader."""
         self.lucene.close()
@@ -69,12 +74,14 @@ class IndexView(Closing):
     def require_impacts(self) -> None:
         """Refuse an index for BM25 alone."""
         if self.generation.channels == "bm25":
+            path = self.lucene.path.parent
+            changed = changed_by(self.generation, carried(self.lucene.user_data).get("deleted", 0))
+            add = how_to_add_impacts(self.generation, path, changed)
+            since = f", which was changed since by {changed}" if changed else ""
             raise LackingError(
-                "expected an index with impacts, found one for BM25 alone",
-                where=str(self.lucene.path.parent),
-                remedy="add them with: sparta index --corpus FILE --resume"
-                f"{'' if self.generation.model.get('name') else ' --model FOLDER'}"
-                f" {index_flag(self.lucene.path.parent)}; or search --channel bm25",
+                f"expected an index with impacts, found one for BM25 alone{since}",
+                where=str(path),
+                remedy=f"{add}; or search --channel bm25",
             )
 
 
@@ -106,6 +113,11 @@ class OpenIndex(Shared[IndexView]):
         return True
 
     def _open(self) -> IndexView:
+        view = self._newest_view()
+        self._warn(view)
+        return view
+
+    def _newest_view(self) -> IndexView:
         generation, commit = self._newest()
         try:
             return self._view_of(generation, commit)
@@ -124,18 +136,23 @@ class OpenIndex(Shared[IndexView]):
         )
 
     def _newest(self) -> tuple[Generation, Commit]:
-        """The generation that is searched, and its last commit; warns of one that is not finished."""
-        state = self.folder.state()
-        found = _last_commit(self.folder, state)
-        if state.live is None or not state.live.complete:
-            why = (
-                "is being written: searching what is committed"
-                if self.folder.is_being_written()
-                else "is incomplete, its command was interrupted: searching what is committed; repeat the"
-                " command with --resume"
-            )
-            logger.warning("%s %s", self.folder.path, why)
-        return found
+        """The generation that is searched, and its last commit."""
+        return _last_commit(self.folder, self.folder.state())
+
+    def _warn(self, view: IndexView) -> None:
+        """Warn of a job of which only a part is committed."""
+        path, job = self.folder.path, view.generation.job
+        if view.is_whole:
+            return
+        if self.folder.is_being_written():
+            logger.warning("%s is being written: searching what is committed", path)
+            return
+        logger.warning(
+            "%s is incomplete, the %s was interrupted: searching what is committed; %s",
+            path,
+            job_name(job),
+            how_to_finish(job, path),
+        )
 
 
 def newest_commit(path: str | Path) -> Commit:

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -351,6 +352,16 @@ class ImpactSearcher(Closing):
             scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")
         return scores.reshape(len(docids), -1)
 
+    def word_places(self, query: str, text: str) -> list[tuple[int, int, int]]:
+        """Return where words of a query stand in a text, as BM25 reads both: `(word, start, end)`.
+
+        Words are numbered from 0 in the order of the query; start and end count in the text `composed`.
+        """
+        packed = pack_texts([query, text])
+        with self._reading(packed):
+            places = np.frombuffer(_bytes(self._java.wordPlaces(packed)), "<i4")
+        return [(word, start, end) for word, start, end in places.reshape(-1, 3).tolist()]
+
     def vector(self, docid: int) -> dict[str, int]:
         """Return all terms of one passage with their impacts, in byte order. Reads the whole dictionary."""
         with self._reading():
@@ -488,7 +499,8 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         found, remedy = _STATES[short]
         return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
     if short == "IllegalArgumentException":
-        return InputError(message, where=str(Path(where).parent) if reading else where)
+        remedy = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
+        return InputError(message, where=str(Path(where).parent) if reading else where, remedy=remedy)
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return StorageError(
             f"the index cannot be written ({short}: {message})",
@@ -525,6 +537,8 @@ _STATES = {
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+_SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
+_NAMED_IN_JSON = """a name with =, < or > in it is given in JSON, as in --filter '{"a=b": "en"}'"""
 _NOT_WRITABLE = (
     "AccessDeniedException",
     "FileSystemException",

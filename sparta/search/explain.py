@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import itertools
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sparta.base.filters import Filter, FilterLike
+from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.view import IndexView
 from sparta.lucene.bridge import ImpactSearcher
+from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docid_of, docids_of
 
 _LEAD = 8  # of the words shown, one in so many stands before the first match
+_LONGEST = 500  # characters of a snippet
+_LONGEST_WORD = 50  # characters that are shown as one: Thai, addresses and base64 have no spaces
 _MARKED_FROM = 0.1  # of the highest share
 _DIGITS = 6
 
@@ -129,21 +134,13 @@ class Snippet(NamedTuple):
     text: str
     marks: list[tuple[int, int, float]]
 
-
-def snippet(
-    tokenizer: QueryTokenizer,
-    text: str,
-    terms: Mapping[str, float] | Collection[str],
-    mark: Callable[[str], str],
-    words: int | None = None,
-) -> str:
-    """The same as `marked_snippet` as one text, in which `mark` says how a word is shown."""
-    found = marked_snippet(tokenizer, text, terms, words)
-    pieces, at = [], 0
-    for start, end, _ in found.marks:
-        pieces += [found.text[at:start], mark(found.text[start:end])]
-        at = end
-    return "".join([*pieces, found.text[at:]])
+    def shown(self, mark: Callable[[str], str]) -> str:
+        """The same as one text, in which `mark` says how a word is shown."""
+        pieces, at = [], 0
+        for start, end, _ in self.marks:
+            pieces += [self.text[at:start], mark(self.text[start:end])]
+            at = end
+        return "".join([*pieces, self.text[at:]])
 
 
 def marked_snippet(
@@ -154,81 +151,138 @@ def marked_snippet(
 ) -> Snippet:
     """About `words` words of a text: the window whose distinct terms have the highest shares together.
 
-    Words are marked that contain a term with at least a tenth of the highest share. White space is one blank.
+    Words are marked that begin with a term, and of which such terms are at least half, where the terms have
+    at least a tenth of the highest share. White space is one blank. Of more than 500 characters, the window
+    shows those about its first match.
 
     :param terms: query terms with their shares of the score; without shares, all count alike
     :param words: None is as many as the language has it
     """
     shares = dict(terms) if isinstance(terms, Mapping) else dict.fromkeys(terms, 1.0)
-    words = words or tokenizer.language.snippet
-    found = list(tokenizer.language.words.finditer(text))
-    if not found:
-        return Snippet("", [])
-    matched = _matched(tokenizer, text, found, shares)
-    start = _best_window(matched, shares, words)
-    last = min(len(found), start + words)
-    shown, at = "… " if start else "", found[start].start()
-    marks = []
-    for m, own in zip(found[start:last], matched[start:last], strict=True):
-        shown += " " * (m.start() > at)
-        marks.append(_Mark(len(shown), len(shown) + len(m.group()), own))
-        shown += m.group()
-        at = m.end()
-    shown += " …" if last < len(found) else ""
-    return Snippet(shown, _marks(marks, shares, spaced=tokenizer.language.spaced))
+    return _window(tokenizer.language, text, _places(tokenizer, text, shares), shares, words)
+
+
+def word_snippet(searcher: Searcher, query: str, text: str, words: int | None = None) -> Snippet:
+    """The same by BM25: words are marked that its analyzer takes for a word of the query, and count alike.
+
+    Of Chinese it reads pairs of characters and each character: single ones are marked where no pair is. The
+    snippet is of the `composed` text, which the analyzer reads.
+    """
+    text = composed(text)
+    with searcher.index.reading() as view:
+        language = view.tokenizer.language
+        asked = language.fold(query)
+        whole = _whole_words(view.lucene.word_places(asked, asked))
+        found = view.lucene.word_places(asked, language.fold(text))
+    found = [place for place in found if place[0] in whole] or found
+    places = [_Place(str(word), start, end) for word, start, end in found]
+    return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)
+
+
+def _whole_words(places: Iterable[tuple[int, int, int]]) -> set[int]:
+    """The words of a query that are somewhere no part of a longer one."""
+    whole, begin, furthest = set(), -1, 0
+    for word, start, end in sorted(places, key=lambda place: (place[1], -place[2])):
+        if end > furthest or (start, end) == (begin, furthest):
+            whole.add(word)
+            begin, furthest = start, end
+    return whole
 
 
 def marked_words(
     tokenizer: QueryTokenizer, text: str, shares: Mapping[str, float]
 ) -> list[tuple[int, int, float]]:
     """The same words in a whole text as it is, `(start, end, share)`."""
-    found = list(tokenizer.language.words.finditer(text))
-    matched = _matched(tokenizer, text, found, shares)
-    marks = [_Mark(*m.span(), own) for m, own in zip(found, matched, strict=True)]
-    return _marks(marks, shares, spaced=tokenizer.language.spaced)
+    return _marks(_words(tokenizer.language, text, _places(tokenizer, text, shares)), shares)
 
 
-class _Mark(NamedTuple):
-    """A word or a character of a text, and the terms in it."""
+class _Place(NamedTuple):
+    """Where a term stands in a text."""
+
+    term: str
+    start: int
+    end: int
+
+
+class _Word(NamedTuple):
+    """A word or a character of a text, or a part of a long word, and the terms in it."""
 
     start: int
     end: int
     terms: tuple[str, ...]
 
 
-def _marks(
-    words: Iterable[_Mark], shares: Mapping[str, float], *, spaced: bool
-) -> list[tuple[int, int, float]]:
-    """Those with a term that has a tenth of the highest share; characters of one term are marked as one."""
+def _window(
+    language: Language, text: str, places: Sequence[_Place], shares: Mapping[str, float], words: int | None
+) -> Snippet:
+    """The snippet of a text with terms at these places."""
+    found = _words(language, text, places)
+    if not found:
+        return Snippet("", [])
+    first, last = _bounded(found, *_best_window(found, shares, words or language.snippet))
+    shown, at = "… " if first else "", found[first].start
+    window = []
+    for start, end, terms in found[first:last]:
+        shown += " " * (start > at)
+        window.append(_Word(len(shown), len(shown) + end - start, terms))
+        shown += text[start:end]
+        at = end
+    return Snippet(shown + (" …" if last < len(found) else ""), _marks(window, shares))
+
+
+def _marks(words: Iterable[_Word], shares: Mapping[str, float]) -> list[tuple[int, int, float]]:
+    """Those with a term that has a tenth of the highest share; side by side, those of one term are one."""
     least = max(shares.values(), default=0.0) * _MARKED_FROM
-    marks: list[_Mark] = []
+    marks: list[_Word] = []
     for word in words:
         if not any(shares[term] >= least for term in word.terms):
             continue
         last = marks[-1] if marks else None
-        if last and not spaced and last.end == word.start and set(last.terms) & set(word.terms):
+        if last and last.end == word.start and set(last.terms) & set(word.terms):
             together = tuple(dict.fromkeys(last.terms + word.terms))
-            marks[-1] = _Mark(last.start, word.end, together)
+            marks[-1] = _Word(last.start, word.end, together)
         else:
             marks.append(word)
     return [(start, end, sum(shares[term] for term in terms)) for start, end, terms in marks]
 
 
-def _matched(
-    tokenizer: QueryTokenizer, text: str, words: Sequence[re.Match[str]], terms: Collection[str]
-) -> list[tuple[str, ...]]:
-    """The terms in each word of a text; where no spaces are between words, the text is tokenized as one."""
-    if tokenizer.language.spaced:
-        matches = _Matches(tokenizer, terms)
-        return [matches[m.group()] for m in words]
-    inside: list[list[str]] = [[] for _ in text]
-    for term, start, end in tokenizer.pieces(text):
-        for place in range(start, end) if term in terms else ():
-            inside[place].append(term)
-    return [tuple(dict.fromkeys(t for own in inside[m.start() : m.end()] for t in own)) for m in words]
+def _words(language: Language, text: str, places: Sequence[_Place]) -> list[_Word]:
+    """The words of a text with the terms in them; a long word is cut, also where a term begins or ends."""
+    spans = [m.span() for m in language.words.finditer(text)]
+    if any(end - start > _LONGEST_WORD for start, end in spans):
+        edges = sorted({edge for place in places for edge in (place.start, place.end)})
+        spans = [part for span in spans for part in _parts(*span, edges)]
+    starts = [start for start, _ in spans]
+    inside: dict[int, dict[str, None]] = {}
+    for term, start, end in places:
+        for i in range(max(0, bisect_right(starts, start) - 1), bisect_left(starts, end)):
+            if spans[i][1] > start:
+                inside.setdefault(i, {})[term] = None
+    return [_Word(start, end, tuple(inside.get(i, ()))) for i, (start, end) in enumerate(spans)]
 
 
-class _Matches(dict[str, tuple[str, ...]]):
+def _parts(start: int, end: int, edges: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """A word, or the parts of one that is too long."""
+    if end - start <= _LONGEST_WORD:
+        return [(start, end)]
+    own = edges[bisect_right(edges, start) : bisect_left(edges, end)]
+    cuts = itertools.pairwise([start, *own, end])
+    return itertools.pairwise([*(at for a, b in cuts for at in range(a, b, _LONGEST_WORD)), end])
+
+
+def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> list[_Place]:
+    """Where terms stand in a text; where no spaces are between words, the text is tokenized as one."""
+    if not tokenizer.language.spaced:
+        return [_Place(*piece) for piece in tokenizer.pieces(text) if piece[0] in terms]
+    matches = _Matches(tokenizer, terms)
+    return [
+        _Place(term, m.start() + start, m.start() + end)
+        for m in tokenizer.language.words.finditer(text)
+        for term, start, end in matches[m.group()]
+    ]
+
+
+class _Matches(dict[str, Sequence[_Place]]):
     """The terms in each word. A word is tokenized once, and only if it may hold a term: texts may be long."""
 
     def __init__(self, tokenizer: QueryTokenizer, terms: Collection[str]) -> None:
@@ -236,36 +290,53 @@ class _Matches(dict[str, tuple[str, ...]]):
         self.tokenizer, self.terms = tokenizer, set(terms)
         self.letters = [term.removeprefix("##") for term in terms]
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
+    def __missing__(self, word: str) -> Sequence[_Place]:
         self[word] = found = self._found(word)
         return found
 
-    def _found(self, word: str) -> tuple[str, ...]:
+    def _found(self, word: str) -> Sequence[_Place]:
         lower = word.lower()
         possible = not word.isascii() or any(letters in lower for letters in self.letters)
         if not possible or not word[0].isalnum():
             return ()
-        tokens = dict.fromkeys(token for token, *_ in self.tokenizer.pieces(word))
-        return tuple(token for token in tokens if token in self.terms)
+        found = [_Place(*piece) for piece in self.tokenizer.pieces(word) if piece[0] in self.terms]
+        if not found or len(word) > _LONGEST_WORD:
+            return found
+        matched = sum(place.end - place.start for place in found)
+        # Other words share a prefix or an ending with it: un-, -s.
+        return found if not found[0].start and 2 * matched >= len(word) else ()
 
 
-def _best_window(matched: Sequence[Sequence[str]], shares: Mapping[str, float], words: int) -> int:
-    """The start of the best window, of equal ones that with most matches, a little before its first match."""
-    last = len(matched) - words
+def _best_window(found: Sequence[_Word], shares: Mapping[str, float], words: int) -> tuple[int, int]:
+    """The best window, of equal ones that with most matches, from a little before its first match."""
+    last = len(found) - words
     if last <= 0:
-        return 0
+        return 0, len(found)
     inside: Counter[str] = Counter()
     best, highest, score = 0, (-1.0, 0), 0.0
-    for i, own in enumerate(matched):
-        for term in own:
+    for i, own in enumerate(found):
+        for term in own.terms:
             inside[term] += 1
             score += shares[term] if inside[term] == 1 else 0.0
         if i >= words:
-            for term in matched[i - words]:
+            for term in found[i - words].terms:
                 inside[term] -= 1
                 score -= shares[term] if not inside[term] else 0.0
         key = (round(score, _DIGITS), inside.total())
         if i >= words - 1 and key > highest:
             best, highest = i - words + 1, key
-    first = next((i for i in range(best, best + words) if matched[i]), best)
-    return max(best, min(first - words // _LEAD, last))
+    first = next((i for i in range(best, best + words) if found[i].terms), best)
+    start = max(best, min(first - words // _LEAD, last))
+    return start, start + words
+
+
+def _bounded(found: Sequence[_Word], first: int, last: int) -> tuple[int, int]:
+    """A window without what makes it too long: before its first match, then at its end."""
+    match = next((i for i in range(first, last) if found[i].terms), first)
+    while found[last - 1].end - found[first].start > _LONGEST and (
+        found[match].start - found[first].start > _LONGEST // _LEAD
+    ):
+        first += 1
+    while found[last - 1].end - found[first].start > _LONGEST and last > first + 1:
+        last -= 1
+    return first, last

@@ -117,3 +117,54 @@ def test_a_bound_that_is_no_number_is_told(index: Path, bound: str, told: bool) 
     result = CliRunner().invoke(sparta, ["search", "moon", "--filter", bound, "--index", str(index)])
     assert result.stdout.startswith("no passage that the filter keeps")
     assert ("'abc' is compared as a text" in result.stdout) == told
+
+
+NUMBERS = [
+    {"id": "one", "text": "moon", "price": 1.0, "code": "007", "a=b": "c", "new!": "en"},
+    {"id": "two", "text": "moon", "price": 2.5, "code": "2.50"},
+    {"id": "text", "text": "moon", "price": "2.50", "code": 7},
+    {"id": "list", "text": "moon", "price": [3, 100]},
+]
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("numbers") / "ix"
+    build_index(path, NUMBERS, options=IndexOptions(channels="bm25"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("price=1.0", ["one"]),
+        ("price=1", ["one"]),
+        ("price=2.50", ["two", "text"]),
+        ("price=2.5", ["two"]),
+        ("price in 1.0,2.50", ["one", "two", "text"]),
+        ("price=1e2", ["list"]),
+        ("code=007", ["one"]),
+        ("code=7", ["text"]),
+        ("code=2.50", ["two"]),
+        ('{"price": 2.50}', ["two"]),
+        ('{"price": "2.50"}', ["text"]),
+        ('{"a=b": "c"}', ["one"]),
+        ('{"new!": "en"}', ["one"]),
+    ],
+)
+def test_a_number_is_found_however_it_is_written(numbers: Path, condition: str, ids: list[str]) -> None:
+    assert [hit["id"] for hit in lines(sparta, numbers, "search", "moon", "--filter", condition)] == ids
+
+
+@pytest.mark.parametrize(
+    ("condition", "said", "remedy"),
+    [
+        ("a=b=c", "(a=b, code, new!, price), found a", 'is given in JSON, as in --filter \'{"a=b": "en"}\''),
+        ("new!=en", "found != in 'new!=en'", '\'{"new!": "en"}\''),
+    ],
+)
+def test_names_that_json_alone_can_say(numbers: Path, condition: str, said: str, remedy: str) -> None:
+    result = CliRunner().invoke(sparta, ["search", "moon", "--index", str(numbers), "--filter", condition])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert remedy in result.stderr

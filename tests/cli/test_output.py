@@ -46,6 +46,20 @@ def test_search_prints_what_the_searcher_finds(channel, built):
     assert "*Google* was *founded* by" in output
 
 
+@pytest.mark.parametrize("options", [["--channels", "bm25"], []])
+def test_bm25_marks_the_words_that_it_matched(tmp_path, model, options):
+    texts = ("Unforgettable kodak moments; Habsburgs.", "Unbelievable believers of moons.")
+    path = written(tmp_path / "c.jsonl", *({"id": str(i), "text": text} for i, text in enumerate(texts)))
+    done(sparta("index", "--corpus", path, *(options or model)))
+    for query, expected in (
+        ("kodak unforgiven microphones", "Unforgettable *kodak* moments; Habsburgs."),
+        ("The believe", "Unbelievable *believers* of moons."),
+    ):
+        assert expected in done(sparta("search", query, "--channel", "bm25")).stdout
+        [hit] = hits_of(query, "--channel", "bm25")
+        assert hit["snippet"] == expected
+
+
 def test_search_json_is_what_the_searcher_finds(built):
     for k in (1, 3, 1000):
         found = hits_of(QUESTION, "--index", built, "-k", k)

@@ -172,8 +172,10 @@ def test_an_index(tiny_model_folder, tmp_path, write_jsonl):
 
 def test_an_index_that_is_incomplete(make_index, monkeypatch):
     path = make_index(complete=False)
-    monkeypatch.setattr("sparta.index.verify.verify_index", lambda path, quick: [Part("manifest", "whole")])
-    assert state_of("index", path) == ("note", f"{path} is incomplete", "repeat its command with --resume")
+    part = Part("manifest", "the update of x was interrupted", remedy="repeat it")
+    monkeypatch.setattr("sparta.index.verify.verify_index", lambda path, quick: [part])
+    told = f"{path} is incomplete: the update of x was interrupted"
+    assert state_of("index", path) == ("note", told, "repeat it")
 
 
 @pytest.mark.jvm

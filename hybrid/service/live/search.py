@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from hybrid.service.schemas import dumps
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit
-from sparta.search.explain import marked_snippet, term_shares
+from sparta.search.explain import marked_snippet, term_shares, word_snippet
 from sparta.search.searcher import IMPACT
 
 _ADDING = {
@@ -153,17 +153,23 @@ def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> l
 def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
     """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
 
-    A hit of another channel has them too, where there are impacts: they say which of its words count.
+    A hit of another channel has them too, where there are impacts: they say which of its words count. In an
+    index for BM25 alone, its words are marked.
     """
     tokenizer = snapshot.lucene.tokenizer
     by_impacts = IMPACT in snapshot.names
     ids = [hit.passage_id for hit in hits]
     shares = term_shares(snapshot.lucene, query, ids) if by_impacts else [()] * len(hits)
-    words: Mapping[str, float] = dict.fromkeys(tokenizer.terms(query), 1.0)
+    words = set(tokenizer.terms(query))
     explained = []
     for hit, own in zip(hits, shares, strict=True):
         terms = [share for share in own if share.impact]
-        snippet = marked_snippet(tokenizer, hit.text, {s.term: float(s.share) for s in terms} or words)
+        shares_of_terms = {s.term: float(s.share) for s in terms}
+        snippet = (
+            marked_snippet(tokenizer, hit.text, shares_of_terms or words)
+            if by_impacts
+            else word_snippet(snapshot.lucene, query, hit.text)
+        )
         total = sum(share.share for share in terms) or len(words) or 1
         marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
         more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}

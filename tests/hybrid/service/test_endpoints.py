@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta.api import Index
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.hybrid.service.services import FRENCH, NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
@@ -104,6 +106,15 @@ def test_an_explained_hit_has_the_terms_of_explain_and_marks_words_of_them(clien
     words = {google["snippet"][start:end].lower() for start, end, _ in google["marks"]}
     assert {"google", "founded"} <= words
     assert all(0 < share <= 1 for _, _, share in google["marks"])
+
+
+def test_in_an_index_for_bm25_alone_the_words_that_match_are_marked(open_client, tmp_path: Path) -> None:
+    texts = ("Unforgettable kodak moments.", "Unbelievable believers.")
+    records = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
+    build_index(tmp_path / "ix", records, options=IndexOptions(channels="bm25"))
+    found = ask(open_client(tmp_path / "ix"), "/search", query="kodak believe unforgiven", explain=True)
+    marked = {hit["id"]: [hit["snippet"][a:b] for a, b, _ in hit["marks"]] for hit in found["hits"]}
+    assert marked == {"0": ["kodak"], "1": ["believers"]}
 
 
 def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> None:

@@ -47,6 +47,15 @@ def test_json(given: dict[str, Any], conditions: list[Any]) -> None:
         (['{"year": {"gte": 1990}}', "lang=en"], {"year": {"gte": 1990}, "lang": "en"}),
         (["empty="], {"empty": ""}),
         (["id=007"], {"id": "007"}),
+        (["price=2.50"], {"price": {"in": ["2.50", 2.5]}}),
+        (["price=-1.0"], {"price": {"in": ["-1.0", -1]}}),
+        (["price in 1.0,2.50,3,x"], {"price": {"in": ["1.0", 1, "2.50", 2.5, 3, "x"]}}),
+        (["price=1e2"], {"price": {"in": ["1e2", 100]}}),
+        (["price=2.5"], {"price": 2.5}),
+        (["price=1e999"], {"price": "1e999"}),
+        (["price=" + "9" * 5000], {"price": "9" * 5000}),
+        (["price=" + "9" * 400], {"price": "9" * 400}),
+        (["version=1.0.0"], {"version": "1.0.0"}),
         (['{"lang": "=en"}'], {"lang": "=en"}),
         ([], None),
     ],
@@ -100,6 +109,8 @@ def test_what_is_none(given: Any, expected: str) -> None:
         (["a>1", "a>2"], "one condition on 'a'"),
         (["a>1", "a in x"], "one condition on 'a'"),
         (["a>1", "a<x"], "all finite numbers, or all texts"),
+        (["lang!=en"], "expected one of =, <, <=, >, >=, in, found != in 'lang!=en'"),
+        (["lang != en"], "found != in"),
         (["lang==en"], "expected a value after =, found '=en'"),
         (["year=>1990"], "expected a value after =, found '>1990'"),
         (["year > = 1990"], "expected a value after >, found '= 1990'"),
@@ -111,6 +122,14 @@ def test_what_is_none_on_the_command_line(texts: list[str], expected: str) -> No
     with pytest.raises(InputError) as told:
         Filter.parse(texts)
     assert expected in told.value.message
+
+
+def test_a_field_whose_name_ends_in_a_mark_is_given_in_json() -> None:
+    with pytest.raises(InputError) as told:
+        Filter.parse(["lang!=en"])
+    assert told.value.remedy.startswith("name the values that are wanted, as in --filter 'lang in A,B'")
+    assert told.value.remedy.endswith("""as in '{"lang!": "en"}'""")
+    assert Filter.parse(['{"lang!": "en"}']) == Filter((OneOf("lang!", ("en",)),))
 
 
 def test_terms_of_long_values_differ_and_fit() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import os
 import sys
 from pathlib import Path
@@ -54,6 +55,47 @@ def test_texts_and_markdown_are_passages_of_a_folder_of_their_own(tmp_path: Path
     }
     (tmp_path / "records.tsv").write_text("id\ttext\nr\tthe moon\n")
     assert ids(tmp_path) == ["r"], "a README beside records is no passage"
+
+
+def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
+    (tmp_path / "sun.md").write_bytes(b"intro\r\n## \r\n# Win head #\r\nIt is hot.\r\n")
+    (tmp_path / "moon.md").write_bytes(b"# \r\nIt is round.")
+    assert {p.passage_id: p.title for p in CorpusReader(tmp_path)} == {
+        "sun.md": "Win head",
+        "moon.md": "moon",
+    }
+
+
+UNREAD = [
+    (lzma.compress(record("a").encode()), "a file compressed with xz", "xz -dk "),
+    (b"PK\3\4\n\0\0\0", "a zip archive", "unzip "),
+    (record("a").encode("utf-16"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
+    (b"\xfe\xff" + record("a").encode("utf-16-be"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
+    (record("a").encode("utf-32"), "text in UTF-32", "iconv -f UTF-32 -t UTF-8 "),
+]
+
+
+@pytest.mark.parametrize(("content", "found", "remedy"), UNREAD)
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.xz", "c.tsv", "c.jsonl.gz"])
+def test_another_encoding_or_compression_is_named(
+    tmp_path: Path, name: str, content: bytes, found: str, remedy: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(InputError, match=f"plain or in gzip, bzip2 or zstd, found {found}") as caught:
+        list(CorpusReader(path, skip_invalid=True))
+    assert f"{remedy}{path}" in caught.value.remedy
+    assert "skip" not in caught.value.remedy
+
+
+def test_such_a_text_among_others_can_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "moon.txt").write_text("The moon is round.")
+    (tmp_path / "sun.txt").write_bytes("The sun is hot.".encode("utf-16"))
+    with pytest.raises(BadRecordError, match="found text in UTF-16") as caught:
+        ids(tmp_path)
+    assert f"iconv -f UTF-16 -t UTF-8 {tmp_path}/sun.txt" in caught.value.remedy
+    reader = CorpusReader(tmp_path, skip_invalid=True)
+    assert [passage.passage_id for passage in reader] == ["moon.txt"]
 
 
 def test_bzip2_and_zstd(tmp_path: Path) -> None:

@@ -117,6 +117,37 @@ def test_the_folder_says_how_it_is_loaded(write, tmp_path: Path) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.parametrize("there", [False, True])
+def test_a_failed_export_leaves_nothing_behind(
+    write, tmp_path: Path, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    if there:
+        out.mkdir()
+
+    def full(*_: object) -> None:
+        raise StorageError("cannot be written: No space left on device")
+
+    with Searcher(write()[0]) as searcher:
+        with monkeypatch.context() as patched:
+            patched.setattr("sparta.export.opensearch_files.write_manifest", full)
+            with pytest.raises(StorageError, match="No space left"):
+                export_opensearch(searcher, out)
+        assert out.exists() == there
+        assert not list(out.rglob("*"))
+        export_opensearch(searcher, out)
+        assert (out / "manifest.json").is_file()
+
+
+@pytest.mark.jvm
+def test_a_file_in_the_place_of_the_folder_is_named(write, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with Searcher(write()[0]) as searcher, pytest.raises(InputError, match="a folder to write, found a file"):
+        export_opensearch(searcher, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.jvm
 def test_impacts_that_would_be_rounded_are_refused(write) -> None:
     with (
         Searcher(write(highest=600)[0]) as searcher,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparta.api import Index
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.export.exporters import export_index
 from sparta.index.build import IndexReport
 from sparta.index.folder import IndexFolder
@@ -95,12 +95,69 @@ def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: I
     assert add_impacts(built, corpus, options).unchanged
 
 
+CHANGES = {
+    "append": ("the append of records", ["a", "b", "c", "d"]),
+    "update": ("the update of records", ["a", "b", "c", "d"]),
+    "delete": ("sparta delete", ["a", "c"]),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
 def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
+    built: Path, corpus: Path, options: IndexOptions, change: str, begun: bool
+) -> None:
+    """It would lose what was written, also where adding them began before; building it again is named."""
+    if begun:
+        interrupt_adding(built, corpus, options)
+    if change == "delete":
+        delete_from_index(built, ["b"])
+    else:
+        build_index(built, [{"id": "d", "text": "Dogs bark."}], change, IndexOptions(model=options.model))
+    by, left = CHANGES[change]
+    for resume in (True, False):
+        with pytest.raises(IndexStateError, match=f"changed since by {by}\n") as caught:
+            build_index(built, corpus, options=replace(options, channels=None, resume=resume))
+        again = f"sparta index --corpus FILE --overwrite --index {built}"
+        assert caught.value.remedy.endswith(again)
+    with Index(built) as index:
+        with index.searcher.index.reading() as view:
+            assert sorted(view.lucene.ids(view.lucene.live())) == left
+        with pytest.raises(IndexStateError, match="BM25 alone") as caught:
+            index.search("cat", channel="impact")
+        assert by in caught.value.message
+        assert again in caught.value.remedy
+        assert "--resume" not in caught.value.remedy
+    build_index(built, corpus, "overwrite", replace(options, channels=None))
+    with Index(built) as index:
+        assert index.search("who founded google", channel="impact")
+
+
+def test_adding_impacts_goes_on_where_it_was_interrupted(
     built: Path, corpus: Path, options: IndexOptions
 ) -> None:
-    delete_from_index(built, ["b"])
-    with pytest.raises(IndexStateError, match="other input"):
-        add_impacts(built, corpus, options)  # it would bring back what was deleted
+    interrupt_adding(built, corpus, options)
+    encoded: list[int] = []
+    again = replace(options, channels=None, resume=True)
+    assert build_index(built, corpus, options=again, advance=encoded.append).documents == 3
+    assert sum(encoded) == 2
+
+
+def interrupt_adding(built: Path, corpus: Path, options: IndexOptions) -> None:
+    """Impacts of the first passage are committed."""
+    seen: list[int] = []
+
+    def stop(n: int) -> None:
+        seen.append(n)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.index.pipeline._ENCODED_AT_ONCE", 1)
+        adding = replace(options, channels=None, resume=True)
+        with pytest.raises(Interrupted):
+            build_index(built, corpus, options=adding, advance=stop)
+    assert IndexFolder(built).state().building
 
 
 def test_what_is_added_is_not_encoded_either(built: Path, options: IndexOptions) -> None:

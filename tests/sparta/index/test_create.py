@@ -102,8 +102,8 @@ def test_what_grew_is_not_what_was_appended(builder, docs):
     a, b = docs("a", 5), docs("b", 5)
     builder.write(builder.source(a, name="a"))
     builder.write(builder.source(b, name="b"), "append")
-    for same, name in ((a, "a"), (b, "b")):
-        with pytest.raises(IndexStateError, match="other input"):
+    for same, name, found in ((a, "a", "changed since by the append of b"), (b, "b", "other input")):
+        with pytest.raises(IndexStateError, match=found):
             builder.write(builder.source(same, name=name))
     assert builder.contents() == a + b
 
@@ -200,7 +200,8 @@ def test_an_update_after_an_interrupted_job_that_nothing_can_be_compared_with(bu
     with pytest.raises(KeyboardInterrupt):
         builder.write(stream(b, before=Stop(1, KeyboardInterrupt())), "append")
     builder.write(stream(c), "update")
-    told = f"the append of {source} was interrupted after 4 passages; the rest of its input is missing unless"
+    name = {"-": "standard input"}.get(source, source)
+    told = f"the append of {name} was interrupted after 4 passages; the rest of its input is missing unless"
     assert caplog.text.count(told) == 1
     assert builder.contents() == [*a, *b[:4], *c]
     caplog.clear()

@@ -74,7 +74,7 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     with pytest.raises(KeyboardInterrupt):
         builder.write(builder.source(a, before=Stop(2, KeyboardInterrupt())))
     assert len(builder.ranking("moon")) == sum("moon" in d.vector for d in a[:8])
-    assert "incomplete, its command was interrupted" in caplog.text
+    assert "incomplete, the indexing of a.jsonl was interrupted" in caplog.text
     caplog.clear()
     with builder.folder.lock():  # as a writer that is at work holds it
         builder.ranking("moon")

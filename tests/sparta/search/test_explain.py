@@ -13,9 +13,10 @@ from sparta.base.errors import InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.jobs import WriteOptions
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sources import vectors_source
 from sparta.models.quantize import Quantizer
-from sparta.search.explain import explain, snippet, top_terms
+from sparta.search.explain import explain, marked_snippet, top_terms, word_snippet
 from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
@@ -116,8 +117,8 @@ def test_top_terms(index_of):
 
 
 def marked(searcher: Any, text: str, question: str, words: int = 6) -> str:
-    return snippet(
-        searcher.tokenizer, text, set(searcher.tokenizer.terms(question)), lambda w: f"[{w}]", words
+    return marked_snippet(searcher.tokenizer, text, set(searcher.tokenizer.terms(question)), words).shown(
+        "[{}]".format
     )
 
 
@@ -128,6 +129,7 @@ def marked(searcher: Any, text: str, question: str, words: int = 6) -> str:
         ("The Moon, the MOON!", "the moon", "[The] [Moon], [the] [MOON]!"),
         ("Nothing of it here", "moon", "Nothing of it here"),
         ("moons", "moon", "[moons]"),  # one of its wordpieces is asked for
+        ("moon moons earths", "moons", "[moon] [moons] earths"),  # no other word with the same ending
         ("The moon", "", "The moon"),
         ("", "moon", ""),
         ("  \n ", "moon", ""),
@@ -164,10 +166,10 @@ def test_a_rare_term_is_worth_more_than_a_common_one_many_times(searcher):
     """By the shares of the score: five times "the" is less than "moon" once, and is not marked beside it."""
     text = " ".join(["the"] * 5 + ["b"] * 50 + ["the", "moon"] + ["c"] * 50)
     shares = {"moon": 200.0, "the": 7.0}
-    shown = snippet(searcher.tokenizer, text, shares, "[{}]".format, 8)
+    shown = marked_snippet(searcher.tokenizer, text, shares, 8).shown("[{}]".format)
     assert shown.split()[-5:] == ["[moon]", "c", "c", "c", "…"] or "[moon]" in shown
     assert "[the]" not in shown
-    assert "[the]" in snippet(searcher.tokenizer, "the " * 5, {"the": 7.0}, "[{}]".format, 8)
+    assert "[the]" in marked_snippet(searcher.tokenizer, "the " * 5, {"the": 7.0}, 8).shown("[{}]".format)
 
 
 def test_a_long_text_is_not_tokenized_whole(searcher, monkeypatch):
@@ -181,7 +183,7 @@ def test_a_long_text_is_not_tokenized_whole(searcher, monkeypatch):
 
     counting = types.SimpleNamespace(pieces=pieces, language=tokenizer.language)
     text = " ".join(f"word{i % 20_000}" for i in range(200_000)) + " the moon " * 3
-    shown = snippet(counting, text, {"moon": 1.0}, "[{}]".format, 8)
+    shown = marked_snippet(counting, text, {"moon": 1.0}, 8).shown("[{}]".format)
     assert shown.count("[moon]") == 3
     assert asked == ["moon"]
 
@@ -191,3 +193,60 @@ def test_a_match_does_not_stand_at_the_very_end(searcher):
     shown = marked(searcher, text, "moon", 40).split()
     assert shown.index("[moon]") == 6  # after the dots and five words
     assert len(shown) == 42
+
+
+@pytest.mark.parametrize(
+    "word", ["x" * 100_000, "ab1/" * 30_000, "ก" * 3000, "的" * 3000, "a " * 3000 + "b" * 9000]
+)
+@pytest.mark.parametrize("words", [None, 2000])
+def test_a_snippet_has_at_most_500_characters(searcher, word, words):
+    for text, found in ((word, False), (f"{word} the moon {word}", True)):
+        shown = marked_snippet(searcher.tokenizer, text, {"moon": 1.0}, words)
+        assert 30 < len(shown.text) <= 500 + len("…  …")
+        assert [shown.text[start:end] for start, end, _ in shown.marks] == ["moon"] * found
+        assert shown.text.endswith(" …")
+
+
+def test_a_long_word_is_cut_where_a_term_stands(searcher):
+    for term in ("月亮", "moon"):
+        text = "ก" * 4000 + term + "ก" * 4000
+        shown = word_snippet(searcher, term, text)
+        assert len(shown.text) <= 500 + len("…  …")
+        assert (term in shown.text, bool(shown.marks)) == (True, True)
+
+
+# ---------------------------------------------------------------- by BM25
+
+
+@pytest.fixture(scope="module")
+def bm25_of(tmp_path_factory) -> Callable[[str], Searcher]:
+    def make(language: str) -> Searcher:
+        path = tmp_path_factory.mktemp(language) / "index"
+        options = IndexOptions(channels="bm25", language=language)
+        build_index(path, [{"id": "a", "text": "moon"}], options=options)
+        return Searcher(path, channel="bm25")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "text", "expected"),
+    [
+        ("en", "kodak unforgiven", "Unforgettable kodak, Kodak's", "Unforgettable [kodak], [Kodak's]"),
+        ("en", "The believe", "The believers of dakota", "The [believers] of dakota"),
+        ("en", "U.S. 3.5", "the U.S. has 3.5 of U and S", "the [U.S]. has [3.5] of U and S"),
+        ("en", "cafe\u0301", "🌕🌕 caf\u00e9 or cafe\u0301", "🌕🌕 [caf\u00e9] or [caf\u00e9]"),
+        ("en", "nothing", "The moon", "The moon"),
+        ("en", "the", "the", "the"),
+        ("en", "moon", "", ""),
+        ("zh", "地球轉", "月亮绕着地球转", "月亮绕着[地球转]"),
+        ("zh", "中國的首都", "黃河是中國第二長的河流", "黃河是[中國]第二長的河流"),
+        ("zh", "首都的", "第二長的河流", "第二長[的]河流"),
+        ("zh", "的", "中國的河流", "中國[的]河流"),
+        ("ja", "東京の大学", "大学は京都にある", "[大学]は京都にある"),
+        ("de", "Häuser", "Das Haus, die Hauser", "Das [Haus], die [Hauser]"),
+    ],
+)
+def test_by_bm25_what_its_analyzer_takes_for_words_of_the_query(bm25_of, language, query, text, expected):
+    with bm25_of(language) as opened:
+        assert word_snippet(opened, query, text).shown("[{}]".format) == expected

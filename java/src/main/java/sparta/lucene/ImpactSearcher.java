@@ -244,6 +244,12 @@ public final class ImpactSearcher implements Closeable {
         () -> new WordScores(searcher, lookup).of(Queries.words(text, analyzer), Packed.ints(docids, "docids")));
   }
 
+  /** Where the words of a query stand in a text, a string table of the two, see {@link WordPlaces#of}. */
+  public byte[] wordPlaces(byte[] texts) throws IOException {
+    StringTable table = StringTable.unpack(texts, "texts");
+    return WordPlaces.of(table.string(0), table.string(1), analyzer);
+  }
+
   /** Every term of one passage in byte order: {@code int32 n, int32 impacts[n]} and a string table of n terms. */
   public byte[] vector(int docid) throws IOException {
     List<BytesRef> terms = new ArrayList<>();

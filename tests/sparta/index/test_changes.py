@@ -1,0 +1,221 @@
+"""What an index says of an interrupted job, and of what changed it; the remedies that are printed work."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cli._sparta
+from sparta.base.errors import IndexStateError, Interrupted
+from sparta.doctor import examine
+from sparta.index.folder import IndexFolder
+from sparta.index.info import describe_index
+from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.verify import Part, verify_index
+from sparta.search.searcher import Searcher
+
+pytestmark = pytest.mark.jvm
+
+OPTIONS = IndexOptions(channels="bm25")
+
+
+def records(prefix: str, n: int = 5, text: str = "the moon") -> list[dict[str, Any]]:
+    return [{"id": f"{prefix}{i}", "text": text} for i in range(n)]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def made(name: str, *args: Any) -> Path:
+        path = tmp_path / f"{name} 1.jsonl"  # a name that a shell would cut
+        path.write_text("".join(json.dumps(record) + "\n" for record in records(name, *args)))
+        return path
+
+    return made
+
+
+@pytest.fixture
+def index(tmp_path: Path, write: Callable[..., Path]) -> Path:
+    build_index(tmp_path / "ix", write("a"), options=OPTIONS)
+    return tmp_path / "ix"
+
+
+def interrupted(index: Path, corpus: Any, mode: str) -> None:
+    """A job whose first four passages are committed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.index.sources._TEXTS_AT_ONCE", 2)
+        seen: list[int] = []
+
+        def stop(n: int) -> None:
+            seen.append(n)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(Interrupted):
+            build_index(index, corpus, mode, OPTIONS, advance=stop)
+
+
+def killed_before_it_wrote(index: Path, corpus: Any, mode: str) -> None:
+    """A job that named itself in the manifest, and committed nothing."""
+
+    def kill(*_: object) -> None:
+        raise MemoryError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparta.index.build.write", kill)
+        patch.setattr("sparta.index.build.has_written", lambda *_: True)  # a kill puts nothing back
+        with pytest.raises(MemoryError):
+            build_index(index, corpus, mode, OPTIONS)
+    assert not IndexFolder(index).require_live().complete
+
+
+def run_what_is_printed(said: str) -> None:
+    """Type the command in a remedy."""
+    command = said[said.index("sparta ") :].partition(";")[0].partition(" (Index")[0]
+    result = CliRunner().invoke(cli._sparta.main, [*shlex.split(command)[1:], "--quiet"])
+    assert result.exit_code == 0, (command, result.output)
+
+
+def ids(index: Path) -> list[str]:
+    with Searcher(index) as searcher:
+        return sorted(hit.passage_id for hit in searcher.beside("bm25").search("moon", 100))
+
+
+def manifest(index: Path) -> Part:
+    return verify_index(index, quick=True)[0]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_job_killed_before_it_wrote_leaves_a_whole_index(
+    index: Path, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    killed_before_it_wrote(index, records("b"), mode)
+    assert ids(index) == [f"a{i}" for i in range(5)]
+    assert not caplog.records
+    assert (describe_index(index)["complete"], describe_index(index)["interrupted"]) == (True, None)
+    assert manifest(index)[1].startswith("model ")
+    assert [f.state for f in examine(index) if f.name == "index"] == ["ok"]
+    build_index(index, records("c", 1), mode, OPTIONS)
+    assert ids(index) == [*(f"a{i}" for i in range(5)), "c0"]
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
+    index: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    corpus = write("b")
+    interrupted(index, corpus, mode)
+    name = f"the {mode} of {corpus}"
+    assert len(ids(index)) == 9
+    assert f"{index} is incomplete, {name} was interrupted: searching what is committed" in caplog.text
+    found = describe_index(index)
+    assert (found["complete"], found["interrupted"]) == (False, f"{mode} of {corpus}")
+    assert manifest(index)[1:3] == (f"{name} was interrupted", "")
+    assert manifest(index).remedy in caplog.text
+    (finding,) = [f for f in examine(index) if f.name == "index"]
+    assert finding[1:] == ("note", f"{index} is incomplete: {name} was interrupted", manifest(index).remedy)
+    with pytest.raises(IndexStateError, match=rf"changed since by {name}, which was interrupted") as caught:
+        build_index(index, index.parent / "a 1.jsonl", options=OPTIONS)
+    assert caught.value.remedy.startswith(manifest(index).remedy)
+    caplog.clear()
+    run_what_is_printed(manifest(index).remedy)
+    assert len(ids(index)) == 10
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("mode", ["create", "overwrite"])
+def test_an_interrupted_first_build_is_named_too(
+    tmp_path: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    index = tmp_path / "ix"
+    interrupted(index, write("b"), mode)
+    assert len(ids(index)) == 4
+    assert f"the indexing of {tmp_path / 'b 1.jsonl'} was interrupted" in caplog.text
+    assert manifest(index).remedy in caplog.text
+    run_what_is_printed(f"{manifest(index).remedy} --channels bm25")
+    assert len(ids(index)) == 5
+    assert ("--overwrite" in caplog.text) == (mode == "overwrite")
+
+
+def test_records_have_no_command_and_are_written_again(index: Path, caplog: pytest.LogCaptureFixture) -> None:
+    interrupted(index, records("b"), "append")
+    ids(index)
+    assert "the append of records was interrupted: searching what is committed; update with" in caplog.text
+    assert "--resume" not in caplog.text
+    build_index(index, records("b"), "update", OPTIONS)
+    caplog.clear()
+    assert len(ids(index)) == 10
+    assert not caplog.records
+
+
+def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
+    index: Path, write: Callable[..., Path]
+) -> None:
+    corpus = write("b")
+    interrupted(index, corpus, "append")
+    killed_before_it_wrote(index, corpus, "update")
+    assert manifest(index).found == f"the update of {corpus} was interrupted"
+    with pytest.raises(IndexStateError, match="to be finished first"):
+        build_index(index, write("c"), "append", OPTIONS)
+    run_what_is_printed(manifest(index).remedy)
+    assert len(ids(index)) == 10
+
+
+def test_an_index_that_is_written_now_is_told_so(index: Path, write: Callable[..., Path]) -> None:
+    interrupted(index, write("b"), "update")
+    with IndexFolder(index).lock():
+        assert manifest(index)[1:] == ("being written", "", "wait until it is done")
+        assert describe_index(index)["interrupted"] is None
+
+
+@pytest.mark.parametrize("mode", ["append", "update", "delete", "delete all"])
+def test_making_a_changed_index_again_says_what_changed_it(
+    index: Path, write: Callable[..., Path], mode: str
+) -> None:
+    corpus, more = index.parent / "a 1.jsonl", write("b")
+    if mode.startswith("delete"):
+        delete_from_index(index, ["a0"] if mode == "delete" else [f"a{i}" for i in range(5)])
+        by, expected = "sparta delete", 5
+    else:
+        build_index(index, more, mode, OPTIONS)
+        by, expected = f"the {mode} of {more}", 10
+    for resume in ([], ["--resume"]):
+        again = ["index", "--corpus", str(corpus), "--channels", "bm25", "--index", str(index), *resume]
+        result = CliRunner().invoke(cli._sparta.main, again)
+        assert result.exit_code == 2
+        assert f"an index of {corpus} is here, and was changed since by {by}\n" in result.output
+    run_what_is_printed(result.output.partition("→ ")[2])
+    assert len(ids(index)) == expected
+
+
+def test_other_options_are_told_also_of_a_changed_index(index: Path, write: Callable[..., Path]) -> None:
+    build_index(index, write("b"), "append", OPTIONS)
+    for corpus, options in (
+        (write("c"), OPTIONS),
+        (index.parent / "a 1.jsonl", IndexOptions(channels="bm25", unit="sentence")),
+        (index.parent / "a 1.jsonl", IndexOptions(channels="bm25", codec="lucene")),
+    ):
+        with pytest.raises(IndexStateError, match="an index of other input, or made with other options"):
+            build_index(index, corpus, options=options)
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_job_that_cannot_open_the_index_leaves_its_manifest_alone(
+    index: Path, write: Callable[..., Path], caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    before = (index / "manifest.json").read_bytes()
+    (segment,) = (index / "sparta-000001").glob("*.cfs")
+    aside = segment.rename(index.parent / "segment")
+    for corpus in (write("b"), records("b")):
+        with pytest.raises(IndexStateError, match="missing"):
+            build_index(index, corpus, mode, OPTIONS)
+        assert (index / "manifest.json").read_bytes() == before
+    aside.rename(segment)
+    assert len(ids(index)) == 5
+    assert not caplog.records
+    assert build_index(index, index.parent / "a 1.jsonl", options=OPTIONS).unchanged
