@@ -81,7 +81,7 @@ class IndexView(Closing):
             raise LackingError(
                 f"expected an index with impacts, found one for BM25 alone{since}",
                 where=str(path),
-                remedy=f"{add}; or search --channel bm25",
+                remedy=f"{add}; sparta search --channel bm25 does without",
             )
 
 

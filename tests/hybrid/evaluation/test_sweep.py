@@ -86,11 +86,11 @@ def test_without_a_set_it_is_the_index(
     indexed = CliRunner().invoke(sparta, ["index", "--corpus", str(corpus), "--index", str(index), *common])
     assert indexed.exit_code == 0, indexed.output
     monkeypatch.setenv("SPARTA_INDEX", str(index))
+    queries = (beir / "queries.jsonl").rename(tmp_path / "queries.jsonl")
     without = run("sweep", "-K", "2", "--format", "json", *common)
     assert without.exit_code == 2
     assert "found none" in without.stderr
-    (beir / "questions.jsonl").write_text((beir / "queries.jsonl").read_text())
-    (beir / "qrels.tsv").write_text((beir / "qrels" / "test.tsv").read_text())
+    queries.rename(beir / "queries.jsonl")
     beside = run("sweep", "-K", "2", "--format", "json", *common)
     assert beside.exit_code == 0, beside.output
     named = run("sweep", beir, "-K", "2", "--format", "json", *common)
