@@ -94,28 +94,28 @@ class IndexTools(Closing):
     @property
     def num_docs(self) -> int:
         """Number of passages."""
-        return self._words(BM25).num_docs
+        return self.words.num_docs
 
     @property
     def language(self) -> str:
         """The code of the language that the texts are in."""
-        return self._words(BM25).language
+        return self.words.language
 
     @property
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
-        return self._words(BM25).tokenizer
+        return self.words.tokenizer
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
         """The stored record of a passage, or of the first part that it was cut into.
 
         :raises NoPassageError: the index holds none with this id.
         """
-        return self._words(BM25).first_part(passage_id)
+        return self.words.first_part(passage_id)
 
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
         """The passages of these ids that the index has, in their order."""
-        words = self._words(BM25)
+        words = self.words
         return words.hits_of([docid for docid in words.docids(passage_ids) if docid >= 0])
 
     @cached_property
@@ -177,9 +177,14 @@ class IndexTools(Closing):
             )
         return found
 
+    @property
+    def words(self) -> Searcher:
+        """The channel of BM25, whose analyzer says what the words of a text are."""
+        return self._words(BM25)
+
     @cached_property
     def _titles(self) -> TitleTable:
-        return TitleTable.of(self._words(BM25))
+        return TitleTable.of(self.words)
 
     def _check_model(self, searcher: DenseSearcher) -> None:
         from dense.models.resolve import identify
@@ -250,7 +255,7 @@ class IndexTools(Closing):
         else:
             named = [self._titles.named(hit.metadata.get("links")) for hit in passages]
         docids = list(dict.fromkeys(d for own in named for _, found in own for d in found[: step.depth]))
-        hits = dict(zip(docids, self._words(BM25).hits_of(docids), strict=True))
+        hits = dict(zip(docids, self.words.hits_of(docids), strict=True))
         return [[Linked(hits[d], name) for name, found in own for d in found[: step.depth]] for own in named]
 
     def rerank(self, step: Step, question: str, passages: Sequence[Hit]) -> Sequence[float]:

@@ -73,6 +73,12 @@ def test_the_shipped_reader_of_paths_answers_it(index: Path) -> None:
         assert "Mary Shelley" in shown
 
 
+def test_words_that_the_analyzer_leaves_out_are_not_marked(index: Path) -> None:
+    shown = printed(index, *search("-k", "1"))
+    assert "*author*" in shown
+    assert not {"*is*", "*in*", "*the*", "*of*"} & set(shown.split())
+
+
 def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
     paths = [json.loads(line) for line in printed(index, *search(), "-k", 500, "--json").splitlines()]
     for passage_id in ("mary-shelley", "bournemouth"):
