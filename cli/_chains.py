@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,14 +146,14 @@ def _refuse_unread(chains: Sequence[str], given: Mapping[str, Any]) -> None:
 
 def search_chain(chain: ChainSearcher, given: dict[str, Any]) -> None:
     """Find paths for a question and print them, or for many and write them."""
-    from sparta.search.explain import word_snippet
+    from sparta.search.explain import word_snippets
 
     with chain as searcher:
         if given["queries"] is not None:
             run_queries(searcher, given)
             return
         found = searcher.batch_search([given["query"]], ["0"], given["k"], **page_of(given))["0"]
-        marked = partial(word_snippet, searcher.tools.words, given["query"])
+        marked = word_snippets(searcher.tools.words, given["query"])
         for rank, path in enumerate(found, 1):
             if given["as_json"]:
                 click.echo(dumps({"rank": rank, **path.as_dict()}))

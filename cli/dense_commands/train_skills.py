@@ -146,11 +146,10 @@ def train_skills(
     from dense.training.skill_train import SkillRecipe
     from dense.training.skill_train import train_skills as train
 
-    for one, other in (("largest", by_size), ("dev", index), ("index", dev)):
-        if typed(one) and not other:
-            wanted = {"largest": "--by-size", "dev": "--index", "index": "--dev"}[one]
-            raise InputError(f"expected {wanted} with --{one}, found none", remedy=f"leave --{one} out")
-    needed = [(option, "--single") for option in typed("markers", "query_experts") if not given["single"]]
+    needed = [(option, "--by-size") for option in typed("largest") if not by_size]
+    needed += [(option, "--index") for option in typed("dev") if not index]
+    needed += [(option, "--dev") for option in typed("index") if not dev]
+    needed += [(option, "--single") for option in typed("markers", "query_experts") if not given["single"]]
     needed += [(option, "--span") for option in typed("spans") if not given["span"]]
     alone = given["placement"] == "none"
     needed += [(option, "another --placement than none") for option in typed("period") if alone]

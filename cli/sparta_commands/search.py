@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,7 +39,7 @@ def search(channel: str | None, **given: Any) -> None:
         _search_several(channel, given)
         return
     from sparta.api import Index
-    from sparta.search.explain import word_snippet
+    from sparta.search.explain import word_snippets
 
     with Index(given["index"], bm25=bm25_of(given)) as index:
         retriever = index.retriever(channel)
@@ -59,9 +58,7 @@ def search(channel: str | None, **given: Any) -> None:
             terms = index.explain(given["query"], hit.passage_id).terms if explained else ()
             return [share for share in terms if share.impact]
 
-        matched = (
-            partial(word_snippet, index.searcher, given["query"]) if retriever.channel == "bm25" else None
-        )
+        matched = word_snippets(index.searcher, given["query"]) if retriever.channel == "bm25" else None
         print_hits(retriever, given, lambda hit: f"{hit.score:.6g}", shares_of, matched)
 
 

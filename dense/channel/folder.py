@@ -150,7 +150,6 @@ class ChannelFolder:
         """Whether all files that the manifest names are there; those beside the vectors must be whole."""
         store = self.path / channel.store
         files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
-        files += [self.path / name for name in channel.file_names]
         if not all(path.is_file() for path in files):
             return False
         return all(self.is_as_written(name) for name in channel.file_names)

@@ -79,7 +79,7 @@ class ChainSearcher(Closing):
 
         :raises NoPassageError: the index holds no passage with this id.
         """
-        self.tools.first_part(passage_id)
+        self.tools.words.first_part(passage_id)
         paths = self.search(question, ALL).paths
         holding = ((rank, path) for rank, path in enumerate(paths, 1) if passage_id in path.ids)
         return *next(holding, (0, None)), len(paths)

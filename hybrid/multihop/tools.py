@@ -106,13 +106,6 @@ class IndexTools(Closing):
         """The query side of the index."""
         return self.words.tokenizer
 
-    def first_part(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of a passage, or of the first part that it was cut into.
-
-        :raises NoPassageError: the index holds none with this id.
-        """
-        return self.words.first_part(passage_id)
-
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
         """The passages of these ids that the index has, in their order."""
         words = self.words

@@ -45,10 +45,11 @@ def plan(
             _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: building
     if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
-        if not changed_by(live, committed(index, live).deleted):
-            return None
         if options.mode == "create":
             _check_unchanged(index, live, job, adds_impacts=False)
+            return None
+        if not changed_by(live, committed(index, live).deleted):
+            return None
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
     return lambda: index.begin(source.side, options.language, new_job(job), job["codec"])

@@ -47,13 +47,18 @@ class SparseRows:
         return SparseRows(before[self.indptr].astype(np.int64), self.term_ids[keep], self.weights[keep])
 
 
+def check_top_k(top_k: int | None) -> None:
+    """Refuse to keep less than one term of a passage."""
+    if top_k is not None and top_k < 1:
+        raise InputError(f"top_k must be at least 1, found {top_k}", remedy="leave it out to keep every term")
+
+
 def prune(rows: SparseRows, *, top_k: int | None = None, min_weight: float = 0.0) -> SparseRows:
     """Keep each row's `top_k` strongest terms (of equal ones the smaller id) of at least `min_weight`.
 
     With neither limit in force the result is the input.
     """
-    if top_k is not None and top_k < 1:
-        raise InputError(f"top_k must be at least 1, found {top_k}", remedy="leave it out to keep every term")
+    check_top_k(top_k)
     if min_weight > 0:
         rows = rows.select(rows.weights >= min_weight)
     lengths = np.diff(rows.indptr)

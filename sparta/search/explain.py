@@ -162,21 +162,27 @@ def marked_snippet(
     return _window(tokenizer.language, text, _places(tokenizer, text, shares), shares, words)
 
 
-def word_snippet(searcher: Searcher, query: str, text: str, words: int | None = None) -> Snippet:
-    """The same by BM25: words are marked that its analyzer takes for a word of the query, and count alike.
+def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> Callable[[str], Snippet]:
+    """What makes the same of texts by BM25: words are marked that its analyzer takes for a word of the query,
+    and count alike.
 
     Of Chinese it reads pairs of characters and each character: single ones are marked where no pair is. The
     snippet is of the `composed` text, which the analyzer reads.
     """
-    text = composed(text)
     with searcher.index.reading() as view:
         language = view.tokenizer.language
         asked = language.fold(query)
         whole = _whole_words(view.lucene.word_places(asked, asked))
-        found = view.lucene.word_places(asked, language.fold(text))
-    found = [place for place in found if place[0] in whole] or found
-    places = [_Place(str(word), start, end) for word, start, end in found]
-    return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)
+
+    def snippet(text: str) -> Snippet:
+        text = composed(text)
+        with searcher.index.reading() as view:
+            found = view.lucene.word_places(asked, language.fold(text))
+        found = [place for place in found if place[0] in whole] or found
+        places = [_Place(str(word), start, end) for word, start, end in found]
+        return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)
+
+    return snippet
 
 
 def _whole_words(places: Iterable[tuple[int, int, int]]) -> set[int]:

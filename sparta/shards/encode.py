@@ -21,7 +21,7 @@ from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DEFAULT_TOKEN_BUDGET, DocumentEncoder
 from sparta.models.load import open_encoder
-from sparta.models.prune import prune
+from sparta.models.prune import check_top_k, prune
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.encoding import dtype_name
 from sparta.shards.executors import Facts, LocalExecutor, Work, work_ahead
@@ -58,10 +58,7 @@ class EncodeOptions(ShardOptions):
 
     def __post_init__(self) -> None:
         ShardOptions.__post_init__(self)
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(
-                f"expected top_k of at least 1, found {self.top_k}", remedy="leave it out to keep every term"
-            )
+        check_top_k(self.top_k)
         if not 0 <= self.min_weight < math.inf:
             raise InputError(
                 f"expected min_weight of at least 0, found {self.min_weight}",

@@ -187,13 +187,13 @@ def open_output(
     resume: bool,
     prepare: Callable[[], object] | None = None,
 ) -> dict[int, Path]:
-    """Make the folder, or check that it holds the beginning of the same work; return the shards it has.
+    """Begin in a folder that `writing` made, or check that it holds the beginning of the same work; return
+    the shards it has.
 
     :param manifest: of the new work; `model` (whatever its name) and `options` must be the same
     :param prepare: writes `tokenizer`, before there is a manifest
     """
     if _is_new(folder):
-        make_folder(folder)
         remove_left_overs(folder)
         if prepare:
             prepare()

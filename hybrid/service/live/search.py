@@ -17,7 +17,7 @@ from hybrid.service.schemas import dumps
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit
-from sparta.search.explain import marked_snippet, term_shares, word_snippet
+from sparta.search.explain import marked_snippet, term_shares, word_snippets
 from sparta.search.searcher import IMPACT
 
 _ADDING = {
@@ -161,14 +161,13 @@ def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict
     ids = [hit.passage_id for hit in hits]
     shares = term_shares(snapshot.lucene, query, ids) if by_impacts else [()] * len(hits)
     words = set(tokenizer.terms(query))
+    by_words = None if by_impacts else word_snippets(snapshot.lucene, query)
     explained = []
     for hit, own in zip(hits, shares, strict=True):
         terms = [share for share in own if share.impact]
         shares_of_terms = {s.term: float(s.share) for s in terms}
         snippet = (
-            marked_snippet(tokenizer, hit.text, shares_of_terms or words)
-            if by_impacts
-            else word_snippet(snapshot.lucene, query, hit.text)
+            by_words(hit.text) if by_words else marked_snippet(tokenizer, hit.text, shares_of_terms or words)
         )
         total = sum(share.share for share in terms) or len(words) or 1
         marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]

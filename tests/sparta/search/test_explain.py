@@ -16,7 +16,7 @@ from sparta.index.jobs import WriteOptions
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.index.sources import vectors_source
 from sparta.models.quantize import Quantizer
-from sparta.search.explain import explain, marked_snippet, top_terms, word_snippet
+from sparta.search.explain import explain, marked_snippet, top_terms, word_snippets
 from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm
@@ -210,7 +210,7 @@ def test_a_snippet_has_at_most_500_characters(searcher, word, words):
 def test_a_long_word_is_cut_where_a_term_stands(searcher):
     for term in ("月亮", "moon"):
         text = "ก" * 4000 + term + "ก" * 4000
-        shown = word_snippet(searcher, term, text)
+        shown = word_snippets(searcher, term)(text)
         assert len(shown.text) <= 500 + len("…  …")
         assert (term in shown.text, bool(shown.marks)) == (True, True)
 
@@ -249,4 +249,4 @@ def bm25_of(tmp_path_factory) -> Callable[[str], Searcher]:
 )
 def test_by_bm25_what_its_analyzer_takes_for_words_of_the_query(bm25_of, language, query, text, expected):
     with bm25_of(language) as opened:
-        assert word_snippet(opened, query, text).shown("[{}]".format) == expected
+        assert word_snippets(opened, query)(text).shown("[{}]".format) == expected
