@@ -56,8 +56,9 @@ question_options = options(
         "datasets",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, JSON lines, or the"
-        " folder of EntityQuestions; several may be given [default: beside the index's corpus].",
+        help="Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL,"
+        " KILT's or other JSON lines, or the folder of EntityQuestions; several may be given [default: beside"
+        " the index's corpus].",
     ),
     click.option(
         "--sample",

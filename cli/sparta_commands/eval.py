@@ -80,7 +80,11 @@ _OF_SETS = (
 @click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the TREC runs in this folder.")
 @answering_options
-@click.option("--plot", type=output_type, help="Draw the first measure here (PNG, SVG, PDF).")
+@click.option(
+    "--plot",
+    type=output_type,
+    help="Draw the first measure here (PNG, SVG, PDF); with --answers, EM against depth.",
+)
 @quiet_option
 def eval_command(
     sets: tuple[Path, ...],
@@ -117,7 +121,13 @@ def eval_command(
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.plots import check_plot
-    from hybrid.evaluation.results import draw, results_table, write_answers, write_per_query
+    from hybrid.evaluation.results import (
+        draw,
+        plot_answers,
+        results_table,
+        write_answers,
+        write_per_query,
+    )
     from hybrid.evaluation.testsets import check_test_set, domains_of, names_of
 
     measures = parse_measures(given["measures"].split(","))
@@ -159,7 +169,9 @@ def eval_command(
     write_per_query(found, given["per_query"])
     write_answers(found, given["output_answers"])
     print_table(results_table(found, measures, label="ranking", digits=1), given["form"])
-    if given["plot"]:
+    if answering:
+        plot_answers(found, answering, given["plot"])
+    elif given["plot"]:
         draw(found, measures[0], given["plot"])
 
 

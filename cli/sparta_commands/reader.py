@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ _questions = options(
         "dataset",
         required=True,
         type=click.Path(path_type=Path),
-        help="Questions with answers: a BEIR folder, DPR's TSV or JSON, JSON lines.",
+        help="Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, JSON lines.",
     ),
     index_option,
     channel_option("What retrieves"),
@@ -137,6 +138,10 @@ def mine_answers(output: Path, **given: Any) -> None:
 )
 @click.option("--dropout", type=Finite(0, 1, max_open=True), default=0.0, show_default=True, help="Dropout.")
 @number("--train-length", default=256, least=128, text="Training windows, in wordpieces.")
+@number("--max-length", default=320, text="Windows when it reads, in wordpieces.")
+@number("--overlap", default=96, least=0, text="Wordpieces that two windows of a text share.")
+@number("--longest-question", default=64, text="Wordpieces of a question that are read.")
+@number("--longest-answer", default=30, text="Wordpieces of the longest answer.")
 @number("--held-out", default=300, text="Questions for validation.")
 @number("--validate-every", default=300, text="Steps between validations.")
 @number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
@@ -147,12 +152,14 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
     One softmax over the passages of a question is learned (shared normalization, Clark and Gardner), and "no
     answer" where none holds one. The best by F1 on held-out questions is kept.
     """
-    from sparta.reader.config import DEFAULT_READER
+    from sparta.reader.config import DEFAULT_READER, ReaderLayout
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
 
     logging.getLogger("sparta").setLevel(logging.INFO)
-    recipe = ReaderRecipe(**{**given, "encoder": given["encoder"] or DEFAULT_READER})
+    lengths = {field.name: given.pop(field.name) for field in fields(ReaderLayout)}
+    own = {"encoder": given["encoder"] or DEFAULT_READER, "layout": ReaderLayout(**lengths)}
+    recipe = ReaderRecipe(**{**given, **own})
     result = train([_file_of(one) for one in data], recipe, output, resume=resume, command=typed_command())
     report(result)
 

@@ -11,7 +11,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query, Retriever
 from sparta.data.answers import answer_spans
-from sparta.reader.records import text_of
+from sparta.reader.records import no_texts, text_of
 
 _QUERIES_AT_ONCE = 500
 
@@ -36,7 +36,7 @@ def mine_answers(
     :param language: that of the texts
     :return: how many questions were written
     """
-    written = 0
+    written, texts = 0, False
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             some = queries[start : start + _QUERIES_AT_ONCE]
@@ -50,12 +50,15 @@ def mine_answers(
                     }
                     for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
                 ]
+                texts = texts or any(passage["text"] for passage in passages)
                 if any(passage["spans"] for passage in passages):
                     mentions = [one["text"][a:b] for one in passages for a, b in one["spans"]]
                     answers = list(dict.fromkeys(mentions)) if match == "regex" else list(query.answers)
                     line = {"question": query.text, "answers": answers, "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1
+        if not (written or texts):
+            raise no_texts()
         if not written:
             raise InputError(
                 f"expected a passage that holds an answer among the first {depth}, found none",

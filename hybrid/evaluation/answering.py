@@ -18,7 +18,7 @@ from hybrid.evaluation.rankings import Retrieved
 from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
-from sparta.reader.records import Span, text_of
+from sparta.reader.records import Span, no_texts, text_of
 from sparta.search.channel_searcher import hit_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Readings:
 
     Each passage of a question is read once, but by a reader with global tokens: to it, passages are what they
     are beside each other, and each ranking is read for itself, at each depth.
+
+    :raises LackingError: the passages have no texts.
     """
 
     def __init__(self, retrieved: Retrieved, runs: Mapping[str, Run], answering: Answering) -> None:
@@ -63,6 +65,8 @@ class Readings:
         for some in itertools.batched(asked, _AT_ONCE):
             jobs = [(query, ids) for query in some for ids in self._together(query.query_id, runs, answering)]
             texts = [[text_of(self.hit(query.query_id, i)) for i in ids] for query, ids in jobs]
+            if any(texts) and not any(one.text for own in texts for one in own):
+                raise no_texts()
             once = [list(dict.fromkeys(own)) for own in texts]
             questions, folded = [fold(q.text) for q, _ in jobs], [folded_texts(own, fold) for own in once]
             read = answering.reader.read_all(questions, folded, SPANS)

@@ -21,14 +21,15 @@ from sparta.base.records import Query
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
+from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
 from sparta.data.queries import read_queries, remember_id
 from sparta.data.trec import read_qrels
 from sparta.index.folder import IndexFolder
 
 FORMS = (
     "a BEIR folder (queries.jsonl, qrels/test.tsv), a folder with questions.jsonl, EntityQuestions (a folder"
-    " of P*.json), or a file: DPR's question<TAB>['answer', …], KILT's JSON lines, JSON lines or a JSON list"
-    ' of {"question", "answers"}'
+    " of P*.json), or a file: DPR's question<TAB>['answer', …], SQuAD JSON, MRQA JSONL, KILT's JSON lines, or"
+    ' JSON lines or a JSON list of {"question", "answers"}'
 )
 IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
 """Questions and judgments in a folder: as BEIR has them, and beside a corpus."""
@@ -219,6 +220,9 @@ def _file(path: Path) -> Iterator[_Asked]:
         yield from _items(path)
         return
     in_json = begin.startswith(b"{")
+    if in_json and (texts := _questioned(path, begin)):
+        yield from _on_texts(path, texts)
+        return
     seen: dict[str, str] = {}
     for number, line in itertools.chain([first], lines):
         where = f"{path}:{number}"
@@ -227,6 +231,35 @@ def _file(path: Path) -> Iterator[_Asked]:
             asked = _question(parse_object(text), str(number)) if in_json else _row(text, str(number))
             remember_id(asked.query.query_id, where, seen)
         yield asked
+
+
+def _questioned(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
+    """Texts with questions on them, where a file that begins with this line is SQuAD JSON or MRQA JSONL."""
+    try:
+        record = parse_object(decoded(first))
+    except BadRecordError:
+        return read_squad(path) if plain_name(path.name).endswith(".json") else None
+    if "data" in record and "question" not in record:
+        return read_squad(path)
+    return read_mrqa(path) if "header" in record or "qas" in record else None
+
+
+def _on_texts(path: Path, texts: Iterator[QuestionedText]) -> Iterator[_Asked]:
+    """The questions that have answers, wherever these stand."""
+    seen: dict[str, str] = {}
+    asked = (one for text in texts for one in zip(text.questions, text.named, strict=True))
+    for number, ((query_id, question, _), answers) in enumerate(asked, 1):
+        if answers:
+            where = f"{path}, question {number}"
+            with placed(where):
+                remember_id(query_id, where, seen)
+            yield _Asked(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
+    if not seen:
+        raise InputError(
+            "expected questions with answers, found none",
+            where=str(path),
+            remedy="name another file: the answers of a hidden test set are not in it",
+        )
 
 
 def _row(line: str, number: str) -> _Asked:

@@ -75,7 +75,7 @@ def results_table(
 
     p is that of a paired t-test (Holm) against the best ranking that is no fusion: with a star below
     `SIGNIFICANT`, and ↑ where the ranking is better than that one, ↓ where it is worse. ± is half of the 95 %
-    interval of EM and of R-precision (bootstrap over questions).
+    interval of EM, F1 and R-precision (bootstrap over questions).
 
     :param measures: columns, beside those of answers; p is of the first. Without any, or with answers, p is
         of `SetResults.main_measure`.
@@ -147,7 +147,7 @@ def _mean_cells(rankings: Sequence[Evaluation], columns: Sequence[str]) -> Itera
 
 
 def _has_interval(measure: str) -> bool:
-    return measure.startswith(EXACT) or measure.endswith((R_PRECISION, PASSAGE_EM))
+    return measure.startswith(OF_ANSWERS) or measure.endswith((R_PRECISION, PASSAGE_EM))
 
 
 def draw(sets: Sequence[SetResults], measure: str, path: Path) -> None:
@@ -208,9 +208,13 @@ def write_answers(sets: Sequence[SetResults], output: Path | None) -> None:
 
 
 def plot_answers(sets: Sequence[SetResults], answering: Answering, plot: Path | None) -> None:
-    """Draw EM against the number of passages read, of the sets that have answers; without a file, nothing."""
+    """Draw EM against the number of passages read, of the sets that have answers, or EM alone where all
+    rankings are read equally deep; without a file, nothing.
+    """
     sets = [one for one in sets if one.main_measure.startswith(EXACT)]
-    if plot:
+    if plot and len(answering.depths) == 1:
+        draw(sets, EXACT, plot)
+    elif plot:
         with figure(plot, columns=len(sets), figsize=(1 + 3.4 * len(sets), 3.6)) as axes:
             for one, axis in zip(sets, axes if len(sets) > 1 else [axes], strict=True):
                 for ranking in one.evaluations:

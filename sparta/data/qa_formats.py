@@ -33,7 +33,7 @@ class QuestionedText:
     """A text with its questions: `(query id, question, where answers begin)`, in characters.
 
     `answers` are each question's answers, as spans `(start, before end)`, of those that stand there, `named`
-    all of them; `sentences` are the spans of the text's sentences, if they were given, else None.
+    all of them, as texts; `sentences` are the spans of the text's sentences, if they were given, else None.
     """
 
     title: str
@@ -99,7 +99,8 @@ def read_mrqa(
                 begins = tuple(start for start, _ in spans)
                 questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
                 answers.append(spans)
-                named.append(tuple(text[start:end] for start, end in spans))
+                known = [one for one in _as_list(item.get("answers")) if isinstance(one, str) and one.strip()]
+                named.append(tuple(dict.fromkeys([*known, *(text[start:end] for start, end in spans)])))
             own = None
             if sentences is not None:
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
@@ -166,6 +167,11 @@ def stored_form(where: str | Path, form: str) -> Iterator[None]:
             where=str(where),
             remedy="look at the place that the message names",
         ) from error
+
+
+def _as_list(given: Any) -> list[Any]:
+    """A list, or what stands in place of one with a single item."""
+    return given if isinstance(given, list) else [given]
 
 
 def _list(record: Any, key: str, where: str | Path) -> list[Any]:

@@ -70,7 +70,8 @@ def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
         raise InputError(
             "expected questions with an answer that stands in their text, found none",
             where=str(path),
-            remedy=f"give SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM}",
+            remedy=f"give SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or lines of {READ_FORM};"
+            " for questions without their texts (KILT), find these first: sparta mine-answers",
         )
     return kept
 

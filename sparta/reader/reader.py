@@ -55,7 +55,7 @@ class Reader:
     def read_each(self, question: str, texts: Sequence[Text], n: int = 5) -> Generator[list[Span]]:
         """The same, text by text, as soon as each is read; closing the iterator leaves the rest unread."""
         if self.model.device.type != "cpu" or self.config.global_tokens:
-            at_once = len(texts) if self.config.global_tokens else _AT_ONCE
+            at_once = len(texts) if self.config.adds_up else _AT_ONCE
             for number, some in enumerate(batched(texts, max(at_once, 1))):
                 for spans in self.read(question, some, n):
                     yield [span._replace(passage=span.passage + number * at_once) for span in spans]

@@ -115,7 +115,31 @@ def test_an_index_without_texts(
     )
     assert done.exit_code == 0, done.output
     where = ("--index", folder / "bare", "--reader", folder / "reader")
-    assert "expected passages with texts to read" in run(main, "answer", "moon", *where).output
+    asked = ("--queries", folder, "--index", folder / "bare")
+    data = ("--dataset", folder / "questions.jsonl", "--reader", folder / "reader")
+    for command in (
+        (main, "answer", "moon", *where),
+        (main, "mine-answers", *asked, "--output", folder / "mined.jsonl"),
+        (main, "tune-reader", *asked, "--reader", folder / "reader", "--output", folder / "tuned"),
+        (hybrid_main, "eval", "--answers", "--index", folder / "bare", *data),
+    ):
+        refused = run(*command)
+        assert refused.exit_code != 0
+        assert "expected passages with texts to read" in refused.output
+
+
+def test_sentences_are_read_in_their_passage(folder: Path, write_jsonl: Callable[..., Path]) -> None:
+    """The paper's unit (SPARTA, §4): a sentence is found, and read with what stands around it."""
+    text = "Google is a company. It was founded by two students."
+    corpus = write_jsonl(folder / "c.jsonl", [{"id": "g", "text": text, "title": "Google"}])
+    index = ("--index", folder / "sentences")
+    built = ("--unit", "sentence", "--channels", "bm25", "--quiet")
+    assert run(main, "index", "--corpus", corpus, *index, *built).exit_code == 0
+    done = run(main, "answer", "two students", *index, "--reader", folder / "reader", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.output)
+    assert answer["text"] == text
+    assert text[answer["start"] : answer["end"]] == answer["answer"]
 
 
 def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
@@ -128,8 +152,12 @@ def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     trained = run(
         *(main, "train-reader", "--data", folder / "mined.jsonl=6", "--encoder", encoder_folder),
         *("--output", folder / "out", "--steps", 2, "--questions", 2, "--held-out", 1, "--train-length", 224),
+        *("--max-length", 200, "--overlap", 40, "--longest-question", 28, "--longest-answer", 15),
     )
     assert trained.exit_code == 0, trained.output
+    layout = json.loads((folder / "out" / "best" / "config.json").read_text())["reader"]["layout"]
+    lengths = {"overlap": 40, "longest_question": 28, "longest_answer": 15}
+    assert lengths.items() <= layout.items()
     assert "best: validation F1 0.0" in trained.output
     tuned = run(
         *(
@@ -148,7 +176,43 @@ def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     assert "expected right and wrong answers" in tuned.output
 
 
-def test_eval_reads_each_ranking_and_the_judged_passages(folder: Path, tiny_model_folder: Path) -> None:
+def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers to questions 1 and 3 are right or wrong whatever counts; that to 2 is right in part."""
+    from sparta.reader.reader import Reader
+    from sparta.reader.records import Span
+
+    right = {"who founded google": "larry page", "the earth and the moon": "the moon"}
+
+    def read_all(self: Reader, questions: Any, texts: Any, n: int = 5) -> list[list[list[Span]]]:
+        def read(question: str, text: str) -> list[Span]:
+            at = text.find(right.get(question, "?"))
+            return [Span(0, at, at + len(right[question]), 2.0) if at >= 0 else Span(0, 0, 3, -1.0)]
+
+        return [[read(q, t.text) for t in own] for q, own in zip(questions, texts, strict=True)]
+
+    monkeypatch.setattr(Reader, "read_all", read_all)
+    done = run(
+        *(main, "tune-reader", "--reader", folder / "reader", "--output", folder / "tuned", "--int8"),
+        *("--queries", folder, "--index", folder / "index", "--depth", 3),
+    )
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert len([line for line in lines if "EM 50.00" in line]) >= 2
+    assert [line for line in lines if line.endswith("*")] == ["best mention     weight 0.0  EM 50.00  *"]
+    tuned = Reader.open(folder / "tuned").config
+    assert (tuned.weight, tuned.sum_mentions) == (0.0, False)
+    assert tuned.answer is not None
+    assert tuned.passage.a > 0, "a higher score is more probable"
+    before, after = (
+        sum(path.stat().st_size for path in (folder / name).glob("*.safetensors"))
+        for name in ("reader", "tuned")
+    )
+    assert after < before, "8 bits"
+
+
+def test_eval_reads_each_ranking_and_the_judged_passages(
+    folder: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reading = ("--answers", "--reader", folder / "reader")
     done = run(
         *(main, "eval", folder, "--model", tiny_model_folder, *reading, "--format", "json", "--quiet"),
@@ -160,6 +224,7 @@ def test_eval_reads_each_ranking_and_the_judged_passages(folder: Path, tiny_mode
     assert all({"EM", "F1"} <= set(row) for row in rows)
     lines = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
     assert [line["query_id"] for line in lines] == 3 * ["1", "2", "3", "4"]
+    (folder / "answers.jsonl").unlink()  # the folder is the corpus
     plot = folder / "depth.png"
     done = run(
         *(hybrid_main, "eval", "--index", folder / "index", *reading, "--depths", "1,3", "--plot", plot),
@@ -167,6 +232,13 @@ def test_eval_reads_each_ranking_and_the_judged_passages(folder: Path, tiny_mode
     assert done.exit_code == 0, (done.output, done.exc_info)
     assert "EM@3" in done.output
     assert plot.stat().st_size > 1000
+    drawn: list[list[str]] = []
+    monkeypatch.setattr("matplotlib.axes.Axes.set", lambda _, **of: drawn.append([of["ylabel"]]))
+    alike = ("--model", tiny_model_folder, *reading, "--quiet", "--plot", folder / "em.png")
+    for depths in ("1,3", "3"):
+        done = run(main, "eval", folder, *alike, "--depths", depths)
+        assert done.exit_code == 0, (done.output, done.exc_info)
+    assert drawn == [["EM"], ["EM, %"]], "against depth, or bars of one depth"
     wrong = run(hybrid_main, "eval", "--index", folder / "index", "--depths", "1,3")
     assert "expected --answers with --depths" in wrong.output
 

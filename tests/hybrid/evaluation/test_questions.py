@@ -133,6 +133,42 @@ def test_a_json_list(tmp_path: Path) -> None:
     assert questions_of(packed).queries == expected
 
 
+def test_squad_json_asked_of_any_index(tmp_path: Path) -> None:
+    """Pretty or in one line; each answer once; questions without an answer are left out."""
+    asked = [
+        {"id": "a", "question": " who ", "answers": [{"text": "Page", "answer_start": 0}] * 2},
+        {"id": "b", "question": "impossible", "answers": []},
+    ]
+    data = {"version": "1.1", "data": [{"title": "T", "paragraphs": [{"context": "Page", "qas": asked}]}]}
+    for name, indent in (("dev.json", 1), ("dev.json", None), ("dev.jsonl", None)):
+        (tmp_path / name).write_text(json.dumps(data, indent=indent))
+        assert questions_of(tmp_path / name).queries == (Query("a", "who", ("Page",)),)
+    asked[0]["answers"] = []
+    (tmp_path / "dev.json").write_text(json.dumps(data, indent=1))
+    with pytest.raises(InputError, match="expected questions with answers, found none"):
+        questions_of(tmp_path / "dev.json")
+    asked[:] = [{"id": "a", "question": "who", "answers": [{"text": "Page", "answer_start": 0}]}] * 2
+    (tmp_path / "dev.json").write_text(json.dumps(data, indent=1))
+    with pytest.raises(InputError, match="'a' was already the id of"):
+        questions_of(tmp_path / "dev.json")
+
+
+def test_mrqa_jsonl_asked_of_any_index(tmp_path: Path) -> None:
+    """All that a question's record names is an answer, not only what stands in its own context."""
+    item = {
+        "qid": "1",
+        "question": "who",
+        "answers": ["Page", "Larry Page"],
+        "detected_answers": [{"text": "Larry Page", "char_spans": [[0, 9]]}],
+    }
+    lines = [{"header": {"dataset": "x"}}, {"context": "Larry Page.", "qas": [item]}]
+    path = tmp_path / "dev.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    assert questions_of(path).queries == (Query("1", "who", ("Page", "Larry Page")),)
+    path.write_bytes(gzip.compress(json.dumps(lines[1]).encode()))
+    assert len(questions_of(path).queries) == 1, "the header may be missing"
+
+
 def test_entity_questions(tmp_path: Path) -> None:
     folder = tmp_path / "dataset" / "test"
     folder.mkdir(parents=True)

@@ -73,6 +73,7 @@ def test_squad_normalization():
     assert exact_match("Jose\u0301", ["José"])
     assert exact_match("July 4", [r"july\s?4"], match="regex")
     assert not exact_match("on July 4", [r"july\s?4"], match="regex")
+    assert exact_match("pneumonia", ["pneumo|lung"], match="regex"), "as DrQA has it"
 
 
 def test_f1_worked_by_hand():

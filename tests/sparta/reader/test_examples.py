@@ -77,6 +77,9 @@ def test_what_has_no_answer_in_its_text_is_left_out(tmp_path: Path) -> None:
     assert len(read(tmp_path / "a.jsonl", [pair, {**pair, "answers": ["nobody"]}])) == 1
     with pytest.raises(InputError, match="answer that stands in their text, found none"):
         read(tmp_path / "b.jsonl", [{**pair, "answers": ["nobody"]}])
+    with pytest.raises(InputError, match="answer that stands in their text") as kilt:
+        read(tmp_path / "c.jsonl", [{"id": "1", "input": "who?", "output": [{"answer": "Page"}]}])
+    assert "sparta mine-answers" in kilt.value.remedy
 
 
 def test_mined_passages(tmp_path: Path) -> None:
