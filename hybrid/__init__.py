@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.tune import tune
     from hybrid.multihop.chain import Chain
     from hybrid.multihop.searcher import ChainSearcher
-    from hybrid.multihop.steps import read_chain
+    from hybrid.multihop.steps import Step, read_chain
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.retrieval.channels import Channels
@@ -48,6 +48,7 @@ _HOMES = {
     "PathAnswerer": "hybrid.answering.path_answerer",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
+    "Step": "hybrid.multihop.steps",
     "compare": "hybrid.evaluation.compare",
     "evaluate_runs": "hybrid.evaluation.evaluate",
     "evaluate_set": "hybrid.evaluation.evaluate",
@@ -77,6 +78,7 @@ __all__ = [
     "PathAnswerer",
     "QuestionSet",
     "SetResults",
+    "Step",
     "compare",
     "evaluate_runs",
     "evaluate_set",

@@ -58,7 +58,8 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
     positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
     holds one; without any, the question is left out. Of KILT's tasks, they are the passages of its provenance
-    that was mapped with a BLEU score of 0.5 or more; a question with lower ones only is left out.
+    that was mapped with a BLEU score of 0.5 or more, or the first passage of the page, where it names pages
+    alone; a question of which nothing of that is in the index is left out.
 
     \b
     dense mine --questions nq-train.tsv --negatives 1 --output first.json
@@ -104,6 +105,7 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
 
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import judged, questions_of
+    from hybrid.evidence.gold import beginnings_of_pages, names_pages_alone
     from sparta.data.kilt import LEAST_BLEU, well_mapped
     from sparta.index.folder import default_index
 
@@ -115,6 +117,9 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     known = every = judged(asked, place, least_bleu=LEAST_BLEU)
     if any(well_mapped(evidence) != evidence for evidence in known.evidence.values()):
         every = judged(asked, place)  # what was mapped badly is no positive, and no negative either
+    of_pages = {q: one for q, one in known.evidence.items() if names_pages_alone(one)}
+    first, pages = beginnings_of_pages(of_pages, place) if of_pages else ({}, {})
     noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
+    noise |= of_pages.keys() - first.keys()
     queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
-    return questions_of_queries(queries, known.qrels, every.qrels)
+    return questions_of_queries(queries, {**known.qrels, **first}, {**every.qrels, **pages})

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from dense.models.blas import OneBlasThread
-from dense.models.config import BY_SKILL, QUESTION, DenseConfig
+from dense.models.config import BY_SKILL, DenseConfig
 from dense.models.skill_config import ATTENTION
 from sparta.base.errors import SpartaError
 from sparta.models.query_encoder import load_tokenizer
@@ -90,12 +90,12 @@ class BertQuestionEncoder:
         own = f"encoder.layer.{number}."
         routed = bool(self.config.routing) and (number + 1) % self.config.period == 0
         attends = routed and self.config.skills is not None and self.config.skills.placement == ATTENTION
-        chosen = f"experts.{QUESTION}." if attends else ""
+        chosen = f"experts.{self.config.question_expert()}." if attends else ""
         parts = [
             read.linear(f"{own}attention.self.{part}.{chosen}", width, width)
             for part in ("query", "key", "value")
         ]
-        feed = f"{own}output.experts.{QUESTION}." if routed and not attends else own
+        feed = f"{own}output.experts.{self.config.question_expert()}." if routed and not attends else own
         return _Layer(
             _Linear(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))),
             read.linear(f"{own}attention.output.dense.{chosen}", width, width),

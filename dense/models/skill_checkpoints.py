@@ -36,7 +36,8 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
     A model with skills keeps what it has: its experts, its tasks' query encoders among them, its span head,
-    and skills that are not trained again. Experts that it lacks begin as its expert 0; the paper begins that
+    and skills that are not trained again. Experts that it lacks begin as its expert 0 (those of a task's
+    questions as what reads questions of no task); the paper begins that
     of spans as BERT (Appendix B.2), which is not at hand here. Other models of ours begin as `begin_from` has
     it.
 
@@ -62,8 +63,11 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             where=str(name),
             remedy=f"train with --period {source.config.period}",
         )
-    skills = new.with_tasks_of(old)
-    skills = replace(skills, skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}))
+    skills = replace(
+        new.with_tasks_of(old),
+        skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}),
+        general=new.general if SINGLE in new.skills else old.general,
+    )
     model = DenseModel.like(source, config.with_skills(skills, config.period))
     begins = _begins(old, skills)
     given = source.state_dict()
@@ -72,8 +76,10 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
 
 
 def _begins(old: SkillConfig, new: SkillConfig) -> dict[int, int]:
-    """As which expert of a model each new one begins, by what they read; one that is not here as expert 0."""
-    begins: dict[int, int] = {}
+    """As which expert of a model each new one begins, by what they read; one that is not here as expert 0, or
+    of questions as that which reads questions of no task.
+    """
+    begins = {new.experts[one]: old.expert() for one in new.task_readers if one not in old.experts}
     for name in sorted(new.experts, key=lambda name: name == "expanded"):  # last: others may read it too
         if name in old.experts:
             begins.setdefault(new.experts[name], old.experts[name])

@@ -38,13 +38,15 @@ class SkillConfig:
     `placement` attention, the experts are the query, key, value and output matrices of every `period`-th
     layer; with feed-forward, its feed-forward with LayerNorm, as TASER has it; with none, all inputs are read
     by the same weights. `markers` are the tasks whose questions have their name before them; a task with a
-    query encoder of its own has an expert "question of TASK" (Maillard et al., 2021, §3.1).
+    query encoder of its own has an expert "question of TASK" (Maillard et al., 2021, §3.1). Where no others
+    were trained, questions of no or another task are read as those of the task `general`.
     """
 
     skills: tuple[str, ...]
     experts: dict[str, int] = field(default_factory=lambda: dict(ASSIGNMENTS["paper"]))
     placement: str = ATTENTION
     markers: tuple[str, ...] = ()
+    general: str = ""
 
     def __post_init__(self) -> None:
         unknown = sorted({*self.skills} - {*SKILLS})
@@ -53,6 +55,8 @@ class SkillConfig:
             raise ModelError(f"expected skills among {', '.join(SKILLS)}, found {found}")
         if self.placement not in PLACEMENTS:
             raise ModelError(f"expected experts in {', '.join(PLACEMENTS)}, found {self.placement!r}")
+        if self.general and _own_reader(self.general) not in self.experts:
+            raise ModelError(f"expected an expert for questions of {self.general}, found {self.experts}")
         numbers = list(self.experts.values())
         if any(type(n) is not int or n < 0 for n in numbers):
             raise ModelError(f"expected experts by their numbers, from 0 on, found {self.experts}")
@@ -82,19 +86,28 @@ class SkillConfig:
         return [name for name in self.experts if name.startswith(_own_reader(""))]
 
     def reader(self, task: str = "") -> str:
-        """Return what reads questions of a task: its own query encoder, or that of all questions."""
-        return own if (own := _own_reader(task)) in self.experts else "question"
+        """Return what reads questions of a task: its own query encoder, that of `general`, or of all."""
+        own = (_own_reader(name) for name in (task, self.general))
+        return next((one for one in own if one in self.experts), "question")
 
     def expert(self, task: str = "") -> int:
         """Return the expert of `reader`."""
         return self.experts[self.reader(task)]
 
-    def for_tasks(self, tasks: Sequence[str], *, markers: bool, own_encoders: bool) -> SkillConfig:
-        """Return the same with markers, or with a query encoder, for each of these tasks."""
+    def for_tasks(
+        self, tasks: Sequence[str], *, markers: bool, own_encoders: bool, general: str = ""
+    ) -> SkillConfig:
+        """Return the same with markers, or with a query encoder, for each of these tasks.
+
+        :param general: the task whose query encoder reads all other questions
+        """
         new = [task for task in tasks if own_encoders and _own_reader(task) not in self.experts]
         numbers = {_own_reader(task): self.count + i for i, task in enumerate(new)}
         return replace(
-            self, experts={**self.experts, **numbers}, markers=tuple(tasks) if markers else self.markers
+            self,
+            experts={**self.experts, **numbers},
+            markers=tuple(tasks) if markers else self.markers,
+            general=general if own_encoders else self.general,
         )
 
     def with_tasks_of(self, other: SkillConfig) -> SkillConfig:
@@ -109,7 +122,7 @@ class SkillConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""
-        return {k: v for k, v in asdict(self).items() if v or k != "markers"}
+        return {k: v for k, v in asdict(self).items() if v or k not in ("markers", "general")}
 
     @staticmethod
     def from_dict(value: Any) -> SkillConfig | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +16,17 @@ import torch
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from dense.models.skill_checkpoints import begin_skills
-from dense.models.skill_config import ASSIGNMENTS, ATTENTION, LINK, RERANK, SINGLE, SKILLS, SPAN, SkillConfig
+from dense.models.skill_config import (
+    ASSIGNMENTS,
+    ATTENTION,
+    LINK,
+    NONE,
+    RERANK,
+    SINGLE,
+    SKILLS,
+    SPAN,
+    SkillConfig,
+)
 from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, SkillBatch, query_reader
 from dense.training.skill_card import HELD_OUT, write_skill_card
@@ -49,7 +60,8 @@ class SkillRecipe:
     as negatives, and `negatives` hard ones of their own; a text has `spans` spans that are no entities.
     `placement` says where the experts are, `assignment` which of them reads what. With `markers` the class of
     a task stands before its questions, with `query_experts` each class has a query encoder of its own, beside
-    one passage encoder (Maillard et al., 2021, §3.1): experts where `placement` has them.
+    one passage encoder (Maillard et al., 2021, §3.1): experts where `placement` has them. Where every
+    question is of a class, that of the class with most of them reads other questions too.
     """
 
     encoder: str
@@ -75,8 +87,16 @@ class SkillRecipe:
     seed: int = 13
     device: str | None = None
 
-    def model(self, skills: Sequence[str], tasks: Sequence[str] = ()) -> DenseModel:
-        """Return the untrained model for these skills and tasks, on its device."""
+    def model(self, skills: Sequence[str], tasks: Sequence[str] = (), general: str = "") -> DenseModel:
+        """Return the untrained model for these skills and tasks, on its device.
+
+        :param general: the task whose query encoder, if each has one, reads all other questions
+        """
+        if self.query_experts and self.placement == NONE:
+            raise InputError(
+                "expected experts in attention or feed-forward with query experts, found none",
+                remedy="leave out --query-experts, or --placement none",
+            )
         layout = InputLayout(
             use_title=True,
             answer_segment=0,
@@ -92,7 +112,9 @@ class SkillRecipe:
                 f"expected an assignment among {', '.join(ASSIGNMENTS)}, found {self.assignment!r}"
             )
         wanted = SkillConfig(tuple(skills), dict(ASSIGNMENTS[self.assignment]), self.placement)
-        wanted = wanted.for_tasks(tasks, markers=self.markers, own_encoders=self.query_experts)
+        wanted = wanted.for_tasks(
+            tasks, markers=self.markers, own_encoders=self.query_experts, general=general
+        )
         model = begin_skills(self.encoder, plain.with_skills(wanted, self.period))
         model.config = replace(model.config, question_length=self.question_length)
         check_length(model.passage_encoder, self.max_length)
@@ -108,6 +130,15 @@ class Validation(Protocol):
 
     def __call__(self, model: DenseModel) -> float:
         """Return the figure, between 0 and 1."""
+
+
+def general_task(sets: Sequence[SkillSet]) -> str:
+    """The task with most questions, where each question is of a task: what reads those of no task then."""
+    sizes = Counter[str]()
+    for one in sets:
+        if one.skill == SINGLE:
+            sizes[one.task] += len(one.examples)
+    return "" if "" in sizes or not sizes else max(sorted(sizes), key=sizes.__getitem__)
 
 
 class SkillTraining:
@@ -128,7 +159,7 @@ class SkillTraining:
         torch.manual_seed(recipe.seed)
         trained = {one.skill for one in sets}
         tasks = sorted({s.task for s in sets if s.task and s.skill == SINGLE})
-        self.model = recipe.model([s for s in SKILLS if s in trained], tasks)
+        self.model = recipe.model([s for s in SKILLS if s in trained], tasks, general_task(sets))
         self.skills = Skills(self.model)
         use_fast_attention(self.model.passage_encoder)
         set_dropout(self.model, recipe.dropout)

@@ -56,6 +56,30 @@ def gold_of(
     return Gold(pages, passages, cut), {} if cut else {q: own for q, own in there.items() if own}
 
 
+def beginnings_of_pages(
+    evidence: Mapping[str, Evidence], index: Path
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return, as qrels, the first passage and all passages of the pages that a question's provenance names.
+
+    They are those of an index of the knowledge source.
+
+    :param evidence: of questions whose provenance names pages alone (entity linking)
+    """
+    with Searcher(index, channel=BM25) as searcher:
+        known = _Known(searcher, evidence.values(), cut=False, by_id=True)
+    pages = {
+        q: [page for output in own for one in output if (page := known.of_page(one.wikipedia_id))]
+        for q, own in evidence.items()
+    }
+    first = {q: {page[0]: 1 for page in own} for q, own in pages.items() if own}
+    return first, {q: {i: 1 for page in own for i in page} for q, own in pages.items() if own}
+
+
+def names_pages_alone(evidence: Evidence) -> bool:
+    """Whether provenance says no more than the page."""
+    return not any(one.passage_ids or (one.start and one.end) for output in evidence for one in output)
+
+
 def page_of(passage_id: str, record: Mapping[str, Any]) -> str:
     """The page of a passage: its Wikipedia id, else its title, else the passage's own id; a sentence has that
     of its passage.
@@ -126,6 +150,10 @@ class _Known:
 
     def _is_of(self, passage_id: str, page: str) -> bool:
         return str(self.records.get(passage_id, {}).get("wikipedia_id", "")) == page
+
+    def of_page(self, wikipedia_id: str) -> list[str]:
+        """The passages of a page of the knowledge source, in order."""
+        return self._of_page.get(wikipedia_id, [])
 
     def holds(self, units: Iterable[Unit]) -> bool:
         """Whether the index holds a passage of an evidence set."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -143,11 +143,11 @@ class Chain:
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
             own = {
-                name: _best(found[name][number if self._named[name].after else 0], path.ids)
-                for name in step.after
+                name: _best(found[name][number if self._named[name].after else 0]) for name in step.after
             }
             scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)
-            candidates += [_Candidate(path, i, score, 0.0, own) for i, score in scores.items()]
+            new = ((i, score) for i, score in scores.items() if i not in path.ids)
+            candidates += [_Candidate(path, i, score, 0.0, own) for i, score in new]
         if step.candidates is not None:
             candidates.sort(key=lambda one: -one.total(0))
             del candidates[step.candidates :]
@@ -268,11 +268,11 @@ class _Known:
         self.cover: dict[str, Cover] = {}
 
 
-def _best(found: Sequence[Linked], without: Collection[str]) -> dict[str, Linked]:
-    """Of each passage its highest score, as several entities may mean the same; none that a path has."""
+def _best(found: Sequence[Linked]) -> dict[str, Linked]:
+    """Of each passage its highest score, as several entities may mean the same."""
     best: dict[str, Linked] = {}
     for one in found:
         known = best.get(one.hit.passage_id)
-        if one.hit.passage_id not in without and (known is None or one.hit.score > known.hit.score):
+        if known is None or one.hit.score > known.hit.score:
             best[one.hit.passage_id] = one
     return best

@@ -13,7 +13,9 @@ def passage_em(paths: Sequence[Sequence[str]], pages: Pages) -> bool:
 
     :param paths: the ids of each path's evidence, best path first
     """
-    return bool(paths) and len(paths[0]) == len(pages) and covers(paths[0], pages)
+    if not paths or len(paths[0]) != len(pages) or not covers(paths[0], pages):
+        return False
+    return all(any(passage_id in page for page in pages) for passage_id in paths[0])
 
 
 def path_recall(paths: Sequence[Sequence[str]], pages: Pages, k: int) -> bool:

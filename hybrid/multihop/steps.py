@@ -96,10 +96,11 @@ class Step:
         wanted = {RETRIEVE: (0, 0), EXPAND: (1, 1), LINK: (0, 1), RERANK: (1, 9), READ: (1, 1)}[self.skill]
         if not wanted[0] <= len(self.after) <= wanted[1]:
             counts = " to ".join(map(str, dict.fromkeys(wanted)))
+            few = len(self.after) < wanted[0]
             raise InputError(
                 f"expected {counts} steps after which {self.name!r} ({self.skill}) comes, found"
                 f" {len(self.after)}",
-                remedy='name them: after = ["first"]',
+                remedy='name them: after = ["first"]' if few else _too_many(wanted[1]),
             )
 
     def _check_values(self) -> None:
@@ -128,6 +129,10 @@ class Step:
         """Whether the model does it; a rerank without weight does nothing by it."""
         skilled = bool(STEP_SKILLS[self.skill])
         return skilled and self.by == MODEL and not (self.skill == RERANK and not self.weight)
+
+
+def _too_many(most: int) -> str:
+    return f"name {most} at most in `after`" if most else "leave `after` out of the step"
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:

@@ -32,6 +32,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
+from sparta.index.folder import index_flag
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
 from sparta.search.searcher import BM25, Searcher
@@ -232,10 +233,23 @@ class IndexTools(Closing):
         vectors = self._skills.encode_mentions(
             [texts[row] for row, _ in places], [(span.start, span.end) for _, span in places]
         )
-        hits = self._entity_index.search_vectors(vectors, step.depth)
+        hits = list(self._entity_index.search_vectors(vectors, step.depth))
+        self._check_linked([hit.passage_id for own in hits for hit in own])
         for (row, span), own in zip(places, hits, strict=True):
             found[row] += [Linked(hit, texts[row][span.start : span.end]) for hit in own]
         return found
+
+    def _check_linked(self, passage_ids: Sequence[str]) -> None:
+        """Refuse descriptions that the index does not hold as passages: nothing could go on from them."""
+        once = list(dict.fromkeys(passage_ids))
+        docids = self.words.docids(once)
+        if absent := next((i for i, docid in zip(once, docids, strict=True) if docid < 0), None):
+            raise IndexStateError(
+                f"expected descriptions under the ids of the index's own passages, found {absent!r}",
+                where=str(self._entity_index.folder.path),
+                remedy="index those passages that describe an entity, as the index has them: sparta index"
+                f" --corpus FILE --overwrite {index_flag(self._entity_index.folder.path)}",
+            )
 
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """The passages that titles in the texts or in the metadata name, each with a score of 1."""

@@ -115,14 +115,24 @@ class GeneratingSolver:
         texts = map(text_of, hits)
         passages = " ".join(f"{one.title}. {one.text}" if one.title else one.text for one in texts)
         room = self.max_length - len(self.tokenizer(f" {text}")["input_ids"])
-        plain = self.tokenizer(passages, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        ends = [end for _, end in plain["offset_mapping"]]
-        if len(ends) > room:
-            passages = passages[: ends[room - 1]] if room > 0 else ""
+        passages = self._beginning(passages, room)
         self.tokenizer.truncation_side = "left"  # the input, which comes last, is read in any case
         read = self.tokenizer(f"{passages} {text}".strip(), truncation=True, max_length=self.max_length)
         found: list[int] = read["input_ids"]
         return found
+
+    def _beginning(self, text: str, room: int) -> str:
+        """The first `room` tokens of a text; a tokenizer without places (ByT5) writes them anew."""
+        if room <= 0:
+            return ""
+        fast = self.tokenizer.is_fast
+        plain = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
+        ids = plain["input_ids"]
+        if len(ids) <= room:
+            return text
+        if not fast:
+            return str(self.tokenizer.decode(ids[:room]))
+        return text[: plain["offset_mapping"][room - 1][1]]
 
 
 def open_solver(retriever: Retriever, by: str, model: str | None = None, device: str | None = None) -> Solver:

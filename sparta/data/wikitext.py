@@ -33,6 +33,7 @@ _HIDDEN = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_BREAK = re.compile(r"<br\b[^<>]*>(?!\s*[.,;:!?)])", re.IGNORECASE)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}")
 _BRACKETS = re.compile(r"\[\[|\]\]")
 _HEADING = re.compile(r"(={2,6})\s*(.*?)\s*\1\s*")
@@ -52,7 +53,7 @@ def paragraphs_of(wikitext: str) -> Iterator[Paragraph]:
     section = ""
     for line in _without_braces(_HIDDEN.sub("", wikitext)).split("\n"):
         if heading := _HEADING.fullmatch(line.strip()):
-            section = _Text().add(_TAG.sub("", heading[2])).text
+            section = _Text().add(_untagged(heading[2])).text
         elif line.strip() and not line.startswith(("|", "!", "----")):
             made = _line(line.lstrip("*#:; \t"))
             if made.text:
@@ -63,10 +64,10 @@ def anchored(text: str) -> Paragraph:
     """Return a paragraph of WikiExtractor's, whose links are HTML: `<a href="Max%20Planck">…</a>`."""
     made, place = _Text(), 0
     for match in _ANCHOR.finditer(text):
-        made.add(_TAG.sub("", text[place : match.start()]))
-        made.add(_TAG.sub("", match[2]), target_of(unquote(match[1])))
+        made.add(_untagged(text[place : match.start()]))
+        made.add(_untagged(match[2]), target_of(unquote(match[1])))
         place = match.end()
-    made.add(_TAG.sub("", text[place:])).strip()
+    made.add(_untagged(text[place:])).strip()
     return Paragraph(made.text, tuple(made.links))
 
 
@@ -80,11 +81,16 @@ def target_of(target: str) -> str:
     return title[:1].upper() + title[1:]
 
 
+def _untagged(text: str) -> str:
+    """Leave out tags; a line break stands between words."""
+    return _TAG.sub("", _BREAK.sub(" ", text))
+
+
 def _without_braces(text: str) -> str:
     """Leave out what stands in {{…}} and {|…|}, which may hold each other; what never ends stays."""
-    parts: list[str] = []
+    closed: list[tuple[int, int]] = []
     opened: list[tuple[str, int]] = []
-    place = end = 0
+    end = 0
     while match := _BRACES.search(text, end):
         mark, end = match[0], match.end()
         if mark in ("{{", "{|"):
@@ -94,10 +100,11 @@ def _without_braces(text: str) -> str:
             mark, end = "}}", end + 1  # the last parameter of a template is empty
         if opened and opened[-1][0] == ("{{" if mark == "}}" else "{|"):
             _, start = opened.pop()
-            if not opened:
-                parts.append(text[place:start])
-                place = end
-    return "".join([*parts, text[place:]])
+            while closed and closed[-1][0] > start:
+                closed.pop()  # inside this one
+            closed.append((start, end))
+    starts, ends = [start for start, _ in closed], [end for _, end in closed]
+    return "".join(text[a:b] for a, b in zip([0, *ends], [*starts, len(text)], strict=True))
 
 
 class _Text:
@@ -124,7 +131,7 @@ class _Text:
 
 
 def _line(line: str) -> _Text:
-    line = _WEB_LINK.sub(r"\1", _TAG.sub("", line))
+    line = _WEB_LINK.sub(r"\1", _untagged(line))
     made, place, opened = _Text(), 0, list[int]()
     for match in _BRACKETS.finditer(line):
         if match[0] == "[[":

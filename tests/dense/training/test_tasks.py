@@ -105,6 +105,36 @@ def test_query_experts(encoder: str, words: list[str], tmp_path: Path) -> None:
         )
 
 
+def test_questions_of_no_task_are_read_by_what_was_trained(
+    encoder: str, words: list[str], tmp_path: Path
+) -> None:
+    """Where each question is of a class, expert 0 learns nothing: that of most questions reads the others."""
+    fever, wow = of_tasks(words)
+    sets = [replace(fever, examples=fever.examples[:-1]), wow]
+    model = training(encoder, sets, tmp_path / "out", query_experts=True).model
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if ".experts." in name:
+                p += 0.1 * int(name.split(".experts.")[1].split(".")[0])
+    model.save_pretrained(tmp_path / "model")
+    again = DenseModel.load(tmp_path / "model")
+    assert again.config.skills is not None
+    assert again.config.skills.general == "dialogue"
+    asked, fact, own = (again.encode_questions(["the moon"], t) for t in ("", "fact checking", "dialogue"))
+    np.testing.assert_array_equal(asked, own)
+    np.testing.assert_array_equal(asked, again.encode_questions(["the moon"], "slot filling"))
+    assert not np.array_equal(asked, fact)
+    np.testing.assert_allclose(
+        BertQuestionEncoder(tmp_path / "model").encode_questions(["the moon"]), asked, atol=1e-4
+    )
+    plain = replace(fever, name="x", task="")
+    mixed = training(encoder, [plain, wow], tmp_path / "mixed", query_experts=True).model
+    assert mixed.config.skills is not None
+    assert mixed.config.skills.general == ""
+    with pytest.raises(InputError, match="leave out --query-experts"):
+        training(encoder, sets, tmp_path / "none", query_experts=True, placement="none")
+
+
 def test_a_model_without_tasks_is_written_as_before(encoder: str, words: list[str], tmp_path: Path) -> None:
     one = training(encoder, sets_of(words)[:1], tmp_path / "out")
     assert one.model.config.skills is not None
@@ -180,7 +210,9 @@ def test_provenance_that_names_no_passage(
 def test_a_model_goes_on_with_the_experts_of_its_tasks(
     encoder: str, words: list[str], tmp_path: Path
 ) -> None:
-    """On fewer tasks and on new ones: an expert stays its task's, a new one begins as that of questions."""
+    """On fewer tasks and on new ones: an expert stays its task's, a new one begins as what reads questions of
+    no task, the dialogue expert here.
+    """
     first = training(encoder, of_tasks(words), tmp_path / "first", query_experts=True).model
     with torch.no_grad():
         for name, p in first.named_parameters():
@@ -202,7 +234,7 @@ def test_a_model_goes_on_with_the_experts_of_its_tasks(
         state, before = again.state_dict(), first.state_dict()
         for name, tensor in state.items():
             if ".experts.8." in name:
-                torch.testing.assert_close(tensor, before[name.replace(".experts.8.", ".experts.0.")])
+                torch.testing.assert_close(tensor, before[name.replace(".experts.8.", ".experts.6.")])
             else:
                 torch.testing.assert_close(tensor, before[name])
         shutil.rmtree(tmp_path / "again", ignore_errors=True)

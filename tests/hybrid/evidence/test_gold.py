@@ -249,6 +249,30 @@ def test_training_data_of_a_task(
 
 
 @pytest.mark.jvm
+def test_training_data_of_entity_linking(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
+) -> None:
+    """Where provenance names pages alone, the first passage is positive, and none of the page negative."""
+    asked = [
+        question("there", "the moon [START_ENT] moon [END_ENT] paris", [{"wikipedia_id": "7", "title": "M"}]),
+        question("absent", "moon", [{"wikipedia_id": "77", "title": "Berlin"}]),
+    ]
+    for one in asked:
+        one["output"][0]["answer"] = "earth"  # what stands in some passage of another page
+    path = write_jsonl(tmp_path / "aidayago2-train-kilt.jsonl", asked)
+    output = tmp_path / "mined.json"
+    given = ("--index", folder / "ix", "--questions", path, "--output", output, "--with-answers", "--quiet")
+    result = run(dense_main, "mine", *given)
+    assert result.exit_code == 0, result.output
+    assert "1 without a positive left out" in result.output
+    (only,) = json.loads(output.read_text())
+    assert [p["passage_id"] for p in only["positive_ctxs"]] == ["7-0"]
+    negatives = [p["passage_id"] for p in only["hard_negative_ctxs"]]
+    assert negatives
+    assert not any(one.startswith("7-") for one in negatives)
+
+
+@pytest.mark.jvm
 def test_pages_of_another_index(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], own_logger: None
 ) -> None:

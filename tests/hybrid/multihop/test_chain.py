@@ -108,6 +108,16 @@ def test_two_hops_by_hand() -> None:
     assert len(Chain(steps, tools).search("which", 2).paths) == 2
 
 
+def test_links_are_aligned_with_all_that_was_retrieved() -> None:
+    """Eq. 6: also with the passage that the path ends in, though it does not come twice."""
+    tools = Made()
+    tools.retrieved, tools.links["which"] = hits(b=10), []
+    tools.links["text of b"], tools.expanded = [("Eve", hits(e=20))], {"b": hits(b=12, f=9)}
+    steps = [replace(step, weight=0) if step.skill == "rerank" else step for step in read_chain("hotpot")]
+    found = Chain(steps, tools).search("which").paths
+    assert [(path.ids, path.score) for path in found] == [(("b", "e"), 22), (("b", "f"), 19)]
+
+
 def test_only_the_best_candidates_are_reranked() -> None:
     """The best two of hop 1 before reranking, a and b with 10 each (b after eq. 6); c and d are left out."""
     steps = [replace(s, candidates=2) if s.name == "first" else s for s in read_chain("hotpot")]

@@ -117,6 +117,19 @@ def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> N
     )
 
 
+def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_jsonl: Any) -> None:
+    """Nothing could go on from others, and other passages of equal ids would be taken for them."""
+    folder = made["folder"]
+    own = [{"id": f"e-{p.passage_id}", "text": p.text, "title": p.title} for p in made["passages"]]
+    corpus = write_jsonl(folder / "others.jsonl", own)
+    done(cli._sparta.main, "index", "--corpus", corpus, "--channels", "bm25", "--index", folder / "others")
+    done(cli._dense.main, "index", "--model", folder / "entity", "--index", folder / "others")
+    with IndexTools(folder / "index", folder / "skills", folder / "others") as tools:
+        step, asked = Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)]
+        with pytest.raises(IndexStateError, match="the ids of the index's own passages, found 'e-"):
+            tools.link(step, asked)
+
+
 def test_expand_by_the_model_keeps_to_its_filter(made: dict[str, Any], tools: IndexTools) -> None:
     hits = tools.retrieve(Step("s", "retrieve", channel="bm25", depth=2), "moon earth old city")
     step = Step("e", "expand", ("f",), depth=24)

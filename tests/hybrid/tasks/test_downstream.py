@@ -220,6 +220,23 @@ def test_a_generating_model(tiny_tokenizer: Any, tmp_path: Path) -> None:
         GeneratingSolver(tmp_path / "none")
 
 
+def test_a_generating_model_that_reads_bytes(tmp_path: Path) -> None:
+    """ByT5's tokenizer does not say where its tokens stand in a text."""
+    from transformers import ByT5Tokenizer, T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    torch.manual_seed(1)
+    config = T5Config(vocab_size=384, decoder_start_token_id=0, **sizes)
+    T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    solver = GeneratingSolver(tmp_path, max_length=40, longest=3, device="cpu")
+    passages = [hit("Zürich", "the city " * 40)]
+    read = solver.tokenizer.decode(solver.ids("what is it", passages), skip_special_tokens=True)
+    assert read.startswith("Zürich. the city")
+    assert read.endswith("what is it")
+    assert len(solver.solve(["what is it"], [passages])) == 1
+
+
 def claims(words: list[str], n: int = 60) -> list[Claim]:
     """True is what its passage says."""
     own = [words[i % len(words)] for i in range(n)]

@@ -69,6 +69,9 @@ def test_what_never_ends_does_no_harm() -> None:
         "an {{open one",
         "a [[link that is open",
     ]
+    open_one = "a stray {{open\nThen {{cite|x}} text, {|\n{{b|{{c}}}} d"
+    assert [p.text for p in paragraphs_of(open_one)] == ["a stray {{open", "Then text, {|", "d"]
+    assert [p.text for p in paragraphs_of("one<br>line<BR />break")] == ["one line break"]
     assert [p.text for p in paragraphs_of("}} closed ]] too|}")] == ["}} closed ]] too|}"]
     assert [p.text for p in paragraphs_of("text <ref>never closed")] == ["text"]
 
