@@ -244,6 +244,9 @@ dtype_option = choice(
     text="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
 )
 
+_devices_option = click.option(
+    "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
+)
 model_options = options(
     click.option(
         "--model",
@@ -253,9 +256,7 @@ model_options = options(
     click.option(
         "--bits", type=click.IntRange(1, 16), help="Bits of an impact [default: the model's own, usually 8]."
     ),
-    click.option(
-        "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
-    ),
+    _devices_option,
     dtype_option,
 )
 
@@ -327,6 +328,20 @@ unit_options = options(
 )
 
 # The same where an index may be there: what is not typed (None) is as the index has it.
+own_model_options = options(
+    click.option(
+        "--model",
+        metavar="FOLDER|ID",
+        help="Model folder or hub id [default: the index's, else the one that ships].",
+    ),
+    click.option(
+        "--bits",
+        type=click.IntRange(1, 16),
+        help="Bits of an impact [default: the index's, else the model's own, usually 8].",
+    ),
+    _devices_option,
+    dtype_option,
+)
 own_unit_options = options(
     click.option(
         "--unit", type=click.Choice(UNITS), help=f"{_UNIT} [default: passage, or that of the index]."

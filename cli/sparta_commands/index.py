@@ -13,7 +13,7 @@ from cli._options import (
     corpus_option,
     index_option,
     index_options_of,
-    model_options,
+    own_model_options,
     own_unit_options,
     typed,
     write_options,
@@ -43,7 +43,7 @@ from sparta.base.errors import InputError
     help="With bm25 alone nothing is encoded, which takes seconds; --resume adds impacts later"
     " [default: impact,bm25, or as in the index].",
 )
-@model_options
+@own_model_options
 @own_unit_options
 @click.option("--language", help="Language of the texts [default: en, or that of the index].")
 @click.option("--append", is_flag=True, help="Add to an existing index.")

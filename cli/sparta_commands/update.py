@@ -10,7 +10,7 @@ from cli._options import (
     corpus_bar,
     index_option,
     index_options_of,
-    model_options,
+    own_model_options,
     own_unit_options,
     write_options,
 )
@@ -22,7 +22,7 @@ from cli._reports import print_index_report
     "--corpus", metavar="PATH", required=True, help="Passages that are new or replace those of the same id."
 )
 @index_option
-@model_options
+@own_model_options
 @own_unit_options
 @click.option("--resume", is_flag=True, help="Continue an interrupted update.")
 @write_options

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparta.base.errors import InputError, Interrupted
+from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
@@ -23,12 +23,12 @@ from sparta.index.build import (
     write_index,
 )
 from sparta.index.channels import sync_channels
-from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, IndexFolder
-from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, Source, WriteOptions
+from sparta.index.folder import BM25, BOTH_CHANNELS, GROWING, Generation, IndexFolder
+from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, WriteOptions
 from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
-from sparta.models.resolve import DEFAULT_MODEL, known_query_side, model_for, shipped_for
+from sparta.models.resolve import DEFAULT_MODEL, known_query_side, model_folder, model_for, shipped_for
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -43,9 +43,9 @@ _ENCODED_AT_ONCE = 512  # passages that Ctrl-C may cost
 class IndexOptions:
     """How an index is made or extended.
 
-    None keeps the setting of an index that is extended, and is the default of a new one: unit `passage`,
-    language `en`, all terms, the fast codec, the model that ships for the language; where none does, an index
-    is for BM25 alone.
+    None keeps the setting of an index that is extended, its model and bits too, and is the default of a new
+    one: unit `passage`, language `en`, all terms, the fast codec, the model that ships for the language;
+    where none does, an index is for BM25 alone.
 
     `channels` is `impact,bm25`, or `bm25` alone, for which nothing is encoded. `model` is a folder or a hub
     id, `bits` the bits of an impact, `device` one or several torch devices with commas between them. `unit`
@@ -216,8 +216,39 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
             where=str(folder.path),
             remedy="leave --language out, or put these texts into another --index",
         )
-    filled = {name: own[name] for name in own if getattr(options, name) is None}
-    return with_model(replace(options, **filled)) if encodes else replace(options, **filled)
+    filled = replace(options, **{name: own[name] for name in own if getattr(options, name) is None})
+    return with_model(_with_own_model(filled, live, folder)) if encodes else filled
+
+
+def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
+    """The options with which passages are added to an index: what they leave open is as the index has it.
+
+    :raises IndexStateError: there is no index.
+    :raises ModelError: the index's model is not where it was, and none is named.
+    """
+    return _resolved(IndexFolder(path), options, "update", encodes=True)
+
+
+def _with_own_model(options: IndexOptions, live: Generation, folder: IndexFolder) -> IndexOptions:
+    """The options with the model and the bits that the index was made with, where they name none.
+
+    :raises ModelError: the model is not where it was.
+    """
+    name = str(live.model["name"])
+    if not name or name.startswith(JSON_VECTORS):
+        return options  # no model of ours to encode with
+    own = replace(options, bits=options.bits or live.model["quantizer"]["bits"])
+    if options.model is not None:
+        return own
+    try:
+        model_folder(name)
+    except ModelError as error:
+        raise ModelError(
+            f"expected the index's own model {name!r} where it was, found none: {error.message}",
+            where=str(folder.path),
+            remedy="say where it lies now with --model (IndexOptions.model), or rebuild with --overwrite",
+        ) from error
+    return replace(own, model=name)
 
 
 def with_model(options: IndexOptions) -> IndexOptions:

@@ -1,13 +1,14 @@
 """Appending, updating, deleting."""
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
 
 from cli._sparta import main
 from sparta.search.searcher import Searcher
-from tests.cli.commands import done, hits_of, refused, sparta, written
+from tests.cli.commands import done, hits_of, refused, sparta, top_rows, written
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("own_logger")]
 
@@ -72,6 +73,24 @@ def test_an_index_that_is_not_pruned_takes_nothing_that_is(index, corpus, tmp_pa
     more = written(tmp_path / "c.jsonl", {"id": "c", "text": "the moon"})
     result = sparta("update", "--corpus", more, "--top-k", 4, "--index", index, *model)
     refused(result, 2, "expected the index's own top-k none, found 4", "leave --top-k out")
+
+
+def test_what_is_added_is_encoded_with_the_model_and_bits_of_the_index(tmp_path, tiny_model_folder, corpus):
+    own, moved = tmp_path / "mine" / "best", tmp_path / "elsewhere"
+    shutil.copytree(tiny_model_folder, own)
+    named = ("--index", tmp_path / "ix", "--dtype", "fp32")
+    done(sparta("index", "--corpus", corpus, "--model", "mine/best", "--bits", 5, *named))
+    new = [written(tmp_path / f"{i}.jsonl", {"id": i, "text": "the red road"}) for i in "abc"]
+    assert "6 passages" in done(sparta("index", "--append", "--corpus", new[0], *named)).stdout
+    assert "7 passages" in done(sparta("update", "--corpus", new[1], *named)).stdout
+    impacts = [impact for _, impact in top_rows(done(sparta("terms", "b", *named[:2])).stdout)]
+    assert 0 < max(impacts) < 2**5
+    own.rename(moved)
+    said = (tmp_path / "ix", "the index's own model 'mine/best' where it was", "--model", "--overwrite")
+    for command in (["index", "--append"], ["update"]):
+        refused(sparta(*command, "--corpus", new[2], *named), 2, *said)
+    again = sparta("index", "--append", "--corpus", new[2], "--model", moved, *named)
+    assert "8 passages" in done(again).stdout
 
 
 def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, model):

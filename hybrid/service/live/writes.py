@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError
@@ -19,8 +18,7 @@ from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.base.extras import optional_packages
 from sparta.data.units import passage_of
-from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
-from sparta.models.resolve import is_shipped
+from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.search.searcher import BM25
 
 if TYPE_CHECKING:
@@ -142,17 +140,9 @@ class Writer(Closing):
         return {"deleted": len(lines) - len(missing), **_told(errors)}
 
     def _options(self) -> IndexOptions:
-        """With the index's own model, where it lies where it lay; one commit for all."""
-        with self._index.reading() as snapshot, snapshot.lucene.index.reading() as view:
-            own, channels = view.generation.model, view.generation.channels
-        name = str(own["name"])
-        return IndexOptions(
-            channels=channels,
-            model=self._settings.model or (name if Path(name).is_dir() or is_shipped(name) else None),
-            bits=own["quantizer"]["bits"],
-            device=self._settings.device,
-            commit_seconds=math.inf,
-        )
+        """As the index has them, but with the model of the settings, if they name one; one commit for all."""
+        own = IndexOptions(model=self._settings.model, device=self._settings.device, commit_seconds=math.inf)
+        return options_to_grow(self._settings.index, own)
 
     def _encoder(self, options: IndexOptions) -> SparseEncoder | None:
         """The model, which stays open from one upload to the next; None for BM25 alone, which needs none."""

@@ -49,7 +49,7 @@ def open_client(tiny_model_folder: Path) -> Iterator[Callable[..., Any]]:
     with ExitStack() as opened:
 
         def start(index: Path, **settings: Any) -> TestClient:
-            app = create_app(Settings(index=index, model=str(tiny_model_folder), **settings))
+            app = create_app(Settings(**{"index": index, "model": str(tiny_model_folder), **settings}))
             client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
             return opened.enter_context(client)
 

@@ -135,6 +135,12 @@ def test_an_index_for_bm25_alone_is_written_without_a_model(tmp_path, tiny_model
     assert "/info" in refused.json()["error"]["remedy"]
 
 
+def test_an_index_is_written_with_its_own_model_where_none_is_named(index, open_client) -> None:
+    client = open_client(index, writable=True, model=None)
+    assert write(client, "POST", lines({"id": "n", "text": "the moon"}))["added"] == 1
+    assert client.get("/terms/n").json()["terms"]
+
+
 def test_an_upload_that_takes_too_long_says_what_may_become_of_it(index, monkeypatch, open_client) -> None:
     begun, go = threading.Event(), threading.Event()
 
