@@ -66,11 +66,13 @@ def answering_of(
     if depths[-1] > retrieved:
         raise InputError(
             f"expected --depths of at most the {retrieved} passages that are retrieved, found {depths[-1]}",
-            remedy="raise --candidates" if "candidates" in given else "raise --depth",
+            remedy="raise --candidates" if "candidates" in given else "raise -k",
         )
     from sparta.reader.config import reader_folder
 
     folder = reader_folder(given["reader"], language)
+    from sparta.neural.encoding import parse_devices
     from sparta.reader.reader import Reader
 
-    return Answering(Reader.open(folder, device=given.get("device")), depths, given["weight"])
+    device = next(iter(parse_devices(given.get("device"))), None)  # of several, a reader takes the first
+    return Answering(Reader.open(folder, device=device), depths, given["weight"])

@@ -243,6 +243,22 @@ def test_eval_reads_each_ranking_and_the_judged_passages(
     assert "expected --answers with --depths" in wrong.output
 
 
+def test_of_several_devices_eval_reads_on_the_first(folder: Path) -> None:
+    reading = ("--channel", "bm25", "--answers", "--reader", folder / "reader", "--quiet")
+    done = run(main, "eval", folder, *reading, "--device", "cpu,cpu")
+    assert done.exit_code == 0, done.output
+    assert "judged passages" in done.stdout
+
+
+@pytest.mark.parametrize(("command", "option"), [(main, "-k"), (hybrid_main, "--candidates")])
+def test_more_is_read_than_retrieved(folder: Path, command: Any, option: str) -> None:
+    of_set = (folder,) if command is main else ("--index", folder / "index")
+    reading = ("--answers", "--reader", folder / "reader", "--depths", 150)
+    wrong = run(command, "eval", *of_set, *reading)
+    assert f"found 150\n  → raise {option}" in wrong.output
+    assert option in [name for one in command.commands["eval"].params for name in one.opts]
+
+
 def test_sets_without_answers(folder: Path, write_jsonl: Callable[..., Path]) -> None:
     """By themselves they are refused; beside others they are measured, and not drawn."""
     bare = folder / "bare"
