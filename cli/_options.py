@@ -367,6 +367,12 @@ write_options = options(
 )
 
 
+def refuse_leftover(words: Sequence[Path], option: str, remedy: str) -> None:
+    """Refuse words without an option, where the option that takes several of them is not typed."""
+    if words and not typed(option):
+        raise InputError(f"expected options only, found {' '.join(map(str, words))}", remedy=remedy)
+
+
 def typed(*names: str) -> list[str]:
     """Of these parameters, the options that stand on the command line itself, as they are spelled."""
     context = click.get_current_context(silent=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._options import encoder_options, folder_type, index_option
+from cli._options import encoder_options, folder_type, index_option, refuse_leftover
 from cli._reports import print_channel_reports
 
 
@@ -27,21 +27,24 @@ from cli._reports import print_channel_reports
 @click.option(
     "--vectors",
     multiple=True,
+    metavar="FOLDER...",
     type=folder_type,
-    help="Folders that dense encode wrote; what they lack is encoded.",
+    help="Folders that dense encode wrote, one or several: shards-*; what they lack is encoded.",
 )
+@click.argument("more", nargs=-1, metavar="", type=folder_type)
 @click.option(
     "--overwrite",
     is_flag=True,
     help="Make the channel anew, also of another model; vectors of the same model are kept.",
 )
 @encoder_options
-def index(index: Path | None, **given: Any) -> None:
+def index(index: Path | None, vectors: tuple[Path, ...], more: tuple[Path, ...], **given: Any) -> None:
     """Give an index a dense channel, or bring it up to date.
 
     The passages are those that sparta index put into the index. An interrupted command goes on when it is
     repeated. sparta index --append, sparta update and sparta delete keep the channel up to date.
     """
+    refuse_leftover(more, "vectors", "dense index --vectors FOLDER...")
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense
@@ -49,5 +52,11 @@ def index(index: Path | None, **given: Any) -> None:
 
     quiet = given.pop("quiet")
     with tqdm(unit="passage", disable=True if quiet else None, smoothing=0.1, file=sys.stderr) as bar:
-        report = build_dense(index or default_index(), expect=bar.reset, advance=bar.update, **given)
+        report = build_dense(
+            index or default_index(),
+            vectors=(*vectors, *more),
+            expect=bar.reset,
+            advance=bar.update,
+            **given,
+        )
     print_channel_reports([report])

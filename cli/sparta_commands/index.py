@@ -15,6 +15,7 @@ from cli._options import (
     index_options_of,
     own_model_options,
     own_unit_options,
+    refuse_leftover,
     typed,
     write_options,
 )
@@ -27,8 +28,9 @@ from sparta.base.errors import InputError
 @click.option(
     "--vectors",
     multiple=True,
+    metavar="PATH...",
     type=click.Path(path_type=Path),
-    help="Folders of shards that sparta encode wrote, or JSON vectors.",
+    help="Folders of shards that sparta encode wrote, or JSON vectors; one, or several: shards-*.",
 )
 @click.argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
 @click.option(
@@ -85,11 +87,7 @@ def _check(
     corpus: str | None, vectors: tuple[Path, ...], more: tuple[Path, ...], *, append: bool, overwrite: bool
 ) -> None:
     """Refuse options that do not go together."""
-    if more and not vectors:
-        raise InputError(
-            f"expected options only, found {' '.join(map(str, more))}",
-            remedy=f"sparta index --corpus {corpus or more[0]}",
-        )
+    refuse_leftover(more, "vectors", f"sparta index --corpus {corpus or next(iter(more), '')}")
     if bool(corpus) == bool(vectors):
         raise InputError(
             "expected either --corpus or --vectors, found " + ("both" if corpus else "neither"),

@@ -72,6 +72,21 @@ def test_the_command_search(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.jvm
+def test_folders_of_vectors_stand_behind_one_option(
+    index: Path, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """As the shell writes them for a pattern."""
+    parts = [tmp_path / f"shards-{i}" for i in range(3)]
+    for i, part in enumerate(parts):
+        given = ["encode", "--corpus", corpus, "--model", model, "--output", part, "--quiet"]
+        done(cli._dense.main, *given, "--shard", f"{i}/3")
+    refused("expected options only, found", "index", "--index", index, *parts)
+    assert not has_dense(index)
+    said = done(cli._dense.main, "index", "--index", index, "--quiet", "--vectors", *parts)
+    assert f"{N} vectors of model: encoded 0, reused {N}, kept 0, removed 0 in" in said
+
+
+@pytest.mark.jvm
 def test_twice_is_once(index: Path, model: Path) -> None:
     said = done(cli._dense.main, "index", "--index", index, "--model", model, "--quiet")
     assert f"dense-000001: flat, {N} vectors of model: encoded {N}, reused 0, kept 0, removed 0 in" in said
