@@ -54,7 +54,8 @@ _OF_CHANNELS = (
     "build_dense",
     "k1",
     "b",
-    *("answers", "reader", "depths", "weight", "output_answers", "plot", "per_query"),
+    "threads",
+    *("answers", "reader", "depths", "weight", "output_answers", "plot"),
     *("opensearch", "name", "ca", "insecure"),
     *("chains", "model", "entities", "path_reader"),
 )
@@ -193,7 +194,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     from hybrid.evaluation.evaluate import evaluate_runs, named_runs
     from hybrid.evaluation.measures import parse_measures
     from hybrid.evaluation.rankings import MEASURES
-    from hybrid.evaluation.results import results_table
+    from hybrid.evaluation.results import results_table, write_per_query
 
     if others := typed(*_OF_CHANNELS):
         raise InputError(
@@ -205,7 +206,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
             "expected several --runs with --qrels, or neither of them",
             remedy="hybrid eval --runs a.trec b.trec --qrels test.tsv",
         )
-
+    check_place(given["per_query"], "file")
     names = list(named_runs(runs))
     weights = dict.fromkeys(names, given["alpha"]) | {names[0]: 1.0}
     if given["weights"] is not None:
@@ -214,6 +215,7 @@ def _evaluate_runs(runs: Sequence[Path], qrels: Path | None, given: Mapping[str,
     measures = parse_measures(given["measures"].split(",")) if given["measures"] else MEASURES
     results = evaluate_runs(runs, qrels, measures, fusion=fusion, output_runs=given["output_runs"])
     print_table(results_table([results]), given["form"], notes([], [fusion]))
+    write_per_query([results], given["per_query"])
 
 
 def _planned_there(given: Mapping[str, Any]) -> tuple[list[str], list[Fusion]]:

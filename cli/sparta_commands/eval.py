@@ -29,7 +29,8 @@ from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
 _OF_SETS = (
-    *("model", "bits", "device", "dtype", "unit", "top_k", "min_weight", "skip_invalid", "language"),
+    *("model", "bits", "device", "dtype", "language"),
+    *("unit", "chunk", "overlap", "top_k", "min_weight", "skip_invalid"),
     *("channels", "dense", "depth", "threads", "output_runs", "answers"),
 )
 """Options that say how a test set is indexed and searched."""

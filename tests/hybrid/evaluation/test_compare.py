@@ -302,7 +302,12 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
     assert rows[2]["RR"] == pytest.approx(100 * sum(ranks) / 3)
     out = tmp_path / "runs"
     several = ["--runs", *paths, "--qrels", folder / "qrels.tsv", "--output-runs", out, "--format", "json"]
-    assert json.loads(run("eval", *several, "--alpha", "0.7").stdout) == rows
+    each = tmp_path / "each.jsonl"
+    assert json.loads(run("eval", *several, "--alpha", "0.7", "--per-query", each).stdout) == rows
+    lines = [json.loads(line) for line in each.read_text().splitlines()]
+    assert {one["query_id"]: one["RR"] for one in lines if "0.7" in one["ranking"]} == {
+        query: pytest.approx(value) for query, value in zip(RIGHT, ranks, strict=True)
+    }
     assert list(read_run(out / "qrels-impact+0.7xbm25.trec")) == list(runs["impact"])
     weighed = run("eval", *several, "--weights", "bm25=0.7,impact=1")
     assert json.loads(weighed.stdout)[2]["channel"] == "0.7·bm25 + impact"
@@ -320,6 +325,7 @@ def test_runs_are_fused(folder: Path, tmp_path: Path) -> None:
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--weights", "dense=1"],
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--sample", "1"],
         ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--no-dense"],
+        ["--run", named, paths[1], "--qrels", folder / "qrels.tsv", "--threads", "1"],
         ["--run", paths[1], "--run", paths[1], "--qrels", folder / "qrels.tsv"],
         ["--run", paths[1], "--run", foreign, "--qrels", folder / "qrels.tsv"],
     ):

@@ -289,7 +289,8 @@ def run_cli(*arguments: object) -> Any:
 def test_runs_are_measured_as_they_are(beir, tmp_path):
     """What says how a test set is searched would be ignored."""
     given = ["eval", "--run", tmp_path / "a.trec", "--qrels", beir / "qrels" / "test.tsv"]
-    for option in (["--top-k", "3"], ["--output-runs", tmp_path / "runs"], ["--channel", "bm25"]):
+    cut = (["--top-k", "3"], ["--chunk", "20"], ["--overlap", "5"])
+    for option in (*cut, ["--output-runs", tmp_path / "runs"], ["--channel", "bm25"]):
         result = run_cli(*given, *option)
         assert result.exit_code == 2
         assert f"expected test sets with {option[0]}, found runs" in result.output
