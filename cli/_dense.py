@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cli._options import SpartaGroup
+from cli._options import GROUP_SETTINGS, SpartaGroup
 from cli.dense_commands.convert import convert
 from cli.dense_commands.encode import encode
 from cli.dense_commands.index import index
@@ -15,9 +15,7 @@ from cli.dense_commands.train import train
 from cli.dense_commands.train_skills import train_skills
 
 
-@click.group(
-    cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
 @click.version_option(package_name="sparta-search", prog_name="dense")
 def main() -> None:
     """Dense retrieval: passages found by the vectors of a bi-encoder.

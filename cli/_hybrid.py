@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cli._options import SpartaGroup
+from cli._options import GROUP_SETTINGS, SpartaGroup
 from cli.hybrid_commands.downstream import downstream, train_labels
 from cli.hybrid_commands.eval import evaluate_channels
 from cli.hybrid_commands.leave_out import leave_out
@@ -14,7 +14,7 @@ from cli.hybrid_commands.tasks import tasks
 from cli.hybrid_commands.tune import tune
 
 
-@click.group(cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
 @click.version_option(package_name="sparta-search", prog_name="hybrid")
 def main() -> None:
     """Search impacts, BM25 and vectors as one ranking, measure rankings, and run the papers' experiments."""

@@ -29,6 +29,8 @@ from sparta.data.units import chunk_unit, unit_noun
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 INTERRUPTED = 130
+GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+"""Of the help of all three programs."""
 
 
 class SpartaGroup(click.Group):

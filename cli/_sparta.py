@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cli._options import SpartaGroup
+from cli._options import GROUP_SETTINGS, SpartaGroup
 from cli.service_commands.mcp import mcp
 from cli.service_commands.push import push
 from cli.service_commands.serve import serve
@@ -24,9 +24,7 @@ from cli.sparta_commands.update import update
 from cli.sparta_commands.verify import verify
 
 
-@click.group(
-    cls=SpartaGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=SpartaGroup, context_settings=GROUP_SETTINGS)
 @click.version_option(package_name="sparta-search", prog_name="sparta")
 def main() -> None:
     """Open-domain question answering from a Lucene index that a transformer wrote.

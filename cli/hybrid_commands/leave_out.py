@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._fusion_options import print_table
-from cli._options import folder_type, form_option, number
+from cli._options import folder_type, form_option, index_option, number
 from cli.dense_commands.train_skills import recipe_options
 from sparta.base.errors import InputError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--task", "names", multiple=True, required=True, metavar="NAME", help="A task, such as fever or wow."
 )
-@click.option("--index", required=True, type=folder_type, help="Index of the passages that are searched.")
+@index_option
 @click.option("--output", required=True, type=folder_type, help="Folder for all models and measurements.")
 @click.option(
     "--shots",
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def leave_out(
     folders: tuple[Path, ...],
     names: tuple[str, ...],
-    index: Path,
+    index: Path | None,
     output: Path,
     resume: bool,
     form: str,
@@ -73,6 +73,7 @@ def leave_out(
     from hybrid.evaluation.results import results_table
     from hybrid.tasks.leave_out import LeaveOut, leave_one_out
     from hybrid.tasks.pool import TaskPool
+    from sparta.index.folder import default_index
     from sparta.training.ranking import check_output
 
     check_output(output, resume=resume)
@@ -81,7 +82,7 @@ def leave_out(
     own = {name: given.pop(name) for name in ("few_steps", "vanilla", "multi_task", "single_task")}
     tasks = _tasks(folders, names, given)
     plan = LeaveOut(SkillRecipe(**given), shots, **own)
-    pool = TaskPool(index, [task.dev for task in tasks], sample)
+    pool = TaskPool(index or default_index(), [task.dev for task in tasks], sample)
     print_table(results_table(leave_one_out(plan, tasks, pool, output), label="model"), form, iter(()))
 
 

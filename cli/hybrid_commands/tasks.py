@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from cli._fusion_options import print_table
-from cli._options import folder_type, form_option, output_type
+from cli._options import form_option, index_option, output_type
 from sparta.base.files import check_place
 
 
 @click.command()
-@click.option("--index", required=True, type=folder_type, help="Index of the passages that are searched.")
+@index_option
 @click.option(
     "--dataset",
     "datasets",
@@ -27,7 +27,7 @@ from sparta.base.files import check_place
 @click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @form_option
 def tasks(
-    index: Path,
+    index: Path | None,
     datasets: tuple[Path, ...],
     models: tuple[str, ...],
     sample: int | None,
@@ -46,8 +46,9 @@ def tasks(
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.results import results_table, write_per_query
     from hybrid.tasks.pool import TaskPool, measure_all
+    from sparta.index.folder import default_index
 
     check_place(per_query, "file")
-    results = measure_all(TaskPool(index, datasets, sample), models, device)
+    results = measure_all(TaskPool(index or default_index(), datasets, sample), models, device)
     print_table(results_table(results, label="model"), form, iter(()))
     write_per_query(results, per_query)

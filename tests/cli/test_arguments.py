@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
+import cli._dense
+import cli._hybrid
 from cli._options import table
 from cli._sparta import main
 from tests.cli.commands import QUESTION, done, refused, sparta
@@ -142,6 +144,12 @@ def test_help_tells_every_command_in_one_line():
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.help or option.show_default, f"{name} {option.name} says nothing"
+
+
+@pytest.mark.parametrize("program", [main, cli._dense.main, cli._hybrid.main])
+def test_the_help_of_all_programs_is_as_wide(program, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert click.Context(program, **program.context_settings).make_formatter().width == 108
 
 
 def test_version():

@@ -129,9 +129,23 @@ def test_a_pool_ranks_as_brute_force(data: Data, encoder_folder: Path) -> None:
     assert evaluation.mean(PAGE_PRECISION) == right / 6
 
 
-def test_models_measured_by_the_command(data: Data, encoder_folder: Path, tmp_path: Path) -> None:
+def test_the_index_is_that_of_the_variable(
+    data: Data, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = arguments(data, encoder_folder, tmp_path / "out")
+    without = command[: (at := command.index("--index"))] + command[at + 2 :]
+    monkeypatch.setenv("SPARTA_INDEX", "elsewhere")
+    for one in (without, ["tasks", "--dataset", str(data.folder / "trex.dev.jsonl")]):
+        refused = CliRunner().invoke(hybrid_main, one)
+        assert (refused.exit_code, "elsewhere: there is no index here" in refused.stderr) == (2, True)
+
+
+def test_models_measured_by_the_command(
+    data: Data, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     DenseModel.from_encoder(encoder_folder).save_pretrained(tmp_path / "model")
-    command = ["tasks", "--index", str(data.index), "--model", str(tmp_path / "model"), "--format", "json"]
+    monkeypatch.setenv("SPARTA_INDEX", str(data.index))
+    command = ["tasks", "--model", str(tmp_path / "model"), "--format", "json"]
     command += ["--dataset", str(data.folder / "trex.dev.jsonl"), "--per-query", str(tmp_path / "q.jsonl")]
     found = CliRunner().invoke(hybrid_main, command, catch_exceptions=False)
     bm25, model = json.loads(found.stdout)
