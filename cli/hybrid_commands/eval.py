@@ -34,6 +34,7 @@ from cli._options import (
     folder_type,
     form_option,
     output_type,
+    quiet_option,
     threads_option,
     typed,
 )
@@ -41,6 +42,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_place
 
 if TYPE_CHECKING:
+    from hybrid.evaluation.questions import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
 
@@ -105,6 +107,7 @@ _OF_CHANNELS = (
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
 @answering_options
 @click.option("--plot", type=output_type, help="With --answers: draw EM against depth here (PNG, SVG, PDF).")
+@quiet_option
 def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: Any) -> None:
     """Measure every channel of an index and their fusions, on queries with known answers.
 
@@ -163,6 +166,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         channels = opened.enter_context(
             remote_channels(given) if remote else Channels(index, names, bm25_of(given))
         )
+        bar = opened.enter_context(_chains_bar(query_sets, len(chains), quiet=given["quiet"]))
         for one in query_sets:
             compared = compare(
                 channels,
@@ -173,6 +177,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
                 answering=answering,
                 measures=measures,
                 chains=chains,
+                advance=bar.update,
             )
             results += with_macro(timed(compared, channels, one, fusions), one)
     print_table(results_table(results), given["form"], notes(query_sets, fusions))
@@ -180,6 +185,14 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     if answering:
         write_answers(results, given["output_answers"])
         plot_answers(results, answering, given["plot"])
+
+
+def _chains_bar(query_sets: Sequence[QuestionSet], chains: int, *, quiet: bool) -> Any:
+    """Open a bar of the questions that chains are asked, one at a time; only on a terminal."""
+    from tqdm import tqdm
+
+    total = chains * sum(len(one.queries) for one in query_sets)
+    return tqdm(total=total, unit="question", disable=True if quiet or not total else None)
 
 
 def _language_of(index: Path, remote: bool) -> str:
@@ -239,7 +252,7 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
     if given["no_dense"] and (given["build_dense"] or "dense" in wanted):
         raise InputError("expected a dense channel or --no-dense, found both", remedy="leave one of them out")
     if given["build_dense"]:
-        _build_dense(index)
+        _build_dense(index, quiet=given["quiet"])
     names = [name for name in channels_of(index) if name != "dense" or not given["no_dense"]]
     if "dense" not in names and not given["no_dense"] and (not chosen or "dense" in wanted):
         lacks = f"{index} has no dense channel"
@@ -251,13 +264,13 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
     return names, [fusion_of(weights, given) for weights in every]
 
 
-def _build_dense(index: Path) -> None:
+def _build_dense(index: Path, *, quiet: bool) -> None:
     from tqdm import tqdm
 
     from dense.channel.sync import build_dense, has_dense
 
     if not has_dense(index):
-        with tqdm(unit="passage", disable=None) as bar:
+        with tqdm(unit="passage", disable=True if quiet else None) as bar:
             report = build_dense(index, expect=bar.reset, advance=bar.update)
         click.echo(
             f"dense channel built: {counted(report.passages, 'passage')} in {report.seconds:.0f} s", err=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tqdm import tqdm
 
 from cli._hybrid import main
 from hybrid.evaluation.measures import Evaluation, p_values
@@ -103,6 +105,30 @@ def test_a_chain_stands_beside_the_channels(folder: Path, tmp_path: Path) -> Non
     assert [part.split()[0] for part in chain["ms/step"].split(" + ")] == list(of_chain["q1"]["ms"])
     run = read_run(tmp_path / "runs" / "hops-chain-hop.trec")
     assert [hit.passage_id for hit in run["q1"]][:2] == ["book", "writer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--chain", "hop", "--chain", "named"], (2 * len(QUESTIONS), None, 2 * len(QUESTIONS))),
+        (["--chain", "hop", "--quiet"], (len(QUESTIONS), True, 0)),
+        ([], (0, True, 0)),
+    ],
+)
+def test_a_bar_of_the_questions_that_chains_are_asked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], shown: tuple[Any, ...]
+) -> None:
+    bars: list[Bar] = []
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, **given: Any) -> None:
+            self.given, self.on_a_terminal = given, given["disable"] is None
+            super().__init__(**{**given, "disable": not self.on_a_terminal}, file=io.StringIO())
+            bars.append(self)
+
+    monkeypatch.setattr("tqdm.tqdm", Bar)
+    evaluated(folder, "hops.jsonl", *options)
+    assert [(bar.given["total"], bar.given["disable"], bar.n) for bar in bars] == [shown]
 
 
 @pytest.mark.parametrize(
