@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._options import Decorator, options, typed
+from hybrid.opensearch.server import URL_VARIABLE
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,14 +19,18 @@ REMOTE_CHANNELS = ("bm25", "impact")
 
 
 def server_options(*, required: bool) -> Decorator:
-    """Options that name a server and an alias on it."""
+    """Options that name a server and an alias on it.
+
+    Where they are not required, the variable counts with an alias only: without one, an index here is meant.
+    """
+    here = f", in place of an index here [default with --name: ${URL_VARIABLE}]."
     return options(
         click.option(
             "--opensearch",
             metavar="URL[,URL]…",
-            envvar="SPARTA_OPENSEARCH_URL" if required else None,
+            envvar=URL_VARIABLE if required else None,
             required=required,
-            help="Nodes of an OpenSearch cluster" + ("." if required else ", in place of an index here."),
+            help="Nodes of an OpenSearch cluster" + ("." if required else here),
             show_envvar=required,
         ),
         click.option("--name", metavar="ALIAS", required=required, help="Alias of the index there."),
@@ -34,12 +40,17 @@ def server_options(*, required: bool) -> Decorator:
 
 
 def is_remote(given: dict[str, Any]) -> bool:
-    """Whether a server is named; its other options need one."""
+    """Whether a server is named; its other options need one.
+
+    With an alias alone, the server is that of the variable, which `given` then names.
+    """
+    if given["name"] and not given["opensearch"]:
+        given["opensearch"] = os.environ.get(URL_VARIABLE)
     others = typed("name", "ca", "insecure")
     if others and not given["opensearch"]:
         raise InputError(
             f"expected --opensearch with {' and '.join(others)}, found none",
-            remedy=f"name the server, or leave {others[0]} out",
+            remedy=f"name the server, also as ${URL_VARIABLE}, or leave {others[0]} out",
         )
     return bool(given["opensearch"])
 

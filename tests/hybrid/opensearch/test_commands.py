@@ -79,6 +79,7 @@ def test_options_of_a_server_need_one(builder, opened, command, option) -> None:
     refused = hybrid(*command, "--index", builder.folder.path, *option)
     assert refused.exit_code == 2
     assert f"expected --opensearch with {option[0]}, found none" in refused.stderr
+    assert "$SPARTA_OPENSEARCH_URL" in refused.stderr
 
 
 def test_what_does_not_go_together(fake) -> None:
@@ -97,18 +98,28 @@ def test_what_does_not_go_together(fake) -> None:
     assert not fake.requests
 
 
-def test_hybrid_search_there_prints_what_it_prints_here(opened, builder, fake, questions) -> None:
+def test_hybrid_search_there_prints_what_it_prints_here(
+    opened, builder, fake, questions, monkeypatch
+) -> None:
     sparta("push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki")
     there = ["--opensearch", fake.url, "--name", "wiki", "--json"]
     found = hybrid("search", questions[0], *there, "--weights", "impact=1")
     here = hybrid("search", questions[0], "--index", builder.folder.path, "--json", "--weights", "impact=1")
     assert found.stdout == here.stdout
     assert found.stdout.count("\n") == 10
+    monkeypatch.setenv("SPARTA_OPENSEARCH_URL", fake.url)
+    assert hybrid("search", questions[0], *there[2:], "--weights", "impact=1").stdout == found.stdout
+    fake.requests.clear()
+    own = ["--index", builder.folder.path, "--json", "--weights", "impact=1"]
+    assert hybrid("search", questions[0], *own).stdout == here.stdout
+    assert not fake.requests, "without an alias the index here is searched"
     assert "--name alone" in hybrid("search", "x", "--opensearch", fake.url).stderr
     assert "--name alone" in hybrid("search", "x", *there, "--k1", "1").stderr
 
 
-def test_hybrid_eval_there_measures_what_it_measures_here(opened, builder, fake, questions, tmp_path) -> None:
+def test_hybrid_eval_there_measures_what_it_measures_here(
+    opened, builder, fake, questions, tmp_path, monkeypatch
+) -> None:
     sparta("push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki")
     here = ["--format", "csv"]
     there = ["--opensearch", fake.url, "--name", "wiki", *here]
@@ -116,8 +127,10 @@ def test_hybrid_eval_there_measures_what_it_measures_here(opened, builder, fake,
     file = tmp_path / "asked.tsv"
     file.write_text("".join(f"{question}\t['a{i}']\n" for i, question in enumerate(questions)))
     weights = ["--dataset", file, "--weights", "impact=1"]
+    monkeypatch.setenv("SPARTA_OPENSEARCH_URL", fake.url)
     tables = (
         hybrid("eval", *there, *weights),
+        hybrid("eval", *there[2:], *weights),
         hybrid("eval", "--index", builder.folder.path, *here, *weights),
     )
     rows = [
@@ -126,8 +139,8 @@ def test_hybrid_eval_there_measures_what_it_measures_here(opened, builder, fake,
         for row in csv.DictReader(table.stdout.splitlines())
         if "impact" in row.values()
     ]
-    assert len(rows) == 2
-    assert rows[0] == rows[1]
+    assert len(rows) == 3
+    assert rows[0] == rows[1] == rows[2]
 
 
 def test_export_says_what_it_wrote(opened, builder, tmp_path: Path) -> None:
