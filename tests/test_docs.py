@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,58 @@ def test_the_readme_says_which_java_pyserini_needs() -> None:
     """The runtime that comes with the packages is not enough for it."""
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert re.search(r"Pyserini asks for a whole JDK \(21 or newer, with `jdk\.incubator\.vector`\)", said)
+
+
+PARSER = """
+import argparse, contextlib, io, json, os, runpy, sys
+
+class Parsed(Exception):
+    pass
+
+def parsed(self, *given, **named):
+    parse(self, *given, **named)
+    raise Parsed
+
+parse, argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_args, parsed
+wrong = {}
+for command in json.load(sys.stdin):
+    sys.argv, sys.path[0] = command, os.path.dirname(command[0])
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            runpy.run_path(command[0], run_name="__main__")
+    except Parsed:
+        continue
+    except SystemExit:
+        wrong[" ".join(command)] = said.getvalue()
+print(json.dumps(wrong))
+"""
+
+
+def benchmarks_of(page: str) -> list[list[str]]:
+    """The commands of a page that run a benchmark: in its blocks, and between backticks; without `python`."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    typed = re.findall(r"(?:^|`)(python benchmarks/(?:[^`\n]|\n(?=[^`\n]*`))*)", text, re.MULTILINE)
+    return [shlex.split(command)[1:] for command in typed]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
+def test_the_commands_of_benchmarks_can_be_typed(page: str) -> None:
+    """Each script that is named has one with all its arguments, which its own parser takes; none is run."""
+    commands = benchmarks_of(page)
+    named = set(re.findall(r"benchmarks/\w+\.py", (ROOT / page).read_text(encoding="utf-8")))
+    assert named == {command[0] for command in commands}
+    ended = subprocess.run(
+        [sys.executable, "-c", PARSER],
+        input=json.dumps(commands),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1]) == {}
 
 
 PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("docs/*.md"), ROOT / "README.md"])
