@@ -112,3 +112,28 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_what_lies_in_a_folder_is_told_once() -> None:
+    """By the page of formats: what stood on two pages came to differ."""
+    numbered = r"[a-z]+-0{3,}\d"
+    assert re.search(numbered, (ROOT / "docs" / "formats.md").read_text(encoding="utf-8"))
+    assert re.findall(numbered, (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == []
+
+
+DECISIONS = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+FOLDERS = ("benchmarks", "cli", "dense", "hybrid", "java", "research", "scripts", "sparta", "tests")
+NEVER_MADE = {"--reorder"}  # decision 0008 says why
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_a_decision_that_names_what_is_gone_says_so(name: str) -> None:
+    text = (ROOT / "docs" / "decisions" / name).read_text(encoding="utf-8")
+    if "**Status:**" in text:
+        return
+    code = [path for folder in ("benchmarks", "cli") for path in (ROOT / folder).rglob("*.py")]
+    known = {option for path in code for option in re.findall(r"--[a-z][a-z0-9-]+", path.read_text("utf-8"))}
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
+    paths = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+)`", text)
+    gone = [*sorted(options - known - NEVER_MADE), *(path for path in paths if not (ROOT / path).exists())]
+    assert gone == [], "say it in a line **Status:**"
