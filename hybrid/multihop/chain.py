@@ -142,9 +142,7 @@ class Chain:
         """Eq. 6 to 8 for what was found from each path, and the best of all paths that this makes."""
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
-            own = {
-                name: _best(found[name][number if self._named[name].after else 0]) for name in step.after
-            }
+            own = {name: _best(found[name][number if self._named[name].after else 0]) for name in step.after}
             scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)
             new = ((i, score) for i, score in scores.items() if i not in path.ids)
             candidates += [_Candidate(path, i, score, 0.0, own) for i, score in new]
