@@ -21,13 +21,18 @@ class Shared[View: Closing](Closing):
         self._view: View | None = view
         self._users: Counter[int] = Counter()
         self._lock, self._where = threading.Lock(), where
+        self._held = threading.local()
 
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """Hold the present view open, whatever replaces it meanwhile.
+        """Hold the present view open, whatever replaces it meanwhile; inside of `holding`, the one held.
 
         :raises IndexStateError: it was closed.
         """
+        held: View | None = getattr(self._held, "view", None)
+        if held is not None:
+            yield held
+            return
         with self._lock:
             view = self._view
             if view is None:
@@ -41,6 +46,19 @@ class Shared[View: Closing](Closing):
                 unused = self._forgotten(view)
             if unused:
                 view.close()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Have this thread read one view alone until the block ends: docids hold for the view they are of.
+
+        :raises IndexStateError: it was closed.
+        """
+        with self.reading() as view:
+            before, self._held.view = getattr(self._held, "view", None), view
+            try:
+                yield
+            finally:
+                self._held.view = before
 
     def replace(self, new: View | None) -> None:
         """Take another view from now on; none where it is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sparta.base.closing import Closing
@@ -42,6 +43,10 @@ class ChannelSearcher(Closing):
     def unit(self) -> str:
         """The unit of the index: `passage`, `sentence` or `chunk:…`; hits of chunks are their documents."""
         raise NotImplementedError
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Keep to one commit until the block ends, also if another thread refreshes: docids stay valid."""
+        return nullcontext()
 
     def rank(
         self,
@@ -88,8 +93,9 @@ class ChannelSearcher(Closing):
             raise InputError(
                 f"expected one query, a text, found {found}", remedy="batch_search takes a list of queries"
             )
-        ranked = self._pages([query], k, offset=offset, filter=filter, collapse=collapse)
-        return self.hits(next(ranked))
+        with self.holding():
+            ranked = self._pages([query], k, offset=offset, filter=filter, collapse=collapse)
+            return self.hits(next(ranked))
 
     def batch_search(
         self,
@@ -104,8 +110,9 @@ class ChannelSearcher(Closing):
     ) -> dict[str, list[Hit]]:
         """The `k` best passages for each query, by query id; options as in `search`."""
         check_query_ids(queries, query_ids)
-        ranked = self._pages(queries, k, threads, offset=offset, filter=filter, collapse=collapse)
-        return {query_id: self.hits(own) for query_id, own in zip(query_ids, ranked, strict=True)}
+        with self.holding():
+            ranked = self._pages(queries, k, threads, offset=offset, filter=filter, collapse=collapse)
+            return {query_id: self.hits(own) for query_id, own in zip(query_ids, ranked, strict=True)}
 
     def run(
         self,

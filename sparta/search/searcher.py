@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ class Searcher(ChannelSearcher):
     def refresh(self) -> bool:
         """Search what was committed since the index was opened; returns whether there was anything."""
         return self.index.refresh()
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Keep to one commit until the block ends, also if another thread refreshes."""
+        return self.index.holding()
 
     @property
     def num_docs(self) -> int:
@@ -190,10 +195,10 @@ class Searcher(ChannelSearcher):
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Passages by their docids, all with one score; of parts, what they are parts of."""
-        with self.index.reading() as view:
+        with self.holding(), self.index.reading() as view:
             ids = view.lucene.ids(docids)
             named = [passage_of(i) for i in ids] if is_chunk(view.generation.unit) else ids
-        return self.hits(Ranked(named, list(docids), [score] * len(docids)))
+            return self.hits(Ranked(named, list(docids), [score] * len(docids)))
 
     def term_scores(self, query: str, passage_ids: Sequence[str]) -> npt.NDArray[np.float32]:
         """What each different term of a query adds to the score of each passage, `(n_passages, n_terms)`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 
 from sparta.base.closing import Closing
@@ -37,6 +39,28 @@ def test_a_view_outlives_its_replacement_until_its_last_user_lets_go() -> None:
     assert (first.closed, second.closed) == (1, 1)
     with pytest.raises(IndexStateError, match="here"), shared.reading():
         pass
+
+
+def test_a_thread_that_holds_a_view_reads_no_other() -> None:
+    first, second = View(), View()
+    shared = Shared(first, "here")
+    seen: list[View] = []
+
+    def look() -> None:
+        with shared.reading() as view:
+            seen.append(view)
+
+    with shared.holding():
+        with shared.holding():
+            shared.replace(second)
+        look()
+        other = Thread(target=look)
+        other.start()
+        other.join()
+        assert first.closed == 0
+    assert first.closed == 1
+    look()
+    assert seen == [first, second, second]
 
 
 def test_a_view_that_nobody_uses_is_closed_at_once() -> None:
