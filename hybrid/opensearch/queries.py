@@ -57,11 +57,7 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
 
     :raises InputError: more hits than OpenSearch gives.
     """
-    if not 1 <= k <= MOST_HITS:
-        raise InputError(
-            f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
-            remedy="search with sparta for more",
-        )
+    check_most(k)
     return {
         "query": query,
         "size": k,
@@ -69,6 +65,18 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
         "_source": list(source) or False,
         "track_total_hits": False,
     }
+
+
+def check_most(k: int) -> None:
+    """Refuse to search for more hits than OpenSearch gives at once.
+
+    :raises InputError: it is no number from 1 to 10,000.
+    """
+    if not 1 <= k <= MOST_HITS:
+        raise InputError(
+            f"expected k from 1 to {MOST_HITS:,}, as OpenSearch gives them, found {k:,}",
+            remedy="search with sparta for more",
+        )
 
 
 def within(query: Json, *chosen: Json) -> Json:

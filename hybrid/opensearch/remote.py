@@ -16,6 +16,7 @@ from hybrid.opensearch.check import query_kind
 from hybrid.opensearch.queries import (
     MOST_HITS,
     Json,
+    check_most,
     counts_words,
     impacts_query,
     search_body,
@@ -33,7 +34,8 @@ from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 from sparta.search.searcher import BM25
 
 _AT_ONCE = 100  # queries in a request
-_POSITION_BITS = 44
+_AT_A_POSITION = 2  # passages, while an update puts one in another's place
+_POSITION_BITS, _HASH_BITS = 44, 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 Asked = tuple[str, str]
 """A channel, and a query to it."""
@@ -52,14 +54,15 @@ class View:
     @property
     def stamp(self) -> int:
         """32 bits that depend on the name."""
-        return int(hashlib.sha256(self.index.encode()).hexdigest()[:8], 16)
+        return _hash_of(self.index)
 
 
 class RemoteIndex:
     """The index that an alias stands for now: its query side, and searches in it. Threads may share it.
 
-    The index itself is searched, not the alias, and a passage's number is its index's stamp and its corpus
-    position: rankings and records are of one content, also when the alias is swapped between them.
+    The index itself is searched, not the alias, and a passage's number is its index's stamp, a hash of its id
+    and its corpus position: rankings and records are of the same passages, also when between them the alias
+    is swapped, or an update in place puts another passage there.
 
     :raises IndexStateError: there is no such alias, or sparta did not push what is behind it.
     """
@@ -88,17 +91,16 @@ class RemoteIndex:
         deepest: int | None = None,
     ) -> list[Ranked]:
         """The `k` best passages for each query in its channel; of an index of chunks, their documents."""
-        depth_of(k)
+        check_most(depth_of(k))
         now = self.now
         chosen = self.chosen(filter, now)
         self._require([collapse] if collapse else [], now)
         queries = [_query(now, channel, text) for channel, text in asked]
 
         def search(depth: int, which: Sequence[int]) -> list[Ranked]:
-            bodies = [search_body(within(queries[i][0], *chosen), depth) for i in which]
-            answers = self.search(bodies, now, threads)
-            rows = zip(which, answers, strict=True)
-            return [_columns(own["hits"]["hits"], now, asked[i][0], queries[i][1]) for i, own in rows]
+            found = self.hits([within(queries[i][0], *chosen) for i in which], depth, now, threads)
+            rows = zip(which, found, strict=True)
+            return [_columns(own, now, asked[i][0], queries[i][1]) for i, own in rows]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
         reduced = reduction(now.meta["unit"], keys)
@@ -133,9 +135,10 @@ class RemoteIndex:
         """The documents of some numbers."""
         now = self.now
         found: dict[int, Json] = {}
-        for some in itertools.batched(dict.fromkeys(docids), MOST_HITS):
+        for some in itertools.batched(dict.fromkeys(docids), MOST_HITS // _AT_A_POSITION):
             positions = [docid & _POSITIONS for docid in some]
-            body = {**search_body({"terms": {POSITION: positions}}, len(some)), **wanted}
+            most = _AT_A_POSITION * len(some)
+            body = {**search_body({"terms": {POSITION: positions}}, most), **wanted}
             (answer,) = self.search([body], now)
             found |= {_docid(now, hit): hit for hit in answer["hits"]["hits"]}
         if any(docid not in found for docid in docids):
@@ -145,6 +148,20 @@ class RemoteIndex:
                 remedy="search again",
             )
         return [found[docid] for docid in docids]
+
+    def hits(self, queries: Sequence[Json], depth: int, now: View, threads: int = 1) -> list[list[Json]]:
+        """The `depth` best of each query; one search gives 10,000, the next one those that follow."""
+        found: list[list[Json]] = [[] for _ in queries]
+        going, left = list(range(len(queries))), depth
+        while going and left > 0:
+            size = min(left, MOST_HITS)
+            answers = self.search([_following(queries[i], size, found[i]) for i in going], now, threads)
+            pages = [own["hits"]["hits"] for own in answers]
+            for i, page in zip(going, pages, strict=True):
+                found[i] += page
+            going = [i for i, page in zip(going, pages, strict=True) if len(page) == size]
+            left -= size
+        return found
 
     def search(self, bodies: Sequence[Json], now: View, threads: int = 1) -> list[Json]:
         """Send searches, again where a shard has no copy now: all shards answer, or it is an error."""
@@ -202,14 +219,25 @@ class RemoteIndex:
             return work()
 
 
+def _hash_of(name: str) -> int:
+    """32 bits of a hash."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[: _HASH_BITS // 8])
+
+
 def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
     """The query of a text in a channel, and by what its scores are to be multiplied."""
     return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
 
 
+def _following(query: Json, size: int, before: Sequence[Json]) -> Json:
+    """A search for the `size` best after those that were found before."""
+    body = search_body(query, size)
+    return {**body, "search_after": before[-1]["sort"]} if before else body
+
+
 def _docid(now: View, hit: Mapping[str, Any]) -> int:
-    """A hit's number: the stamp of its index, and its corpus position."""
-    return now.stamp << _POSITION_BITS | int(hit["sort"][1])
+    """A hit's number: the stamp of its index, a hash of its id, and its corpus position."""
+    return (now.stamp << _HASH_BITS | _hash_of(hit["_id"])) << _POSITION_BITS | int(hit["sort"][1])
 
 
 def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranked:

@@ -88,11 +88,47 @@ def test_a_chunk_below_what_one_search_gives_is_explained(
     with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
         push(here, server, "wiki")
         there = OpenSearchSearcher(server, "wiki")
-        for home in ("queries", "explain"):
-            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 7, raising=False)
+        for home in ("queries", "remote"):
+            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 7)
         expected = [explain(here, questions[1], f"p{i}") for i in range(15)]
         assert max(one.rank for one in expected) > 7
         assert [there.explain(questions[1], f"p{i}") for i in range(15)] == expected
+
+
+def test_groups_are_looked_for_below_what_one_search_gives(
+    builder, docs, fake, questions, monkeypatch
+) -> None:
+    """Ten documents, of which the best chunks of one fill the first pages."""
+    made = [doc._replace(passage_id=f"p{i // 6}#{i % 6}") for i, doc in enumerate(docs("a", 60))]
+    builder.write(builder.source(made, unit="chunk:10:0"))
+    ids = [str(i) for i in range(len(questions))]
+    with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
+        push(here, server, "wiki")
+        there = OpenSearchSearcher(server, "wiki")
+        for home in ("queries", "remote"):
+            monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 8)
+        expected = here.run(questions, ids, 8)
+        assert max(map(len, expected.values())) == 8
+        assert there.run(questions, ids, 8) == expected
+        assert there.search(questions[1], 8) == here.search(questions[1], 8)
+        with pytest.raises(InputError, match="expected k from 1 to 8, as OpenSearch gives them, found 9"):
+            there.run(questions, ids, 9)
+
+
+def test_a_hit_never_gets_the_record_of_a_passage_that_took_its_place(opened, fake, questions) -> None:
+    """As an update in place does it: first both are there, then the new one alone."""
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        there = OpenSearchSearcher(server, "wiki")
+        ((ids, docids, _),) = there.rank([questions[0]], 5)
+        documents = fake.indices[there.opened.now.index].documents
+        place = {"position": documents[ids[2]]["position"]}
+        documents["new"] = {**documents[ids[2]], **place, "record": {"id": "new", "contents": "another"}}
+        assert [record["id"] for record in there.records(docids)] == ids
+        del documents[ids[2]]
+        with pytest.raises(IndexStateError, match="replaced or deleted since they were ranked"):
+            there.records(docids)
+        assert "new" in [hit.passage_id for hit in there.search(questions[0], 5) if hit.text == "another"]
 
 
 @pytest.mark.cluster
