@@ -8,6 +8,7 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.export.opensearch import IMPACTS, POSITION, TEXT
 from sparta.export.opensearch_model import weight_scale
+from sparta.lucene.packing import composed
 
 NEURAL_SPARSE, RANK_FEATURE = "neural_sparse", "rank_feature"
 MOST_CLAUSES = 1024
@@ -48,8 +49,9 @@ def impacts_query(
 
 
 def text_query(text: str) -> Json:
-    """Return the query of a text by BM25: any of its words."""
-    return {"match": {TEXT: {"query": text, "operator": "or", "auto_generate_synonyms_phrase_query": False}}}
+    """Return the query of a text by BM25: any of its words, composed as the documents are."""
+    asked = {"query": composed(text), "operator": "or", "auto_generate_synonyms_phrase_query": False}
+    return {"match": {TEXT: asked}}
 
 
 def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:

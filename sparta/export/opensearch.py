@@ -26,6 +26,7 @@ from sparta.export.opensearch_model import side_id
 from sparta.index.folder import Generation
 from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
+from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
 from sparta.shards.store import searched_text
@@ -36,6 +37,8 @@ IMPACTS, TEXT, POSITION, RECORD, HASH, PASSAGE = "impacts", "text", "position", 
 HIGHEST_IMPACT = 511
 """OpenSearch keeps nine significant bits of an impact."""
 _LONGEST_ID = 512
+_TEXTS = "NFC"
+"""The form of texts: what was pushed before they were composed is another content."""
 _ENGLISH = {
     "type": "custom",
     "tokenizer": "standard",
@@ -110,8 +113,8 @@ class Source:
     @property
     def identity(self) -> str:
         """Sixteen hexadecimal digits."""
-        own = self.generation
-        said = [FORMAT_VERSION, self.form, own.form, own.job, self.contents.lucene.user_data, len(self)]
+        own, commit = self.generation, self.contents.lucene.user_data
+        said = [FORMAT_VERSION, _TEXTS, self.form, own.form, own.job, commit, len(self)]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def documents(self, first: int = 0) -> Iterator[tuple[StoredPassage, bytes]]:
@@ -221,7 +224,7 @@ def document(passage: StoredPassage, *, cut: bool = False) -> bytes:
     fields: dict[str, Any] = {POSITION: passage.position, **field_values(passage.raw)}
     if cut:
         fields[PASSAGE] = passage_of(passage.passage_id)
-    fields[TEXT] = searched_text(json.loads(passage.raw))
+    fields[TEXT] = composed(searched_text(json.loads(passage.raw)))
     fields[IMPACTS] = dict(zip(passage.terms, passage.impacts, strict=True))
     said = json.dumps(fields, ensure_ascii=False)
     body = f'{said[:-1]}, "{RECORD}": {passage.raw}}}'.encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybrid.opensearch.queries import impacts_query, search_body, within
+from hybrid.opensearch.queries import impacts_query, search_body, text_query, within
 from sparta.base.errors import InputError
 
 
@@ -40,6 +40,11 @@ def test_too_many_terms_are_an_error(kind: str) -> None:
     impacts_query(bag, kind)
     with pytest.raises(InputError, match=r"at most 1,024 distinct terms"):
         impacts_query({**bag, "one more": 1}, kind)
+
+
+def test_a_text_is_composed_as_the_documents_are() -> None:
+    assert text_query("cafe\u0301") == text_query("caf\u00e9")
+    assert text_query("cafe\u0301")["match"]["text"]["query"] == "caf\u00e9"
 
 
 def test_ties_are_ordered_by_position() -> None:

@@ -201,6 +201,14 @@ def test_a_document_changes_its_hash_with_anything_in_it() -> None:
         document(one._replace(passage_id="é" * 257))
 
 
+def test_the_searched_text_is_composed_and_the_record_stays_as_it_is() -> None:
+    typed = "cafe\u0301"
+    one = StoredPassage("p", 0, json.dumps({"id": "p", "contents": typed}, ensure_ascii=False), [], [])
+    made = json.loads(document(one))
+    assert made["text"] == "caf\u00e9"
+    assert made["record"]["contents"] == typed
+
+
 # ---------------------------------------------------------------- the query side
 
 
