@@ -13,7 +13,6 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.view import IndexView
-from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docid_of, docids_of
@@ -105,16 +104,17 @@ def term_shares(searcher: Searcher, query: str, passage_ids: Iterable[str]) -> l
 
 
 def _shares(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tuple[int, tuple[TermShare, ...]]:
-    docid, impacts = _best_part(view.lucene, passage_id, bag)
+    docid, impacts = _best_part(view, passage_id, bag)
     step = view.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
     return docid, tuple(sorted(shares, key=lambda s: -s.share))
 
 
-def _best_part(lucene: ImpactSearcher, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
+def _best_part(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
     """The docid and impacts of a passage or, where it was cut, of its part with the highest score."""
-    rows = [(docid, lucene.impacts(docid, list(bag)).tolist()) for docid in docids_of(lucene, passage_id)]
+    docids = docids_of(view, passage_id)
+    rows = [(docid, view.lucene.impacts(docid, list(bag)).tolist()) for docid in docids]
     return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 
 
@@ -122,7 +122,7 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
     """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
     with searcher.index.reading() as view:
         view.require_impacts()
-        vector = view.lucene.vector(docid_of(view.lucene, passage_id))
+        vector = view.lucene.vector(docid_of(view, passage_id))
         step = view.quantizer.step
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
     return [(term, impact, impact * step) for term, impact in order]

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
-from sparta.data.units import is_chunk, passage_of
+from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
-from sparta.index.view import IndexVersion, OpenIndex
+from sparta.index.view import IndexVersion, IndexView, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
 from sparta.models.query_encoder import QueryTokenizer
@@ -186,11 +186,11 @@ class Searcher(ChannelSearcher):
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
         """The stored record of one passage, or of the first part that it was cut into."""
-        return self._stored(passage_id, lambda lucene, given: docids_of(lucene, given)[0])
+        return self._stored(passage_id, lambda view, given: docids_of(view, given)[0])
 
-    def _stored(self, passage_id: str, number: Callable[[ImpactSearcher, str], int]) -> dict[str, Any]:
+    def _stored(self, passage_id: str, number: Callable[[IndexView, str], int]) -> dict[str, Any]:
         with self.index.reading() as view:
-            record: dict[str, Any] = json.loads(view.lucene.raws([number(view.lucene, passage_id)])[0])
+            record: dict[str, Any] = json.loads(view.lucene.raws([number(view, passage_id)])[0])
             return record
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
@@ -209,9 +209,7 @@ class Searcher(ChannelSearcher):
         """
         with self.index.reading() as view:
             docids = view.lucene.docids(passage_ids).tolist()
-            parts = [
-                [d] if d >= 0 else docids_of(view.lucene, i) for d, i in zip(docids, passage_ids, strict=True)
-            ]
+            parts = [[d] if d >= 0 else docids_of(view, i) for d, i in zip(docids, passage_ids, strict=True)]
             every = [docid for own in parts for docid in own]
             if not every:
                 return np.empty((0, 0), np.float32)
@@ -230,10 +228,15 @@ class Searcher(ChannelSearcher):
         self.index.close()
 
 
-def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
-    """Lucene's number of a passage, or of its sentences or chunks; an unknown id is a NoPassageError."""
-    docid = int(lucene.docids([passage_id])[0])
-    docids = [docid] if docid >= 0 else lucene.docids(lucene.sentences([passage_id])).tolist()
+def docids_of(view: IndexView, passage_id: str) -> list[int]:
+    """Lucene's number of a passage, or of the sentences or chunks that it was cut into.
+
+    :raises NoPassageError: an unknown id; in an index of whole passages, `p#0` is no part of a passage `p`.
+    """
+    lucene = view.lucene
+    docids = [docid for docid in lucene.docids([passage_id]).tolist() if docid >= 0]
+    if not docids and is_cut(view.generation.unit):
+        docids = lucene.docids(lucene.sentences([passage_id])).tolist()
     if not docids:
         raise NoPassageError(
             f"the index holds no passage with the id {passage_id!r}",
@@ -243,13 +246,13 @@ def docids_of(lucene: ImpactSearcher, passage_id: str) -> list[int]:
     return docids
 
 
-def docid_of(lucene: ImpactSearcher, passage_id: str) -> int:
+def docid_of(view: IndexView, passage_id: str) -> int:
     """Lucene's number of a passage, which is one whole; an unknown id is a NoPassageError."""
-    first, *others = docids_of(lucene, passage_id)
+    first, *others = docids_of(view, passage_id)
     if others:
         raise InputError(
             f"expected one passage, found the {1 + len(others)} parts of {passage_id!r}",
-            where=str(lucene.path.parent),
+            where=str(view.lucene.path.parent),
             remedy=f"name one of them, as in {passage_id}#0",
         )
     return first

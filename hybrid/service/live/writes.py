@@ -17,7 +17,7 @@ from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.base.extras import optional_packages
-from sparta.data.units import passage_of
+from sparta.data.units import is_cut, passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
 from sparta.search.searcher import BM25
 
@@ -105,7 +105,9 @@ class Writer(Closing):
 
     def _write(self, stream: BinaryIO, mode: str) -> Report:
         errors = LineErrors()
+        self._index.refresh()
         lines = list(read_lines(stream, self._settings.limits.line, errors, ids=False))
+        lines = self._without_ids_of_parts(lines, errors)
         held = self._held([line.passage_id for line in lines])
         if mode == "append":
             for line in lines:
@@ -152,13 +154,30 @@ class Writer(Closing):
             self._opened = (options.model, options.bits), _open_encoder(options)
         return self._opened[1]
 
+    def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
+        """Leave out, of an index of sentences or chunks, lines whose ids are those of parts."""
+        with self._index.reading() as snapshot:
+            if not is_cut(snapshot.lucene.unit):
+                return lines
+        good = []
+        for line in lines:
+            if passage_of(line.passage_id) == line.passage_id:
+                good.append(line)
+                continue
+            errors.add(
+                line.number,
+                f"invalid id: expected one that does not end like a sentence's, found {line.passage_id!r}",
+            )
+        return good
+
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
         """Those of some ids that the index holds, of passages or of what was cut from them."""
-        self._index.refresh()
         with self._index.reading() as snapshot, snapshot.lucene.index.reading() as view:
             there = zip(passage_ids, view.lucene.docids(passage_ids), strict=True)
             held = {passage_id for passage_id, docid in there if docid >= 0}
-            return held | set(map(passage_of, view.lucene.sentences(passage_ids)))
+            if is_cut(view.generation.unit):
+                held |= set(map(passage_of, view.lucene.sentences(passage_ids)))
+            return held
 
 
 @optional_packages()

@@ -195,6 +195,39 @@ def test_all_bad_lines_are_counted_and_the_first_are_told(index, open_client) ->
     assert "1,500" in answer.json()["error"]["message"]
 
 
+def test_an_id_with_a_number_is_no_part_of_another_passage(tmp_path, tiny_model_folder, open_client) -> None:
+    """In an index of whole passages: `page#0` is one by itself, and so is `page`."""
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+    build_index(tmp_path / "ix", [{"id": "page#0", "text": "the moon"}], "create", options)
+    client = open_client(tmp_path / "ix", writable=True)
+    assert client.get("/passages/page").status_code == 404
+    assert client.get("/terms/page").status_code == 404
+    assert client.post("/explain", json={"query": "moon", "id": "page"}).status_code == 404
+    told = write(client, "PUT", lines({"id": "page", "text": "the sun"}))
+    assert (told["added"], told["updated"]) == (1, 0)
+    write(client, "DELETE", b"", "/passages/page")
+    assert write(client, "POST", lines({"id": "page", "text": "the sun"}))["added"] == 1
+    assert client.get("/passages/page").json()["text"] == "the sun"
+    assert client.get("/passages/page%230").json()["text"] == "the moon"
+
+
+@pytest.mark.parametrize("unit", ["sentence", "chunk:5:0"])
+def test_one_id_of_a_part_spoils_no_other_line(tmp_path, tiny_model_folder, open_client, unit) -> None:
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32", unit=unit)
+    build_index(tmp_path / "ix", [{"id": "a", "text": "The moon. The sun."}], "create", options)
+    client = open_client(tmp_path / "ix", writable=True)
+    given = [("b", "The sea."), ("p#0", "A town."), ("a", "Ice.")]
+    body = lines(*({"id": passage_id, "text": text} for passage_id, text in given))
+    told = write(client, "PUT", body)
+    assert (told["added"], told["updated"], told["failed"]) == (1, 1, 1)
+    assert [error["line"] for error in told["errors"]] == [2]
+    assert "does not end like a sentence's, found 'p#0'" in told["errors"][0]["message"]
+    assert client.get("/passages/b%230").json()["text"] == "The sea."
+    answer = client.post("/passages", content=lines({"id": "p#1", "text": "A town."}), headers=NDJSON)
+    assert answer.status_code == 400
+    assert [error["line"] for error in answer.json()["errors"]] == [1]
+
+
 def test_an_id_that_ends_like_a_path_is_read_like_any_other(index, open_client) -> None:
     client = open_client(index, writable=True)
     write(client, "POST", lines({"id": "moon/terms", "text": "a crater"}))
