@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
-from sparta.index.channels import channel_plugin, other_channels
+from sparta.index.channels import FollowingRetriever, channel_plugin, other_channels
 from sparta.index.folder import default_index, index_flag
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
@@ -41,7 +42,8 @@ class Index(Closing):
         self.path = Path(path) if path is not None else default_index()
         self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
-        self._others: dict[str, Retriever] = {}
+        self._others: dict[str, FollowingRetriever] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def create(
@@ -137,10 +139,10 @@ class Index(Closing):
         return dict(retriever.run(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
 
     def retriever(self, channel: str | None = None) -> Retriever:
-        """A retriever of one channel of this index; closing the index closes it."""
+        """A retriever of one channel, which follows this index: its `refresh`, and its `close`."""
         channel = channel or self.searcher.channels[0]
         if channel not in self._others and channel in other_channels(self.path):
-            self._others[channel] = channel_plugin(channel).open(self.path)
+            self._open_other(channel)
         if channel in self._others:
             return self._others[channel]
         if channel == "dense":
@@ -150,6 +152,12 @@ class Index(Closing):
                 remedy=f"build it with: dense index {index_flag(self.path)}",
             )
         return self.searcher.beside(channel_name(channel))
+
+    def _open_other(self, channel: str) -> None:
+        """Open a channel that lies beside Lucene's, once for all threads."""
+        with self._lock, self.searcher.index.reading():  # a closed index opens nothing
+            if channel not in self._others:
+                self._others[channel] = channel_plugin(channel).open(self.path)
 
     @property
     def channels(self) -> list[str]:
@@ -183,23 +191,25 @@ class Index(Closing):
 
     def refresh(self) -> bool:
         """Search what was written since, in all channels; returns whether there was anything."""
-        now = seen(self.path)
-        if now == self._seen:
-            return False
-        self.searcher.refresh()
-        while self._others:  # opened anew when they are searched next
-            self._others.popitem()[1].close()
-        self._seen = now
-        return True
+        with self._lock:
+            now = seen(self.path)
+            if now == self._seen:
+                return False
+            self.searcher.refresh()
+            for retriever in self._others.values():
+                retriever.refresh()
+            self._seen = now
+            return True
 
     def __len__(self) -> int:
         return self.searcher.num_docs
 
     def close(self) -> None:
         """Release the index."""
-        self.searcher.close()
-        for retriever in self._others.values():
-            retriever.close()
+        with self._lock:
+            self.searcher.close()
+            for retriever in self._others.values():
+                retriever.close()
 
     def _write(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
         report = build_index(self.path, passages, mode, options)

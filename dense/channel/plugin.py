@@ -10,7 +10,7 @@ from dense.channel.sync import DenseReport, build_dense, has_dense
 from sparta.index.folder import IndexFolder
 
 if TYPE_CHECKING:
-    from dense.channel.searcher import DenseSearcher
+    from dense.channel.following import FollowingSearcher
 
 exists = has_dense
 
@@ -28,8 +28,8 @@ def check(index: Path) -> None:
     open(index).close()
 
 
-def open(index: Path) -> DenseSearcher:
-    """A searcher of the dense channel."""
-    from dense.channel.searcher import DenseSearcher
+def open(index: Path) -> FollowingSearcher:
+    """A searcher of the dense channel, which follows the index when it is told to."""
+    from dense.channel.following import FollowingSearcher
 
-    return DenseSearcher(index)
+    return FollowingSearcher(index)

@@ -6,7 +6,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from sparta.base.records import Retriever
+
 _MODULES = {"dense": "dense.channel.plugin"}
+
+
+class FollowingRetriever(Retriever, Protocol):
+    """A retriever that is told when its index was written; a search that is running ends as it began."""
+
+    def refresh(self) -> None:
+        """Search what is there now, from the next search on."""
 
 
 class IndexChannel(Protocol):
@@ -21,8 +30,8 @@ class IndexChannel(Protocol):
     def check(self, index: Path) -> None:
         """Read every file of the channel; a damaged one is a SpartaError."""
 
-    def open(self, index: Path) -> Any:
-        """A retriever of the channel."""
+    def open(self, index: Path) -> FollowingRetriever:
+        """A retriever of the channel, which threads may share."""
 
 
 def channel_plugin(name: str) -> IndexChannel:
