@@ -262,6 +262,9 @@ class Written(BaseModel):
     deleted: int | None = None
     failed: Annotated[int, Field(description="How many lines are wrong.")] = 0
     errors: Annotated[list[LineError], Field(description="Of the first 1,000 of them what is wrong.")] = []
+    behind: Annotated[
+        list[str] | None, Field(description="Channels that could not follow; the log says why.")
+    ] = None
 
 
 class Problem(BaseModel):

@@ -26,7 +26,8 @@ class IndexReport:
     """What happened: `unchanged` when the index already held this input.
 
     `documents` is the number of passages in the index now, `written` and `source` are counts of this job;
-    `channels` has the reports of the other channels that were brought up to date.
+    `channels` has the reports of the other channels that were brought up to date, `behind` the names of those
+    that could not follow.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class IndexReport:
     unchanged: bool = False
     seconds: float = 0.0
     channels: tuple[Any, ...] = ()
+    behind: tuple[str, ...] = ()
 
 
 def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:

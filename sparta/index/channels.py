@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
+from sparta.base.errors import SpartaError
 from sparta.base.records import Retriever
+from sparta.index.folder import index_flag
 
+logger = logging.getLogger(__name__)
 _MODULES = {"dense": "dense.channel.plugin"}
 
 
@@ -44,8 +48,34 @@ def other_channels(index: Path) -> list[str]:
     return [name for name in _MODULES if any(index.glob(f"{name}-*")) and channel_plugin(name).exists(index)]
 
 
-def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto") -> tuple[Any, ...]:
-    """Bring every other channel to what the Lucene index holds now; the reports of those that there are."""
-    return tuple(
-        channel_plugin(name).sync(index, device=device, dtype=dtype) for name in other_channels(index)
+class Synced(NamedTuple):
+    """The reports of channels that were brought up to date, and the names of those that could not follow."""
+
+    reports: tuple[Any, ...] = ()
+    behind: tuple[str, ...] = ()
+
+
+def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto") -> Synced:
+    """Bring every other channel to what the Lucene index holds now.
+
+    What is in the Lucene index is committed: a channel that cannot follow is a warning, not an error.
+    """
+    reports, behind = [], []
+    for name in other_channels(index):
+        try:
+            reports.append(channel_plugin(name).sync(index, device=device, dtype=dtype))
+        except SpartaError as error:
+            behind.append(name)
+            logger.warning("%s", _cannot_follow(index, name, error))
+    return Synced(tuple(reports), tuple(behind))
+
+
+def _cannot_follow(index: Path, name: str, error: SpartaError) -> SpartaError:
+    """What is said of a channel that could not follow, with the command that has it do so."""
+    command = f"{name} index {index_flag(index)}"
+    first = f"{error.remedy}; then run: " if error.remedy else "run: "
+    return SpartaError(
+        f"the Lucene index is committed, but the {name} channel could not follow it: {error.message}",
+        where=str(index),
+        remedy=error.remedy if f"{name} index" in error.remedy else f"{first}{command}",
     )

@@ -109,6 +109,8 @@ def build_index(
 ) -> IndexReport:
     """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
 
+    A dense channel that cannot follow what was committed is a warning, and named in the report.
+
     :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
     :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
     :param advance: called with the number of passages that were encoded
@@ -179,23 +181,30 @@ def build_index_from_vectors(
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """What a deletion did; `deleted` counts units, which are sentences where those are indexed."""
+    """What a deletion did; `deleted` counts units, which are sentences where those are indexed.
+
+    `channels` and `behind` are as in `IndexReport`.
+    """
 
     named: int
     deleted: int
     missing: tuple[str, ...]
     unit: str
     channels: tuple[Any, ...] = ()
+    behind: tuple[str, ...] = ()
 
 
 def delete_from_index(path: str | Path, passage_ids: Sequence[str]) -> DeleteReport:
-    """Delete passages by id from all channels of an index; ids that it does not hold are reported."""
+    """Delete passages by id from all channels of an index; ids that it does not hold are reported.
+
+    A channel that cannot follow is a warning: what was deleted is never found, and the report names it.
+    """
     folder = IndexFolder(path)
     folder.state()  # where there is no index, none is made
     named = list(dict.fromkeys(passage_ids))
     deleted, missing = delete_passages(folder, named)
     unit = folder.require_live().unit
-    return DeleteReport(len(named), deleted, tuple(missing), unit, sync_channels(folder.path))
+    return DeleteReport(len(named), deleted, tuple(missing), unit, *sync_channels(folder.path))
 
 
 def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:
@@ -302,7 +311,8 @@ def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -
         if options.optimize:
             optimize_index(folder)
     first = options.device.partition(",")[0] if options.device else None
-    return replace(report, channels=sync_channels(folder.path, device=first, dtype=options.dtype))
+    reports, behind = sync_channels(folder.path, device=first, dtype=options.dtype)
+    return replace(report, channels=reports, behind=behind)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class Writer(Closing):
         report = await self._run(partial(delete_from_index, self._settings.index, [passage_id]))
         if report.missing:
             raise HttpError(404, f"the index holds no passage with the id {passage_id!r}")
-        return {"deleted": 1, **_told(LineErrors())}
+        return {"deleted": 1, **_told(LineErrors(), report.behind)}
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -118,28 +118,29 @@ class Writer(Closing):
             lines = [line for line in lines if line.passage_id not in held]
         _refuse_if_nothing(lines, errors)
         passages = [line.passage for line in lines if line.passage]
+        behind: Sequence[str] = ()
         if passages:
-            options = self._options()
-            build_index(self._settings.index, passages, mode, options, encoder=self._encoder(options))
+            options, path = self._options(), self._settings.index
+            behind = build_index(path, passages, mode, options, encoder=self._encoder(options)).behind
         replaced = sum(line.passage_id in held for line in lines)
         report: Report = {"added": len(lines) - replaced}
         if mode == "update":
             report["updated"] = replaced
-        return {**report, **_told(errors)}
+        return {**report, **_told(errors, behind)}
 
     def _delete(self, stream: BinaryIO) -> Report:
         errors = LineErrors()
         lines = list(read_lines(stream, self._settings.limits.line, errors, ids=True))
         _refuse_if_nothing(lines, errors)
         missing: set[str] = set()
+        behind: Sequence[str] = ()
         if lines:
-            missing |= set(
-                delete_from_index(self._settings.index, [line.passage_id for line in lines]).missing
-            )
+            done = delete_from_index(self._settings.index, [line.passage_id for line in lines])
+            missing, behind = set(done.missing), done.behind
         for line in lines:
             if line.passage_id in missing:
                 errors.add(line.number, f"the index holds no passage with the id {line.passage_id!r}")
-        return {"deleted": len(lines) - len(missing), **_told(errors)}
+        return {"deleted": len(lines) - len(missing), **_told(errors, behind)}
 
     def _options(self) -> IndexOptions:
         """As the index has them, but with the model of the settings, if they name one; one commit for all."""
@@ -202,6 +203,7 @@ def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
         )
 
 
-def _told(errors: LineErrors) -> dict[str, Any]:
-    """How many lines are wrong, and what is wrong with the first thousand."""
-    return {"failed": errors.total, "errors": sorted(errors, key=lambda error: error["line"])}
+def _told(errors: LineErrors, behind: Sequence[str] = ()) -> dict[str, Any]:
+    """How many lines are wrong, what is wrong with the first thousand, and channels that could not follow."""
+    more = {"behind": list(behind)} if behind else {}
+    return {"failed": errors.total, "errors": sorted(errors, key=lambda error: error["line"]), **more}

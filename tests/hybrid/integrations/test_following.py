@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sparta import Index
+from sparta.index.channels import Synced
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
@@ -39,7 +40,7 @@ def commit(
     dense_index: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
     """Commit a passage to Lucene without its vector, as `sparta update` does at first."""
-    monkeypatch.setattr("sparta.index.pipeline.sync_channels", lambda *_, **__: ())
+    monkeypatch.setattr("sparta.index.pipeline.sync_channels", lambda *_, **__: Synced())
 
     def write(passage_id: str) -> None:
         build_index(dense_index, [{"id": passage_id, "text": f"a city of {passage_id}"}], "update", options)

@@ -53,6 +53,19 @@ def test_the_dense_channel_is_searched_fused_and_followed(dense_index, open_clie
     assert before[0] not in check()
 
 
+def test_a_write_that_the_channel_cannot_follow_is_acknowledged(dense_index, open_client, tmp_path) -> None:
+    client = open_client(dense_index, writable=True)
+    (tmp_path / "dense").rename(tmp_path / "elsewhere")
+    answer = client.post("/passages", content=lines({"id": "n", "text": "google"}), headers=NDJSON)
+    assert answer.status_code == 200
+    assert answer.json() == {"added": 1, "failed": 0, "errors": [], "behind": ["dense"]}
+    assert client.get("/passages/n").status_code == 200
+    assert client.delete("/passages/n").json()["behind"] == ["dense"]
+    assert client.request("DELETE", "/passages", content=b'"moon"', headers=NDJSON).json()["behind"] == [
+        "dense"
+    ]
+
+
 def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
     client = open_client(dense_index, writable=True, watch=0.001)
     body = lines(*({"id": f"n{i}", "text": f"google {i}"} for i in range(3)))

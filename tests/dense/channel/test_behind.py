@@ -1,0 +1,87 @@
+"""A dense channel that cannot follow: the write counts, and the channel is told of beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cli._dense
+import cli._sparta
+import dense.channel.plugin
+from dense.channel.sync import build_dense
+from sparta.api import Index
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions
+from tests.dense.channel.channels import N, done, ran
+
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
+NEW = {"id": "new", "text": "a city of the moon"}
+
+
+@pytest.fixture
+def moved(index: Path, model: Path, tmp_path: Path) -> Path:
+    """An index whose dense model lies no more where it lay."""
+    own = Path(shutil.copytree(model, tmp_path / "own"))
+    build_dense(index, str(own))
+    own.rename(tmp_path / "elsewhere")
+    return index
+
+
+@pytest.fixture
+def options(tiny_model_folder: Path) -> IndexOptions:
+    return IndexOptions(model=str(tiny_model_folder))
+
+
+def test_commands_end_well_and_warn(moved: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.jsonl").write_text(json.dumps(NEW) + "\n")
+    update = ["update", "--corpus", tmp_path / "new.jsonl", "--model", tiny_model_folder]
+    for command, said in ((update, f"{N + 1} passages"), (["delete", "n1"], "deleted 1 of 1")):
+        result = ran(cli._sparta.main, *command, "--index", moved)
+        assert result.exit_code == 0, result.output
+        assert said in result.stdout
+        warning = " ".join(result.stderr.split())
+        assert f"{moved}: the Lucene index is committed, but the dense channel could not follow it" in warning
+        assert f"dense index --model FOLDER --index {moved}" in warning
+    done(cli._dense.main, "index", "--model", tmp_path / "elsewhere", "--index", moved)
+    with Index(moved) as index:
+        assert len(index.search("moon", N + 1, channel="dense")) == N
+
+
+def test_an_open_index_searches_what_it_wrote(moved: Path, options: IndexOptions) -> None:
+    with Index(moved) as index:
+        assert index.append([NEW], options=options).behind == ("dense",)
+        assert "new" in [hit.passage_id for hit in index.search("city moon", N)]
+        assert index.delete(["new"]) == 1
+        assert len(index) == N
+
+
+def test_a_lock_that_another_writer_took_meanwhile(
+    made: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync = dense.channel.plugin.sync
+
+    def locked(path: Path, **given: str | None) -> object:
+        with IndexFolder(path).lock():
+            return sync(path, **given)
+
+    monkeypatch.setattr(dense.channel.plugin, "sync", locked)
+    with Index(made) as index:
+        report = index.update([NEW], options=options)
+    assert (report.documents, report.channels, report.behind) == (N + 1, (), ("dense",))
+    (told,) = [r.getMessage() for r in caplog.records if r.name == "sparta.index.channels"]
+    assert "another process is writing to this index" in told
+    assert told.endswith(f"; then run: dense index --index {made}")
+
+
+def test_what_is_no_error_of_the_channel_is_raised(
+    made: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(dense.channel.plugin, "sync", broken)
+    with Index(made) as index, pytest.raises(ZeroDivisionError):
+        index.update([NEW], options=options)
