@@ -195,15 +195,16 @@ class CorpusReader:
                 yield from _outcomes_of(path, self._tally)
 
     def _release(self, batch: Sequence[_Outcome | InputError], seen: SeenIds) -> Iterator[Passage]:
-        passages = [outcome for outcome in batch if isinstance(outcome, Passage)]
-        repeated = seen.add([(passage.passage_id, passage.where) for passage in passages])
-        for outcome in batch:
-            if isinstance(outcome, Passage) and outcome.where not in repeated:
+        placed = [(number, own) for number, own in enumerate(batch) if isinstance(own, Passage)]
+        repeated = seen.add([(passage.passage_id, passage.where) for _, passage in placed])
+        firsts = {placed[n][0]: first for n, first in repeated.items()}
+        for number, outcome in enumerate(batch):
+            if isinstance(outcome, Passage) and number not in firsts:
                 self.counts.used += 1
                 yield outcome
                 continue
             if isinstance(outcome, Passage):
-                detail = f"{outcome.passage_id!r} was already the id of {repeated[outcome.where]}"
+                detail = f"{outcome.passage_id!r} was already the id of {firsts[number]}"
                 remedy = "give every record an id of its own"
                 outcome = BadRecordError("duplicate id", detail, where=outcome.where, remedy=remedy)
             if not isinstance(outcome, BadRecordError):
@@ -494,10 +495,10 @@ class SeenIds(Closing):
         """Forget them."""
         self._database.close()
 
-    def add(self, batch: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Remember pairs of an id and its `path:line`.
+    def add(self, batch: Sequence[tuple[str, str]]) -> dict[int, str]:
+        """Remember pairs of an id and its `path:line`, where several may stand.
 
-        Returns, for every pair whose id was there before, its `path:line` with the first one of that id.
+        Returns, for the number of every pair whose id was there before, the first `path:line` of that id.
         """
         before = self._database.total_changes
         rows = [(passage_id, *self._place(where)) for passage_id, where in batch]
@@ -505,10 +506,15 @@ class SeenIds(Closing):
             self._database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?, ?)", rows)
             if self._database.total_changes - before == len(rows):
                 return {}
-            firsts = [(where, self._first(passage_id)) for passage_id, where in batch]
+            firsts = [self._first(passage_id) for passage_id, _ in batch]
         except sqlite3.Error as error:
             raise StorageError(f"the list of ids on disk failed: {error}", remedy=FREE_TEMPORARY) from error
-        return {where: first for where, first in firsts if first != where}
+        repeated, own = {}, set[str]()
+        for number, ((passage_id, where), first) in enumerate(zip(batch, firsts, strict=True)):
+            if first != where or passage_id in own:
+                repeated[number] = first
+            own.add(passage_id)
+        return repeated
 
     def _place(self, where: str) -> tuple[int, int]:
         path, _, line = where.rpartition(":")

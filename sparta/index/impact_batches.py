@@ -174,14 +174,13 @@ def _plainer(vector: dict[str, int]) -> bytes:
 
 
 def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
-    repeated = seen.add(placed_ids)
-    for passage_id, where in placed_ids:
-        if where in repeated:
-            raise InputError(
-                f"duplicate id: {passage_id!r} was already the id of {repeated[where]}",
-                where=where,
-                remedy="give every record an id of its own",
-            )
+    for number, first in seen.add(placed_ids).items():
+        passage_id, where = placed_ids[number]
+        raise InputError(
+            f"duplicate id: {passage_id!r} was already the id of {first}",
+            where=where,
+            remedy="give every record an id of its own",
+        )
 
 
 def _vector(record: dict[str, Any]) -> dict[str, int]:

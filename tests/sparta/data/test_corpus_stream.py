@@ -206,8 +206,9 @@ def test_memory_does_not_grow_with_the_corpus(monkeypatch: pytest.MonkeyPatch) -
 def test_seen_ids_name_the_first_place() -> None:
     with SeenIds() as seen:
         assert seen.add([("a", "x:y:1"), ("b", "x:y:2")]) == {}
-        assert seen.add([("c", "z:1"), ("a", "z:2"), ("c", "z:3")]) == {"z:2": "x:y:1", "z:3": "z:1"}
-        assert seen.add([("a", "z:9"), ("A", "z:10"), ("a ", "z:11")]) == {"z:9": "x:y:1"}
+        assert seen.add([("c", "z:1"), ("a", "z:2"), ("c", "z:3")]) == {1: "x:y:1", 2: "z:1"}
+        assert seen.add([("a", "z:9"), ("A", "z:10"), ("a ", "z:11")]) == {0: "x:y:1"}
+        assert seen.add([("p", "z:12"), ("b", "z:12"), ("p", "z:12")]) == {1: "x:y:2", 2: "z:12"}
         assert seen.add([]) == {}
 
 
@@ -219,7 +220,9 @@ def test_seen_ids_agree_with_a_dictionary() -> None:
         for _ in range(60):
             batch = [(str(rng.randint(0, 3000)), f"f:{line + i}") for i in range(rng.randint(0, 80))]
             line += len(batch)
-            expected = {where: known[i] for i, where in batch if known.setdefault(i, where) != where}
+            expected = {
+                n: known[i] for n, (i, where) in enumerate(batch) if known.setdefault(i, where) != where
+            }
             assert seen.add(batch) == expected
 
 

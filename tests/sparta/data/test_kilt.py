@@ -113,6 +113,14 @@ def test_a_page_that_comes_twice(tmp_path: Path) -> None:
         list(CorpusReader(path))
 
 
+def test_a_page_that_comes_again_with_more_text_loses_no_passage_that_is_new(tmp_path: Path) -> None:
+    path, more = tmp_path / "pages.json", {**PAGE, "text": [*PAGE["text"], "c " * 150]}
+    path.write_text(json.dumps(PAGE) + "\n" + json.dumps(more) + "\n")
+    reader = CorpusReader(path, skip_invalid=True)
+    assert [p.passage_id for p in reader] == ["1101759-0", "1101759-1", "1101759-2"]
+    assert reader.counts.reasons == {"duplicate id": 2}
+
+
 SPAN = {
     "wikipedia_id": "10287141",
     "title": "Chen Yi-hsiung",
