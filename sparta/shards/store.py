@@ -59,11 +59,18 @@ class EncodedShard:
 def stored_record(passage: Passage) -> str:
     """The JSON that the index keeps: what the corpus held, with `id`, `title` and `contents` always there.
 
-    `contents` is where Pyserini's tools look for the text.
+    `contents` is where Pyserini's tools look for the text. A `vector` of Pyserini's is left out.
     """
     record: dict[str, Any] = {"id": passage.passage_id, "title": passage.title, "contents": passage.text}
-    record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", "vector", *record}})
+    record.update({k: v for k, v in passage.record.items() if k not in {"_id", "text", *record}})
+    if _is_vector(record.get("vector")):
+        del record["vector"]
     return json.dumps(record, ensure_ascii=False)
+
+
+def _is_vector(value: object) -> bool:
+    """Whether a field is a vector as JSON vectors have it, an object of terms and weights."""
+    return isinstance(value, dict) and all(isinstance(weight, int | float) for weight in value.values())
 
 
 def searched_text(record: Mapping[str, Any]) -> str:
