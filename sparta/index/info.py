@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,14 @@ def describe_index(path: str | Path) -> dict[str, Any]:
 def _sizes(folder: IndexFolder, generation: Generation) -> dict[str, int]:
     named = {generation.channels: folder.lucene_path(generation)}
     named |= {name: folder.path / f"{name}-{generation.number:06d}" for name in other_channels(folder.path)}
-    return {
-        name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        for name, path in named.items()
-    }
+    return {name: folder_size(path) for name, path in named.items()}
+
+
+def folder_size(folder: Path) -> int:
+    """The bytes of all files in a folder; one that a writer removes meanwhile counts nothing."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += (Path(parent) / name).stat().st_size
+    return size

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.closing import Closing
-from sparta.base.errors import LackingError, SpartaError
+from sparta.base.errors import IndexStateError, LackingError, SpartaError
 from sparta.base.shared import Shared
 from sparta.index.changes import carried, changed_by, how_to_add_impacts, how_to_finish, is_whole, job_name
 from sparta.index.folder import (
@@ -137,7 +137,7 @@ class OpenIndex(Shared[IndexView]):
 
     def _newest(self) -> tuple[Generation, Commit]:
         """The generation that is searched, and its last commit."""
-        return _last_commit(self.folder, self.folder.state())
+        return _last_commit(self.folder)
 
     def _warn(self, view: IndexView) -> None:
         """Warn of a job of which only a part is committed."""
@@ -160,12 +160,23 @@ def newest_commit(path: str | Path) -> Commit:
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
-    folder = IndexFolder(path)
-    return _last_commit(folder, folder.state())[1]
+    return _last_commit(IndexFolder(path))[1]
 
 
-def _last_commit(folder: IndexFolder, state: IndexState) -> tuple[Generation, Commit]:
+def _last_commit(folder: IndexFolder) -> tuple[Generation, Commit]:
     """The generation that is searched, and its last commit."""
+    state = folder.state()
+    while True:
+        try:
+            return _commit_of(folder, state)
+        except IndexStateError:
+            before, state = state, folder.state()
+            if state == before:  # else an overwrite ended just now and removed what was chosen
+                raise
+
+
+def _commit_of(folder: IndexFolder, state: IndexState) -> tuple[Generation, Commit]:
+    """The generation that a manifest has searched, and its last commit."""
     generation = state.searchable
     found = folder.lucene_path(generation).glob("segments_*") if generation else ()
     commits = {int(path.name.removeprefix("segments_"), 36): path for path in found}

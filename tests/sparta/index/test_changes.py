@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import cli._sparta
 from sparta.base.errors import IndexStateError, Interrupted
 from sparta.doctor import examine
 from sparta.index.folder import IndexFolder
-from sparta.index.info import describe_index
+from sparta.index.info import describe_index, folder_size
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.verify import Part, verify_index
 from sparta.search.searcher import Searcher
@@ -219,3 +220,23 @@ def test_a_job_that_cannot_open_the_index_leaves_its_manifest_alone(
     assert len(ids(index)) == 5
     assert not caplog.records
     assert build_index(index, index.parent / "a 1.jsonl", options=OPTIONS).unchanged
+
+
+def test_a_file_that_is_removed_while_sizes_are_taken_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("a", 3), ("b", 50), ("sub/c", 4)):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * size)
+    assert folder_size(tmp_path) == 57
+    walk = os.walk
+
+    def late(folder: Path) -> Any:
+        for found in walk(folder):
+            (tmp_path / "b").unlink(missing_ok=True)
+            yield found
+
+    monkeypatch.setattr("os.walk", late)
+    assert folder_size(tmp_path) == 7
+    assert folder_size(tmp_path / "none") == 0

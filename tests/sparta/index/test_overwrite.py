@@ -13,8 +13,9 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.view import OpenIndex
+from sparta.index.view import OpenIndex, newest_commit
 from sparta.models.quantize import Quantizer
+from sparta.search.seen import seen
 from tests.sparta.index.building import Builder, Doc, Stop
 
 pytestmark = pytest.mark.jvm
@@ -48,6 +49,23 @@ def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch
 
     monkeypatch.setattr(OpenIndex, "_newest", slowly)
     assert builder.ranking("moon") == [("new", 2.0)]
+
+
+@pytest.mark.parametrize("opens", [newest_commit, seen, OpenIndex])
+def test_a_manifest_that_was_read_before_the_swap(builder, monkeypatch, opens):
+    """What it names is gone: that is no index which lost its commit."""
+    builder.write(builder.source([Doc("old", {"moon": 1})]))
+    read = IndexFolder.state
+
+    def late(self: IndexFolder) -> Any:
+        state = read(self)
+        monkeypatch.setattr(IndexFolder, "state", read)
+        builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")
+        return state
+
+    monkeypatch.setattr(IndexFolder, "state", late)
+    opens(builder.folder.path)
+    assert newest_commit(builder.folder.path).version.generation == 2
 
 
 def test_overwrite_takes_another_model(builder, docs, tiny_tokenizer):
