@@ -5,7 +5,9 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.stream.Stream;
 import org.apache.lucene.index.CheckIndex;
 import org.apache.lucene.index.CodecReader;
@@ -46,11 +48,9 @@ public final class IndexCheck {
 
   /** Compares the checksums of a small index, which costs milliseconds; those of a large one are left to {@link #check}. */
   static void checkIfSmall(DirectoryReader reader, Path folder) throws IOException {
-    long size = 0;
+    long size;
     try (Stream<Path> files = Files.list(folder)) {
-      for (Path file : (Iterable<Path>) files::iterator) {
-        size += Files.isRegularFile(file) ? Files.size(file) : 0;
-      }
+      size = sizeOf(files::iterator);
     }
     if (size <= SMALL) {
       for (LeafReaderContext leaf : reader.leaves()) {
@@ -59,5 +59,19 @@ public final class IndexCheck {
         }
       }
     }
+  }
+
+  /** The bytes of all that are files; one that a writer removed after it was listed counts nothing. */
+  static long sizeOf(Iterable<Path> listed) throws IOException {
+    long size = 0;
+    for (Path file : listed) {
+      try {
+        var facts = Files.readAttributes(file, BasicFileAttributes.class);
+        size += facts.isRegularFile() ? facts.size() : 0;
+      } catch (NoSuchFileException removed) {
+        continue;
+      }
+    }
+    return size;
   }
 }
