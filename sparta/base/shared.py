@@ -61,12 +61,16 @@ class Shared[View: Closing](Closing):
                 self._held.view = before
 
     def replace(self, new: View | None) -> None:
-        """Take another view from now on; none where it is closed."""
+        """Take another view from now on; none closes it for good, and a view that comes later with it."""
         with self._lock:
-            old, self._view = self._view, new
-            unused = old is not None and self._forgotten(old)
-        if old is not None and unused:
-            old.close()
+            old = self._view
+            if old is None:
+                unused = new
+            else:
+                self._view = new
+                unused = old if self._forgotten(old) else None
+        if unused is not None:
+            unused.close()
 
     def close(self) -> None:
         """Release the index as soon as nobody uses it."""

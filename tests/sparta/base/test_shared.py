@@ -63,6 +63,17 @@ def test_a_thread_that_holds_a_view_reads_no_other() -> None:
     assert seen == [first, second, second]
 
 
+def test_a_view_that_comes_after_the_end_is_closed() -> None:
+    """As of a thread that was opening it meanwhile."""
+    first, late = View(), View()
+    shared = Shared(first, "here")
+    shared.close()
+    shared.replace(late)
+    assert (first.closed, late.closed) == (1, 1)
+    with pytest.raises(IndexStateError, match="the index is closed"), shared.reading():
+        pass
+
+
 def test_a_view_that_nobody_uses_is_closed_at_once() -> None:
     view = View()
     with Shared(view, ""), pytest.raises(ZeroDivisionError):
