@@ -16,6 +16,7 @@ from hybrid.evaluation.testsets import TestSet, open_test_set
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.impact_batches import ImpactBatch, quantized_batch
+from sparta.index.info import folder_size
 from sparta.index.jobs import Source, WriteOptions, skip_passages
 from sparta.index.sources import vectors_source
 from sparta.models.prune import prune
@@ -77,7 +78,7 @@ def sweep(
                     top_k,
                     evaluate(name_of(top_k), run, tested.qrels, measures),
                     written["postings"] / max(1, written["passages"]),
-                    sum(f.stat().st_size for f in index.path.rglob("*") if f.is_file()) / 1e6,
+                    folder_size(index.path) / 1e6,
                     1000 * seconds / len(tested.queries),
                 )
             )
