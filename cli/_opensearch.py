@@ -48,9 +48,10 @@ def is_remote(given: dict[str, Any]) -> bool:
         given["opensearch"] = os.environ.get(URL_VARIABLE)
     others = typed("name", "ca", "insecure")
     if others and not given["opensearch"]:
+        wanted = "--name" if os.environ.get(URL_VARIABLE) else "--opensearch"
         raise InputError(
-            f"expected --opensearch with {' and '.join(others)}, found none",
-            remedy=f"name the server, also as ${URL_VARIABLE}, or leave {others[0]} out",
+            f"expected {wanted} with {' and '.join(others)}, found none",
+            remedy=f"name the {'alias' if wanted == '--name' else 'server'}, or leave {others[0]} out",
         )
     return bool(given["opensearch"])
 

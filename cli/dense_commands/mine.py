@@ -59,7 +59,8 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     positive is what the file gives or judges; of a question with answers only, the best passage of BM25 that
     holds one; without any, the question is left out. Of KILT's tasks, they are the passages of its provenance
     that was mapped with a BLEU score of 0.5 or more, or the first passage of the page, where it names pages
-    alone; a question of which nothing of that is in the index is left out.
+    alone; a question of which nothing of that is in the index is left out, but one with answers that marks
+    no entity.
 
     \b
     dense mine --questions nq-train.tsv --negatives 1 --output first.json
@@ -103,6 +104,7 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dataclasses import replace
 
+    from dense.models.tasks import names_entity
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import judged, questions_of
     from hybrid.evidence.gold import beginnings_of_pages, names_pages_alone
@@ -120,6 +122,7 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     of_pages = {q: one for q, one in known.evidence.items() if names_pages_alone(one)}
     first, pages = beginnings_of_pages(of_pages, place) if of_pages else ({}, {})
     noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
-    noise |= of_pages.keys() - first.keys()
+    lacking = of_pages.keys() - first.keys()  # an entity's name stands on other pages too
+    noise |= {q.query_id for q in known.queries if q.query_id in lacking and names_entity(q.text)}
     queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
     return questions_of_queries(queries, {**known.qrels, **first}, {**every.qrels, **pages})

@@ -117,8 +117,9 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     published evaluation, of pages and of passages. p is that of a paired t-test against the best single
     channel (Holm), with a star below 0.05. An index without a dense channel is measured without it;
     --build-dense builds it. With --answers a reader reads the best passages of each ranking: EM and F1. ± is
-    half of the 95 % interval of EM or R-precision. passage_EM: the first passages are the evidence and no
-    others, of a --chain those of its best path; path_recall@K: one of its K best paths is the evidence.
+    half of the 95 % interval of EM, F1 or R-precision. passage_EM: the first passages are the evidence
+    and no others, of a --chain those of its best path; path_recall@K: one of its K best paths is the
+    evidence.
 
     \b
     hybrid eval --alpha 1.2

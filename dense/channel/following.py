@@ -53,14 +53,14 @@ class FollowingSearcher(ChannelSearcher):
 
     @contextmanager
     def _reading(self) -> Iterator[DenseSearcher]:
-        if self._stale:
+        if self._stale and not self._shared.is_held:
             self._follow()
         with self._shared.reading() as own:
             yield own
 
     def holding(self) -> AbstractContextManager[None]:
         """Keep to one commit until the block ends, also if another thread refreshes."""
-        if self._stale:
+        if self._stale and not self._shared.is_held:
             self._follow()
         return self._shared.holding()
 

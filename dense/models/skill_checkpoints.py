@@ -36,10 +36,9 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
     A model with skills keeps what it has: its experts, its tasks' query encoders among them, its span head,
-    and skills that are not trained again. Experts that it lacks begin as its expert 0 (those of a task's
-    questions as what reads questions of no task); the paper begins that
-    of spans as BERT (Appendix B.2), which is not at hand here. Other models of ours begin as `begin_from` has
-    it.
+    and skills that are not trained again. A new task's query encoder begins as that of questions without a
+    task, other experts that it lacks as its expert 0; the paper begins that of spans as BERT (Appendix B.2),
+    which is not at hand here. Other models of ours begin as `begin_from` has it.
 
     :raises ModelError: the experts are elsewhere, or assigned otherwise, than in what is to be trained.
     """
@@ -66,7 +65,7 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     skills = replace(
         new.with_tasks_of(old),
         skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}),
-        general=new.general if SINGLE in new.skills else old.general,
+        general=old.general if SINGLE in old.skills else new.general,
     )
     model = DenseModel.like(source, config.with_skills(skills, config.period))
     begins = _begins(old, skills)

@@ -33,6 +33,11 @@ def class_of(name: str) -> str:
     )
 
 
+def names_entity(text: str) -> bool:
+    """Whether an entity is marked in a text, which is to be linked."""
+    return _MARK in text
+
+
 def marked(text: str, task: str) -> str:
     """Return a question with its task before it (§3.1: one marker for each class)."""
     return f"{task}: {text}"

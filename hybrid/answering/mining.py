@@ -36,7 +36,7 @@ def mine_answers(
     :param language: that of the texts
     :return: how many questions were written
     """
-    written, texts = 0, False
+    written, found_any, texts = 0, False, False
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             some = queries[start : start + _QUERIES_AT_ONCE]
@@ -50,6 +50,7 @@ def mine_answers(
                     }
                     for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
                 ]
+                found_any = found_any or bool(passages)
                 texts = texts or any(passage["text"] for passage in passages)
                 if any(passage["spans"] for passage in passages):
                     mentions = [one["text"][a:b] for one in passages for a, b in one["spans"]]
@@ -57,7 +58,7 @@ def mine_answers(
                     line = {"question": query.text, "answers": answers, "passages": passages}
                     stream.write(json.dumps(line, ensure_ascii=False) + "\n")
                     written += 1
-        if not (written or texts):
+        if found_any and not (written or texts):
             raise no_texts()
         if not written:
             raise InputError(

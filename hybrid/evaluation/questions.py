@@ -238,10 +238,14 @@ def _questioned(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
     try:
         record = parse_object(decoded(first))
     except BadRecordError:
-        return read_squad(path) if plain_name(path.name).endswith(".json") else None
-    if "data" in record and "question" not in record:
+        goes_on = plain_name(path.name).endswith(".json") and not first.rstrip().endswith(b"}")
+        return read_squad(path) if goes_on else None
+    if not record.keys().isdisjoint({"question", "text", "input"}):
+        return None
+    if isinstance(record.get("data"), list):
         return read_squad(path)
-    return read_mrqa(path) if "header" in record or "qas" in record else None
+    is_mrqa = isinstance(record.get("qas"), list) or isinstance(record.get("header"), dict)
+    return read_mrqa(path) if is_mrqa else None
 
 
 def _on_texts(path: Path, texts: Iterator[QuestionedText]) -> Iterator[_Asked]:

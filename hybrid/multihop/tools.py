@@ -29,7 +29,7 @@ from hybrid.retrieval.channels import DENSE
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
 from sparta.index.folder import index_flag
@@ -242,14 +242,22 @@ class IndexTools(Closing):
     def _check_linked(self, passage_ids: Sequence[str]) -> None:
         """Refuse descriptions that the index does not hold as passages: nothing could go on from them."""
         once = list(dict.fromkeys(passage_ids))
-        docids = self.words.docids(once)
-        if absent := next((i for i, docid in zip(once, docids, strict=True) if docid < 0), None):
+        docids = zip(once, self.words.docids(once), strict=True)
+        if absent := next((i for i, docid in docids if docid < 0 and not self._has_parts(i)), None):
             raise IndexStateError(
                 f"expected descriptions under the ids of the index's own passages, found {absent!r}",
                 where=str(self._entity_index.folder.path),
                 remedy="index those passages that describe an entity, as the index has them: sparta index"
                 f" --corpus FILE --overwrite {index_flag(self._entity_index.folder.path)}",
             )
+
+    def _has_parts(self, passage_id: str) -> bool:
+        """Whether the index holds parts of a passage, which was cut."""
+        try:
+            self.words.first_part(passage_id)
+        except NoPassageError:
+            return False
+        return True
 
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """The passages that titles in the texts or in the metadata name, each with a score of 1."""

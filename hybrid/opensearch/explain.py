@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid.opensearch.queries import impacts_query, named_term, search_body, within
+from hybrid.opensearch.queries import MOST_HITS, impacts_query, named_term, search_body, within
 from hybrid.opensearch.remote import RemoteIndex, View
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
@@ -85,4 +85,16 @@ def _rank(
     rank = 1 + more + equal - above
     if not is_chunk(now.meta["unit"]):
         return rank
-    return len({passage_of(one["_id"]) for one in opened.hits([query], rank, now)[0]})
+    return len({passage_of(one) for one in _first(opened, now, query, rank)})
+
+
+def _first(opened: RemoteIndex, now: View, query: dict[str, Any], n: int) -> Iterator[str]:
+    """The ids of the `n` best, page by page."""
+    after: dict[str, Any] = {}
+    while n > 0:
+        size = min(n, MOST_HITS)
+        hits = opened.search([{**search_body(query, size), **after}], now)[0]["hits"]["hits"]
+        yield from (one["_id"] for one in hits)
+        if len(hits) < size:
+            return
+        n, after = n - size, {"search_after": hits[-1]["sort"]}

@@ -47,6 +47,11 @@ class Shared[View: Closing](Closing):
             if unused:
                 view.close()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread is inside of `holding`."""
+        return getattr(self._held, "view", None) is not None
+
     @contextmanager
     def holding(self) -> Iterator[None]:
         """Have this thread read one view alone until the block ends: docids hold for the view they are of.
@@ -61,7 +66,7 @@ class Shared[View: Closing](Closing):
                 self._held.view = before
 
     def replace(self, new: View | None) -> None:
-        """Take another view from now on; none closes it for good, and a view that comes later with it."""
+        """Take another view from now on; None closes it for good, and what is given after that at once."""
         with self._lock:
             old = self._view
             if old is None:

@@ -159,8 +159,7 @@ def _chunk(passage: Passage, number: int, start: int, end: int) -> Passage:
 
 def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:
     unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-    place = {"passage_id": passage.passage_id, "context": passage.text, "start": start, "end": end}
-    record = {**_others(passage), **place}
+    record = {**_others(passage), "passage_id": passage.passage_id, "start": start, "end": end}
     return Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
 
 

@@ -69,8 +69,9 @@ def stored_record(passage: Passage) -> str:
 
 
 def _is_vector(value: object) -> bool:
-    """Whether a field is a vector as JSON vectors have it, an object of terms and weights."""
-    return isinstance(value, dict) and all(isinstance(weight, int | float) for weight in value.values())
+    """Whether a field is a vector: terms with weights, as JSON vectors have it, or a list of numbers."""
+    numbers = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list) and all(isinstance(one, int | float) for one in numbers)
 
 
 def searched_text(record: Mapping[str, Any]) -> str:

@@ -128,18 +128,13 @@ def test_an_index_without_texts(
         assert "expected passages with texts to read" in refused.output
 
 
-def test_sentences_are_read_in_their_passage(folder: Path, write_jsonl: Callable[..., Path]) -> None:
-    """The paper's unit (SPARTA, §4): a sentence is found, and read with what stands around it."""
-    text = "Google is a company. It was founded by two students."
-    corpus = write_jsonl(folder / "c.jsonl", [{"id": "g", "text": text, "title": "Google"}])
-    index = ("--index", folder / "sentences")
-    built = ("--unit", "sentence", "--channels", "bm25", "--quiet")
-    assert run(main, "index", "--corpus", corpus, *index, *built).exit_code == 0
-    done = run(main, "answer", "two students", *index, "--reader", folder / "reader", "--json")
-    assert done.exit_code == 0, done.output
-    answer = json.loads(done.output)
-    assert answer["text"] == text
-    assert text[answer["start"] : answer["end"]] == answer["answer"]
+def test_questions_that_find_nothing_are_not_those_of_an_index_without_texts(
+    folder: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    asked = write_jsonl(folder / "other.jsonl", [{"question": "кто", "answers": ["никто"]}])
+    given = ("--queries", asked, "--index", folder / "index", "--output", folder / "mined.jsonl")
+    refused = run(main, "mine-answers", *given)
+    assert "check that questions and index belong together" in refused.output
 
 
 def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:

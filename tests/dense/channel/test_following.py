@@ -84,6 +84,27 @@ def test_a_search_that_is_running_ends_on_the_commit_that_it_began_with(
         assert len(opened) == 1
 
 
+def test_a_search_that_is_running_does_not_depend_on_what_came_since(
+    made: Path, opened: list[DenseSearcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told of a write between ranking and reading, whose channel cannot be opened."""
+    with Index(made) as index:
+        retriever = index.retriever("dense")
+        best = retriever.search(QUESTIONS[0], 5)
+        rank = DenseSearcher.rank
+
+        def then_refresh(self: DenseSearcher, *given: Any, **more: Any) -> Any:
+            found = list(rank(self, *given, **more))
+            retriever.refresh()
+            monkeypatch.setattr("dense.channel.following.DenseSearcher", lambda _: 1 / 0)
+            return iter(found)
+
+        monkeypatch.setattr(DenseSearcher, "rank", then_refresh)
+        assert retriever.search(QUESTIONS[0], 5) == best
+        with pytest.raises(ZeroDivisionError):
+            retriever.search(QUESTIONS[0], 5)
+
+
 def test_threads_that_search_first_at_once_open_it_once(
     made: Path, opened: list[DenseSearcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,14 @@ def test_questions_of_no_task_are_read_by_what_was_trained(
     mixed = training(encoder, [plain, wow], tmp_path / "mixed", query_experts=True).model
     assert mixed.config.skills is not None
     assert mixed.config.skills.general == ""
+    mixed.save_pretrained(tmp_path / "plain")
+    for begin, more, general in (
+        ("plain", {"query_experts": True}, ""),
+        ("model", {"markers": True}, "dialogue"),
+    ):
+        later = training(str(tmp_path / begin), sets, tmp_path / f"{begin}-later", **more).model
+        assert later.config.skills is not None
+        assert later.config.skills.general == general, "what was trained before stays"
     with pytest.raises(InputError, match="leave out --query-experts"):
         training(encoder, sets, tmp_path / "none", query_experts=True, placement="none")
 

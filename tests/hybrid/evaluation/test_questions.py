@@ -153,6 +153,18 @@ def test_squad_json_asked_of_any_index(tmp_path: Path) -> None:
         questions_of(tmp_path / "dev.json")
 
 
+def test_fields_of_other_forms_do_not_matter(tmp_path: Path) -> None:
+    """`header`, `qas` and `data` may be fields of any question."""
+    path = tmp_path / "own.jsonl"
+    for name in ("header", "data", "qas"):
+        path.write_text(json.dumps({"id": "1", "question": "who", "answers": ["x"], name: ["Science"]}))
+        assert questions_of(path).queries == (Query("1", "who", ("x",)),)
+    broken = tmp_path / "lines.json"
+    broken.write_text('{"question": "q" "answers": ["a"]}\n')
+    with pytest.raises(InputError, match=r"lines\.json:1: broken JSON"):
+        questions_of(broken)
+
+
 def test_mrqa_jsonl_asked_of_any_index(tmp_path: Path) -> None:
     """All that a question's record names is an answer, not only what stands in its own context."""
     item = {

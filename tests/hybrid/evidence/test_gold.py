@@ -257,6 +257,8 @@ def test_training_data_of_entity_linking(
         question("there", "the moon [START_ENT] moon [END_ENT] paris", [{"wikipedia_id": "7", "title": "M"}]),
         question("absent", "moon", [{"wikipedia_id": "77", "title": "Berlin"}]),
     ]
+    asked.append(question("plain", "the moon", [{"wikipedia_id": "77", "title": "Berlin"}]))
+    asked[1]["input"] += " [START_ENT] moon [END_ENT]"
     for one in asked:
         one["output"][0]["answer"] = "earth"  # what stands in some passage of another page
     path = write_jsonl(tmp_path / "aidayago2-train-kilt.jsonl", asked)
@@ -265,9 +267,10 @@ def test_training_data_of_entity_linking(
     result = run(dense_main, "mine", *given)
     assert result.exit_code == 0, result.output
     assert "1 without a positive left out" in result.output
-    (only,) = json.loads(output.read_text())
-    assert [p["passage_id"] for p in only["positive_ctxs"]] == ["7-0"]
-    negatives = [p["passage_id"] for p in only["hard_negative_ctxs"]]
+    linked, plain = json.loads(output.read_text())
+    assert plain["question"] == "the moon", "its answer is found, if its page is not"
+    assert [p["passage_id"] for p in linked["positive_ctxs"]] == ["7-0"]
+    negatives = [p["passage_id"] for p in linked["hard_negative_ctxs"]]
     assert negatives
     assert not any(one.startswith("7-") for one in negatives)
 

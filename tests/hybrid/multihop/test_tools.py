@@ -130,6 +130,19 @@ def test_descriptions_have_the_ids_of_the_index(made: dict[str, Any], write_json
             tools.link(step, asked)
 
 
+def test_descriptions_in_chunks(made: dict[str, Any]) -> None:
+    """Their hits have the ids of what was cut."""
+    folder = made["folder"]
+    for name, encoder in (("chunks", "skills"), ("chunked-entities", "entity")):
+        cut = ("--chunk", 6, "--channels", "bm25", "--index", folder / name)
+        done(cli._sparta.main, "index", "--corpus", folder / "corpus.jsonl", *cut)
+        done(cli._dense.main, "index", "--model", folder / encoder, "--index", folder / name)
+    with IndexTools(folder / "chunks", folder / "skills", folder / "chunked-entities") as tools:
+        [linked] = tools.link(Step("l", "link", depth=3), [Hit("", 0.0, text=ASKED)])
+        assert {one.hit.passage_id for one in linked} <= {p.passage_id for p in made["passages"]}
+        assert linked
+
+
 def test_expand_by_the_model_keeps_to_its_filter(made: dict[str, Any], tools: IndexTools) -> None:
     hits = tools.retrieve(Step("s", "retrieve", channel="bm25", depth=2), "moon earth old city")
     step = Step("e", "expand", ("f",), depth=24)

@@ -429,14 +429,15 @@ def test_passages_from_elsewhere_keep_their_records_and_are_told_apart(tmp_path:
     assert found.counts.reasons == {"duplicate id": 1}
 
 
-@pytest.mark.parametrize("value", ["T2 phage", 7, ["a", "b"], [0.5, 1], {"host": "E. coli"}])
+@pytest.mark.parametrize("value", ["T2 phage", 7, ["a", "b"], {"host": "E. coli"}])
 def test_a_field_named_vector_is_kept(value: Any) -> None:
     (passage,) = open_corpus([{"id": "a", "text": "b", "vector": value}])
     assert json.loads(stored_record(passage))["vector"] == value
 
 
-def test_a_vector_of_pyserinis_is_not_stored() -> None:
-    (passage,) = open_corpus([{"id": "a", "text": "b", "vector": {"moon": 3, "sun": 0.5}}])
+@pytest.mark.parametrize("value", [{"moon": 3, "sun": 0.5}, [0.5, -1]])
+def test_a_vector_is_not_stored(value: Any) -> None:
+    (passage,) = open_corpus([{"id": "a", "text": "b", "vector": value}])
     assert "vector" not in json.loads(stored_record(passage))
 
 

@@ -92,8 +92,7 @@ def test_units():
         assert part.context == text
         assert part.context[part.start : part.end] == part.text
         assert (part.title, part.where) == ("Google", "x:1")
-        place = {"passage_id": "g", "context": text, "start": part.start, "end": part.end}
-        assert part.record == {"year": 1998, **place}
+        assert part.record == {"year": 1998, "passage_id": "g", "start": part.start, "end": part.end}
     assert last is answer
 
 
