@@ -70,8 +70,10 @@ def stored_record(passage: Passage) -> str:
 
 def _is_vector(value: object) -> bool:
     """Whether a field is a vector: terms with weights, as JSON vectors have it, or a list of numbers."""
+    if not isinstance(value, dict | list):
+        return False
     numbers = value.values() if isinstance(value, dict) else value
-    return isinstance(value, dict | list) and all(isinstance(one, int | float) for one in numbers)
+    return all(isinstance(one, int | float) for one in numbers)
 
 
 def searched_text(record: Mapping[str, Any]) -> str:
