@@ -48,10 +48,11 @@ def is_remote(given: dict[str, Any]) -> bool:
         given["opensearch"] = os.environ.get(URL_VARIABLE)
     others = typed("name", "ca", "insecure")
     if others and not given["opensearch"]:
-        wanted = "--name" if os.environ.get(URL_VARIABLE) else "--opensearch"
+        known = bool(os.environ.get(URL_VARIABLE))
+        wanted, what = ("--name", "alias") if known else ("--opensearch", f"server, also as ${URL_VARIABLE}")
         raise InputError(
             f"expected {wanted} with {' and '.join(others)}, found none",
-            remedy=f"name the {'alias' if wanted == '--name' else 'server'}, or leave {others[0]} out",
+            remedy=f"name the {what}, or leave {others[0]} out",
         )
     return bool(given["opensearch"])
 

@@ -82,6 +82,13 @@ def test_options_of_a_server_need_one(builder, opened, command, option) -> None:
     assert "$SPARTA_OPENSEARCH_URL" in refused.stderr
 
 
+def test_a_server_of_the_environment_wants_an_alias(builder, fake, monkeypatch) -> None:
+    monkeypatch.setenv("SPARTA_OPENSEARCH_URL", fake.url)
+    refused = hybrid("search", "x", "--index", builder.folder.path, "--insecure")
+    assert "expected --name with --insecure, found none" in refused.stderr
+    assert "name the alias" in refused.stderr
+
+
 def test_what_does_not_go_together(fake) -> None:
     assert sparta("push", "--name", "wiki").exit_code == 2
     assert "--name" in sparta("push", "--opensearch", fake.url).stderr

@@ -88,7 +88,7 @@ def test_a_chunk_below_what_one_search_gives_is_explained(
     with Server(Access(fake.url, environment={})) as server, Searcher(builder.folder.path) as here:
         push(here, server, "wiki")
         there = OpenSearchSearcher(server, "wiki")
-        for home in ("queries", "remote"):
+        for home in ("queries", "explain"):
             monkeypatch.setattr(f"hybrid.opensearch.{home}.MOST_HITS", 7)
         expected = [explain(here, questions[1], f"p{i}") for i in range(15)]
         assert max(one.rank for one in expected) > 7
