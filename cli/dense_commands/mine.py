@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     type=click.Path(path_type=Path),
-    help="Questions with answers (DPR's TSV, JSON lines), DPR training JSON, a BEIR folder, or KILT's tasks.",
+    help="Questions with answers (DPR's TSV, SQuAD JSON, MRQA JSONL, JSON lines), DPR training JSON, a BEIR"
+    " folder, or KILT's tasks.",
 )
 @click.option("--output", required=True, type=output_type, help="Training file to write: .json or .json.gz.")
 @click.option(
