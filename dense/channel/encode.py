@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dense.channel.passages import is_sentence
 from dense.models.bi_encoder import DenseModel
 from dense.models.resolve import dense_model_folder, identify, vector_width
 from dense.search.store import (
@@ -32,6 +31,7 @@ from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
+from sparta.search.contexts import is_sentence
 from sparta.shards.executors import Facts, LocalExecutor, Work
 from sparta.shards.folder import (
     Block,

@@ -10,6 +10,7 @@ from typing import Any
 
 from dense.channel.searcher import DenseSearcher
 from sparta.base.filters import FilterLike
+from sparta.base.records import Hit
 from sparta.base.shared import Shared
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
@@ -107,6 +108,11 @@ class FollowingSearcher(ChannelSearcher):
         """The stored records of passages."""
         with self._reading() as own:
             return own.records(docids)
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        with self._reading() as own:
+            return own.in_context(hits)
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """The values of a metadata field, to tell which passages share them; None where there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
 from sparta.lucene.bridge import ImpactSearcher
+from sparta.search.contexts import is_sentence, passages_of
 from sparta.shards.store import stored_title
 
 BLOCK = 4096
-_SENTENCES_AT_ONCE = 32
 
 
 def commit_of(path: Path) -> str:
@@ -89,41 +88,12 @@ class LivePassages(Closing):
     def passages(self, docids: npt.NDArray[np.int32], *, context: bool) -> list[Passage]:
         """Read passages, folded, as an encoder wants them; with `context`, sentences in their passage."""
         records = [json.loads(raw) for raw in self.lucene.raws(docids)]
-        parents = dict.fromkeys(r["passage_id"] for r in records if context and is_sentence(r))
-        texts = {parent: _joined(found) for parent, found in self._sentences(parents)}
+        texts = passages_of(self.lucene, (r["passage_id"] for r in records if context and is_sentence(r)))
         return [folded(_passage(record, texts), self._language) for record in records]
-
-    def _sentences(self, parents: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """All live sentences p#0, p#1, … of some passages; some may have been deleted."""
-        found: dict[str, list[dict[str, Any]]] = {parent: [] for parent in parents}
-        going, start = list(found), 0
-        while going:
-            numbers = range(start, start + _SENTENCES_AT_ONCE)
-            docids = self.lucene.docids([f"{parent}#{n}" for parent in going for n in numbers])
-            raws = iter(self.lucene.raws(docids[docids >= 0]))
-            there = (docids >= 0).reshape(len(going), len(numbers)).sum(1)
-            for parent, count in zip(going, there, strict=True):
-                found[parent] += [json.loads(next(raws)) for _ in range(count)]
-            going = [parent for parent, count in zip(going, there, strict=True) if count]
-            start += _SENTENCES_AT_ONCE
-        yield from found.items()
 
     def close(self) -> None:
         """Close the reader."""
         self.lucene.close()
-
-
-def is_sentence(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a sentence that was cut from a passage, whose other sentences are its context."""
-    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
-
-
-def _joined(sentences: Sequence[dict[str, Any]]) -> str:
-    """A passage's text from its sentences, each at its place; what was between them is white space."""
-    text = ""
-    for record in sorted(sentences, key=lambda r: int(r["start"])):
-        text = text.ljust(int(record["start"])) + str(record["contents"])
-    return text
 
 
 def _passage(record: dict[str, Any], contexts: dict[str, str]) -> Passage:

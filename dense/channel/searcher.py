@@ -27,6 +27,7 @@ from sparta.base.records import Hit
 from sparta.index.folder import IndexFolder, default_index, index_flag, no_passages, require_fields
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.contexts import in_context
 from sparta.search.ranked import Ranked, deepened, depth_of, reduction
 
 logger = logging.getLogger("sparta.dense")
@@ -193,6 +194,10 @@ class DenseSearcher(ChannelSearcher):
         assert self.generation is not None
         folded = [*map(self.generation.analysis.fold, queries)]
         return self._rank(self.model.encode_questions(folded), k, threads, filter, collapse, deepest)
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        return in_context(self.lucene, hits)
 
     def search_vectors(
         self,

@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.answering.answers import Answer, answer_key, combine, folded_texts, ranker_scores
+from hybrid.answering.answers import Answer, answer_key, as_read, combine, folded_texts, ranker_scores
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
@@ -81,7 +81,8 @@ class Answerer(Closing):
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """The `n` best answers, best first; none where no passage was found, or none is probable enough."""
-        return self.answer_hits(query, self.retriever.search(query, self.depth), n)
+        hits = as_read(self.retriever, self.retriever.search(query, self.depth))
+        return self.answer_hits(query, hits, n)
 
     def batch_answer(
         self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
@@ -91,7 +92,7 @@ class Answerer(Closing):
             texts, ids = [q for q, _ in block], [i for _, i in block]
             hits = self.retriever.batch_search(texts, ids, self.depth, threads)
             for query, query_id in block:
-                yield query_id, self.answer_hits(query, hits[query_id], n)
+                yield query_id, self.answer_hits(query, as_read(self.retriever, hits[query_id]), n)
 
     def close(self) -> None:
         """Release the retriever."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sparta.base.records import Hit
+from sparta.base.records import Hit, Retriever
 from sparta.data.answers import normalized
 from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.records import Span, Text
@@ -67,6 +67,12 @@ def probability(calibration: Calibration, score: float) -> float:
     """Platt scaling: `1 / (1 + exp(-(a·score + b)))`."""
     odds = calibration.a * score + calibration.b
     return 1 / (1 + math.exp(-odds)) if odds > 0 else math.exp(odds) / (1 + math.exp(odds))
+
+
+def as_read(retriever: Retriever, hits: Sequence[Hit]) -> list[Hit]:
+    """Return what a retriever found as it is read: sentences in their passage, where it can tell that."""
+    in_context = getattr(retriever, "in_context", list)
+    return list(in_context(hits))
 
 
 def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:

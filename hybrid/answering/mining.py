@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hybrid.answering.answers import as_read
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Query, Retriever
@@ -48,7 +49,7 @@ def mine_answers(
                         "text": text.text,
                         "spans": answer_spans(text.text, query.answers, match=match, language=language),
                     }
-                    for text in dict.fromkeys(text_of(hit) for hit in found[query.query_id])
+                    for text in dict.fromkeys(map(text_of, as_read(retriever, found[query.query_id])))
                 ]
                 found_any = found_any or bool(passages)
                 texts = texts or any(passage["text"] for passage in passages)

@@ -60,6 +60,7 @@ class Readings:
         self._hits: dict[tuple[str, str], Hit] = {}
         self._spans: dict[tuple[str, tuple[str, ...]], dict[str, Sequence[Span]]] = {}
         self._record, self._by_question = retrieved.record, retrieved.by_question
+        self._in_context = retrieved.in_context
         fold = language_of(self.language).fold
         asked = [query for query in retrieved.query_set.queries if query.answers]
         for some in itertools.batched(asked, _AT_ONCE):
@@ -99,7 +100,8 @@ class Readings:
         """A passage as it is read for a question."""
         key = query_id if self._by_question else "", passage_id
         if key not in self._hits:
-            self._hits[key] = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
+            found = hit_of(passage_id, 0.0, self._record(query_id, passage_id))
+            [self._hits[key]] = self._in_context([found])
         return self._hits[key]
 
     def best_spans(self, query_id: str, ranking: Sequence[ScoredPassage]) -> Iterator[tuple[str, Span]]:

@@ -6,8 +6,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
+from hybrid.answering.answers import as_read
 from hybrid.evaluation.chains import of_paths
 from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
 from hybrid.evaluation.questions import QuestionSet
@@ -17,7 +19,7 @@ from hybrid.evidence.measures import measured as by_evidence
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Run, ScoredPassage
+from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.search.searcher import Searcher
@@ -79,7 +81,8 @@ class Retrieved:
 
     `record` takes the ids of a question and of a passage: of a document in an index of chunks, the chunk that
     the first channel found, where each may have found another. With `by_question`, a passage's record differs
-    between questions. `pages` are those of the passages, where the questions have KILT's provenance.
+    between questions. `in_context` gives hits as a reader reads them. `pages` are those of the passages,
+    where the questions have KILT's provenance.
     """
 
     query_set: QuestionSet
@@ -88,6 +91,7 @@ class Retrieved:
     record: Callable[[str, str], dict[str, Any]]
     pages: Mapping[str, str] = field(default_factory=dict)
     by_question: bool = False
+    in_context: Callable[[Sequence[Hit]], list[Hit]] = list
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """The same with the pages of what other rankings hold, where pages count."""
@@ -202,7 +206,9 @@ def search_all(channels: Channels, query_set: QuestionSet, depth: int, threads: 
         return str(stored.get("text") or stored.get("contents") or "")
 
     holds = Holds(query_set.answers, text, match=query_set.match, language=query_set.language)
-    return Retrieved(query_set, runs, holds, record, pages, by_question=chunks)
+    return Retrieved(
+        query_set, runs, holds, record, pages, by_question=chunks, in_context=partial(as_read, first)
+    )
 
 
 def words(channels: Channels) -> Searcher:

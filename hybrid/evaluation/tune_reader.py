@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybrid.answering.answers import probability
+from hybrid.answering.answers import as_read, probability
 from hybrid.evaluation.answering import Answering, Readings, calibration_error
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
@@ -134,7 +134,7 @@ def tune_and_save(
     records = {
         (q, hit.passage_id): {**hit.metadata, "title": hit.title, "contents": hit.text}
         for q, hits in found.items()
-        for hit in hits
+        for hit in as_read(retriever, hits)
     }
     run = {q: [ScoredPassage(hit.passage_id, hit.score) for hit in hits] for q, hits in found.items()}
     language = getattr(retriever, "language", questions.language)

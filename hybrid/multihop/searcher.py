@@ -159,6 +159,10 @@ class ChainPassages(Closing):
         found = self.chain.batch_search(queries, query_ids, ALL, threads, **page)
         return {i: passages_of(paths, k) for i, paths in found.items()}
 
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        return self.chain.tools.words.in_context(hits)
+
     def close(self) -> None:
         """Release the indexes."""
         self.chain.close()

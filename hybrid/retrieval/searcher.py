@@ -12,7 +12,7 @@ from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_w
 from hybrid.retrieval.hits import HybridHit, check_page, fused_hits, fused_rankings
 from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
@@ -114,6 +114,10 @@ class HybridSearcher(Closing):
         check_page(self.fusion, k, offset)
         ranked = fused_rankings(self.fusion, self.channels, queries, threads, filter)
         return {q: own.page(k, offset, collapse) for q, own in zip(query_ids, ranked, strict=True)}
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        return self._first.in_context(hits)
 
     def close(self) -> None:
         """Release the index."""

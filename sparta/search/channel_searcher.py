@@ -138,6 +138,10 @@ class ChannelSearcher(Closing):
         ranked = self.rank(queries, depth, threads, **options)
         return (own.part(offset, depth) for own in ranked) if offset else ranked
 
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        return list(hits)
+
     def hits(self, ranked: Ranked) -> list[Hit]:
         """Return hits with titles, texts and metadata, all read at once."""
         return self.batch_hits([ranked])[0]

@@ -23,6 +23,7 @@ from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.contexts import in_context
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 
 IMPACT, BM25 = "impact", "bm25"
@@ -161,6 +162,11 @@ class Searcher(ChannelSearcher):
         """The stored records of passages."""
         with self.index.reading() as view:
             return [json.loads(raw) for raw in view.lucene.raws(docids)]
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        with self.index.reading() as view:
+            return in_context(view.lucene, hits)
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """The values of a metadata field, to tell which passages share them; None where there is none."""

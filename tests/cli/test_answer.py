@@ -128,6 +128,56 @@ def test_an_index_without_texts(
         assert "expected passages with texts to read" in refused.output
 
 
+@pytest.fixture
+def sentences(folder: Path, write_jsonl: Callable[..., Path]) -> Path:
+    """A folder with an index of sentences, `ix`, and a question about it beside its corpus."""
+    home = folder / "cut"
+    home.mkdir()
+    corpus = write_jsonl(home / "c.jsonl", [{"id": "g", "text": TWO, "title": "Google"}])
+    write_jsonl(home / "questions.jsonl", [{"_id": "1", "text": "two students", "answers": ["a company"]}])
+    built = ("--unit", "sentence", "--channels", "bm25", "--quiet", "--index", home / "ix")
+    assert run(main, "index", "--corpus", corpus, *built).exit_code == 0
+    return home
+
+
+TWO = "Google is a company. It was founded by two students."
+
+
+@pytest.mark.parametrize("how", [["--channel", "bm25"], ["--channel", "bm25=1"], ["--chain", "named"]])
+def test_sentences_are_read_in_their_passage(folder: Path, sentences: Path, how: list[str]) -> None:
+    """The paper's unit (SPARTA, §4): a sentence is found, and read with what stands around it."""
+    where = ("--index", sentences / "ix", "--reader", folder / "reader")
+    done = run(main, "answer", "two students", *where, *how, "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.output)
+    assert (answer["text"], answer["passage_id"]) == (TWO, "g#1")
+    assert TWO[answer["start"] : answer["end"]] == answer["answer"]
+    many = sentences / "answers.jsonl"
+    asked = ("--queries", sentences / "questions.jsonl", "--output", many)
+    assert run(main, "answer", *asked, *where, *how).exit_code == 0
+    assert json.loads(many.read_text().splitlines()[0])["text"] == TWO
+
+
+def test_sentences_are_mined_and_measured_in_their_passage(folder: Path, sentences: Path) -> None:
+    """The answer stands in the sentence before the one that is found."""
+    index, reader = ("--index", sentences / "ix"), ("--reader", folder / "reader")
+    asked = ("--queries", sentences / "questions.jsonl", "--depth", 1)
+    done = run(main, "mine-answers", *asked, *index, "--output", sentences / "mined.jsonl")
+    assert "1 question of 1 with an answer" in done.output
+    [passage] = json.loads((sentences / "mined.jsonl").read_text())["passages"]
+    assert [passage["text"][a:b] for a, b in passage["spans"]] == ["a company"]
+    given = (
+        "--dataset",
+        sentences / "questions.jsonl",
+        "--answers",
+        "--output-answers",
+        sentences / "a.jsonl",
+    )
+    done = run(hybrid_main, "eval", *index, *reader, *given, "--depths", 1)
+    assert done.exit_code == 0, done.output
+    assert json.loads((sentences / "a.jsonl").read_text())["text"] == TWO
+
+
 def test_questions_that_find_nothing_are_not_those_of_an_index_without_texts(
     folder: Path, write_jsonl: Callable[..., Path]
 ) -> None:

@@ -28,6 +28,7 @@ from dense.search.store import (
     VectorFolder,
     record_hashes,
 )
+from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader
 from sparta.data.sentences import split_units
@@ -206,6 +207,12 @@ def test_sentences_are_read_in_their_passages(
         [type(p)(p.passage_id, p.text, p.title) for p in split_units(CorpusReader(corpus), "sentence")]
     )
     assert np.abs(alone[:, 0] - stored.take(np.arange(6))).max(axis=1).min() > 0.005
+    with Index(index) as opened:
+        retriever = opened.retriever("dense")
+        hits = retriever.in_context(retriever.search("moon", 6))
+    of = {hit.passage_id: hit.metadata["context"] for hit in hits}
+    assert (of["p0#2"], of["p1#0"]) == (texts[0], texts[1]), "also what was between sentences"
+    assert of["q"] == "In Paris it was war.", "its own"
 
 
 def test_hashes_tell_records_apart() -> None:

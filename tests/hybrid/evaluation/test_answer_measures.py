@@ -187,7 +187,7 @@ def test_tuning_compares_answers_in_the_language_of_the_index(
     """In German "die" is an article: half of the answers are right; by English rules all are wrong."""
     asked = tuple(Query(str(i), "?", ("Alpen" if i % 2 else "Elbe",)) for i in range(8))
     hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Rhein")]
-    retriever = Mock(language="de")
+    retriever = Mock(language="de", in_context=list)
     retriever.batch_search = lambda texts, ids, depth, threads: dict.fromkeys(ids, hits)
     reader = FixedReader({"die Alpen": 1.0, "Rhein": 0.2})
     monkeypatch.setattr("sparta.reader.reader.Reader.open", lambda _: reader)
@@ -246,7 +246,7 @@ def test_with_another_weight_scores_are_no_probabilities() -> None:
 def test_a_place_where_no_folder_can_be_is_told_before_the_reading(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "config.json").touch()
-    retriever = Mock(language="en")
+    retriever = Mock(language="en", in_context=list)
     with pytest.raises(SpartaError, match="file"):
         tune_and_save(tmp_path, QuestionSet("set", QUERIES), retriever, tmp_path / "file")
     retriever.batch_search.assert_not_called()
