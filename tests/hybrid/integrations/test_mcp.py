@@ -145,7 +145,7 @@ def test_answers_are_merged_as_in_the_language_of_the_index(
     hits = [Hit("a", 2.0, "", "die Alpen"), Hit("b", 1.0, "", "Alpen")]
     reader = Mock(config=ReaderConfig())
     reader.read_each = lambda query, texts, n: ([Span(0, 0, len(text.text), 1.0)] for text in texts)
-    retriever = Mock(language="de", channel="fixed")
+    retriever = Mock(language="de", channel="fixed", in_context=list)
     retriever.search = lambda query, k: hits
     (tmp_path / "config.json").touch()
     server = mcp_server(retriever, reader=tmp_path)
