@@ -39,6 +39,9 @@ class FollowingSearcher(ChannelSearcher):
         self._stale = True
 
     def _follow(self) -> None:
+        """Open what was written since; a thread that holds a commit stays on it."""
+        if not self._stale or self._shared.is_held:
+            return
         with self._opening:
             if not self._stale:
                 return
@@ -54,15 +57,13 @@ class FollowingSearcher(ChannelSearcher):
 
     @contextmanager
     def _reading(self) -> Iterator[DenseSearcher]:
-        if self._stale and not self._shared.is_held:
-            self._follow()
+        self._follow()
         with self._shared.reading() as own:
             yield own
 
     def holding(self) -> AbstractContextManager[None]:
         """Keep to one commit until the block ends, also if another thread refreshes."""
-        if self._stale and not self._shared.is_held:
-            self._follow()
+        self._follow()
         return self._shared.holding()
 
     @property
