@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid.opensearch.queries import MOST_HITS, impacts_query, named_term, search_body, within
+from hybrid.opensearch.queries import MOST_HITS, following, impacts_query, named_term, search_body, within
 from hybrid.opensearch.remote import RemoteIndex, View
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
@@ -90,11 +90,11 @@ def _rank(
 
 def _first(opened: RemoteIndex, now: View, query: dict[str, Any], n: int) -> Iterator[str]:
     """The ids of the `n` best, page by page."""
-    after: dict[str, Any] = {}
+    hits: list[dict[str, Any]] = []
     while n > 0:
         size = min(n, MOST_HITS)
-        hits = opened.search([{**search_body(query, size), **after}], now)[0]["hits"]["hits"]
+        hits = opened.search([following(query, size, hits)], now)[0]["hits"]["hits"]
         yield from (one["_id"] for one in hits)
         if len(hits) < size:
             return
-        n, after = n - size, {"search_after": hits[-1]["sort"]}
+        n -= size

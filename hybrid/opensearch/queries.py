@@ -69,6 +69,12 @@ def search_body(query: Json, k: int, *, source: Sequence[str] = ()) -> Json:
     }
 
 
+def following(query: Json, size: int, before: Sequence[Json]) -> Json:
+    """Return a search for the `size` best after the hits that were found before."""
+    body = search_body(query, size)
+    return {**body, "search_after": before[-1]["sort"]} if before else body
+
+
 def check_most(k: int) -> None:
     """Refuse to search for more hits than OpenSearch gives at once.
 

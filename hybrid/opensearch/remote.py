@@ -18,6 +18,7 @@ from hybrid.opensearch.queries import (
     Json,
     check_most,
     counts_words,
+    following,
     impacts_query,
     search_body,
     text_query,
@@ -155,7 +156,7 @@ class RemoteIndex:
         going, left = list(range(len(queries))), depth
         while going and left > 0:
             size = min(left, MOST_HITS)
-            answers = self.search([_following(queries[i], size, found[i]) for i in going], now, threads)
+            answers = self.search([following(queries[i], size, found[i]) for i in going], now, threads)
             pages = [own["hits"]["hits"] for own in answers]
             for i, page in zip(going, pages, strict=True):
                 found[i] += page
@@ -227,12 +228,6 @@ def _hash_of(name: str) -> int:
 def _query(now: View, channel: str, text: str) -> tuple[Json, int]:
     """The query of a text in a channel, and by what its scores are to be multiplied."""
     return (text_query(text), 1) if channel == BM25 else impacts_query(now.tokenizer.terms(text), now.kind)
-
-
-def _following(query: Json, size: int, before: Sequence[Json]) -> Json:
-    """A search for the `size` best after those that were found before."""
-    body = search_body(query, size)
-    return {**body, "search_after": before[-1]["sort"]} if before else body
 
 
 def _docid(now: View, hit: Mapping[str, Any]) -> int:
