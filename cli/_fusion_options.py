@@ -50,6 +50,12 @@ tuned_options = options(
 )
 fusion_options = options(index_option, method_options)
 alpha_option = click.option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
+sample_option = click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="A sample of N queries of each set, always the same.",
+)
 question_options = options(
     click.option(
         "--dataset",
@@ -60,12 +66,7 @@ question_options = options(
         " KILT's or other JSON lines, or the folder of EntityQuestions; several may be given [default: beside"
         " the index's corpus].",
     ),
-    click.option(
-        "--sample",
-        type=click.IntRange(1),
-        metavar="N",
-        help="A sample of N queries of each set, always the same.",
-    ),
+    sample_option,
     click.option(
         "--match",
         "matches",

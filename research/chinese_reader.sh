@@ -25,12 +25,12 @@ mkdir -p "$work"
 
 # 2. Made questions and those of CMRC 2018, on short windows.
 python -m cli._sparta train-reader --resume --language zh --encoder "$work/reader-start" --output "$work/reader-1" \
-  --data "$work/made-with-answers.jsonl" --data "$work/fit.json=20000" --steps 2400 --questions 32 \
+  --data "$work/made-with-answers.jsonl" --data "$work/fit.json=20000" --steps 2400 --batch-size 32 \
   --learning-rate 6e-4 --negatives 0 --unanswered 0 --train-length 200 --held-out 400 --validate-every 300
 
 # 3. Then CMRC 2018 with whole paragraphs, paragraphs that do not answer, and a few made questions.
 python -m cli._sparta train-reader --resume --language zh --encoder "$work/reader-1/best" --output "$work/reader-2" \
-  --data "$work/fit.json" --data "$work/made-with-answers.jsonl=3000" --steps 700 --questions 24 \
+  --data "$work/fit.json" --data "$work/made-with-answers.jsonl=3000" --steps 700 --batch-size 24 \
   --learning-rate 4e-4 --negatives 0.3 --unanswered 0.15 --train-length 384 --held-out 300 --validate-every 100 \
   --dropout 0.1
 
@@ -55,5 +55,5 @@ for name, found in (("tune-corpus.jsonl", records), ("tune.jsonl", questions)):
 PYTHON
 [ -d "$work/tune-index" ] || python -m cli._sparta index --corpus "$work/tune-corpus.jsonl" --language zh \
   --channels bm25 --index "$work/tune-index"
-python -m cli._sparta tune-reader --reader "$work/reader-2/best" --queries "$work/tune.jsonl" \
+python -m cli._sparta tune-reader --reader "$work/reader-2/best" --dataset "$work/tune.jsonl" \
   --index "$work/tune-index" --int8 --output "$work/reader-small-zh"

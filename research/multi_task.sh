@@ -26,7 +26,7 @@ trained=()
 for name in fever trex linking wow multihop hover tabletext nq; do
   from=$data/kilt/$name.train.jsonl.gz answers=(--with-answers)
   [ "$name" != nq ] || { from=$data/qa/nq.dev.tsv answers=(); }
-  [ -f "$work/mined/$name.train.json" ] || python -m cli._dense mine --questions "$from" --index "$work/full" --negatives 20 \
+  [ -f "$work/mined/$name.train.json" ] || python -m cli._dense mine --dataset "$from" --index "$work/full" --negatives 20 \
     "${answers[@]}" --quiet --output "$work/mined/$name.train.json"
   trained+=(--single "$work/mined/$name.train.json")
 done

@@ -16,7 +16,7 @@ if [ ! -f "$work/indexed" ]; then
   python -m cli._sparta index --channels bm25 --corpus "$work/corpus.jsonl.gz" --index "$work/index" --quiet
   touch "$work/indexed"
 fi
-[ -f "$work/paths.jsonl" ] || python -m cli._sparta mine-paths --queries "$data/kilt/multihop.train.jsonl.gz" \
+[ -f "$work/paths.jsonl" ] || python -m cli._sparta mine-paths --dataset "$data/kilt/multihop.train.jsonl.gz" \
   --index "$work/index" --output "$work/paths.jsonl" --quiet
 python -m cli._sparta train-paths --resume --data "$work/paths.jsonl" --output "$work/reader"
 

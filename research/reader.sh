@@ -20,7 +20,7 @@ head -n 6000 "$data/qa/trivia.dev.tsv" > "$work/trivia.train.tsv"
 cp "$data/qa/nq.dev.tsv" "$work/nq.dev.tsv"
 for name in nq.dev trivia.train; do
   [ -f "$work/$name.both.jsonl" ] || {
-    sparta mine-answers --queries "$work/$name.tsv" --index "$quarter/index" --channel dense,impact --output "$work/$name.own.jsonl"
+    sparta mine-answers --dataset "$work/$name.tsv" --index "$quarter/index" --channel dense,impact --output "$work/$name.own.jsonl"
     python - "$work/$name.own.jsonl" "$work/$name.jsonl" > "$work/$name.tmp" << 'PYTHON'
 import json, sys
 by_question = {}
@@ -58,7 +58,7 @@ for line in gzip.open(sys.argv[1], "rt", encoding="utf-8"):
     if answers and "\t" not in row["input"]:
         print(json.dumps({"question": row["input"], "answers": answers}))
 PYTHON
-    sparta mine-answers --queries "$work/$name.questions.jsonl" --index "$work/kilt" --channel bm25 --output "$work/$name.jsonl"
+    sparta mine-answers --dataset "$work/$name.questions.jsonl" --index "$work/kilt" --channel bm25 --output "$work/$name.jsonl"
   }
 done
 
@@ -76,10 +76,10 @@ fit() {
   touch "$work/$name/done"
 }
 fit reader-2 "$work/reader/best" "2500 4000 2000 300 300 100" --data "$work/nq.dev.most.jsonl" \
-  --data "$work/trivia.train.most.jsonl" --steps 450 --validate-every 450 --questions 8 --passages 4 --negatives 0.8 --seed 13
+  --data "$work/trivia.train.most.jsonl" --steps 450 --validate-every 450 --batch-size 8 --passages 4 --negatives 0.8 --seed 13
 fit reader-3 "$work/reader-2/best" "3300 4400 1500 200 200 100" --data "$work/nq.dev.most.jsonl=2000" \
   --data "$work/trivia.train.most.jsonl=1600" --data "$work/tabletext.jsonl=400" --data "$work/multihop.jsonl=500" \
-  --steps 900 --validate-every 450 --questions 12 --passages 3 --negatives 0.4 --learning-rate 9e-5 --seed 17
+  --steps 900 --validate-every 450 --batch-size 12 --passages 3 --negatives 0.4 --learning-rate 9e-5 --seed 17
 
 # The mean of the first reader's weights and the last one's.
 python - "$work/reader/best" "$work/reader-3/best" "$work/reader-mean" << 'PYTHON'
@@ -124,5 +124,5 @@ with (work / "unseen.jsonl").open("w", encoding="utf-8") as stream:
     for one in (*answered[0], *answered[1], *unanswered):
         stream.write(json.dumps({key: one[key] for key in ("question", "answers")}) + "\n")
 PYTHON
-sparta tune-reader --queries "$work/unseen.jsonl" --index "$work/wikipedia" --channel bm25 --reader "$work/reader-mean" \
+sparta tune-reader --dataset "$work/unseen.jsonl" --index "$work/wikipedia" --channel bm25 --reader "$work/reader-mean" \
   --output "$work/reader-bge-small-en" --int8

@@ -17,7 +17,7 @@ cp "$data/qa/nq.dev.tsv" "$work/nq.dev.tsv"
 [ -d "$work/wiki" ] || sparta index --corpus "$data/wiki/passages.jsonl.gz" --channels bm25 --index "$work/wiki" --quiet
 [ -d "$work/squad" ] || sparta index --corpus "$data/squad-passages-dev" --channels bm25 --index "$work/squad" --quiet
 for name in nq.dev trivia.train; do
-  [ -f "$work/$name.jsonl" ] || sparta mine-answers --queries "$work/$name.tsv" --index "$work/wiki" --depth 10 \
+  [ -f "$work/$name.jsonl" ] || sparta mine-answers --dataset "$work/$name.tsv" --index "$work/wiki" --depth 10 \
     --output "$work/$name.jsonl"
 done
 
@@ -31,7 +31,7 @@ reader() {
   local name=$1
   shift
   [ -f "$work/$name/done" ] && return
-  sparta train-reader --resume --encoder "$encoder" --output "$work/$name" --steps 200 --questions 12 \
+  sparta train-reader --resume --encoder "$encoder" --output "$work/$name" --steps 200 --batch-size 12 \
     --learning-rate 1.2e-4 --negatives 0.35 --train-length 224 --validate-every 200 --held-out 300 --seed 13 \
     "${own[@]}" "$@"
   touch "$work/$name/done"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @index_option
 @click.option(
-    "--questions",
+    "--dataset",
     "paths",
     multiple=True,
     required=True,
@@ -64,8 +64,8 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     no entity.
 
     \b
-    dense mine --questions nq-train.tsv --negatives 1 --output first.json
-    dense mine --questions first.json --channel dense --keep --output second.json
+    dense mine --dataset nq-train.tsv --negatives 1 --output first.json
+    dense mine --dataset first.json --channel dense --keep --output second.json
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 

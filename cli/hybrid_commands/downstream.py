@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._fusion_options import print_table
+from cli._fusion_options import print_table, sample_option
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import (
     choice,
@@ -27,7 +27,7 @@ _retrieving = options(
     index_option,
     channel_option("What retrieves"),
     number("--depth", default=3, text="Passages that are read with a question."),
-    click.option("--sample", type=click.IntRange(1), help="Take so many questions of the file."),
+    sample_option,
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._fusion_options import print_table
+from cli._fusion_options import print_table, sample_option
 from cli._options import folder_type, form_option, index_option, number
 from cli.dense_commands.train_skills import recipe_options
 from sparta.base.errors import InputError
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--multi-task", is_flag=True, help="Also a model that is trained on all tasks.")
 @click.option("--single-task", is_flag=True, help="Also a model for each task alone.")
-@click.option("--sample", type=click.IntRange(1), help="Measure on so many questions of each task.")
+@sample_option
 @recipe_options
 @click.option("--device", metavar="NAME", help="Device [default: the best there is].")
 @click.option("--resume", is_flag=True, help="Go on with what --output has.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._fusion_options import print_table
+from cli._fusion_options import print_table, sample_option
 from cli._options import form_option, index_option, output_type
 from sparta.base.files import check_place
 
@@ -22,7 +22,7 @@ from sparta.base.files import check_place
     help="A task of KILT, such as fever.dev.jsonl.",
 )
 @click.option("--model", "models", multiple=True, metavar="FOLDER|NAME", help="A bi-encoder, or several.")
-@click.option("--sample", type=click.IntRange(1), help="Measure on so many questions of each task.")
+@sample_option
 @click.option("--device", metavar="NAME", help="Device [default: the best there is].")
 @click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @form_option

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cli._chains import model_options, open_chain
+from cli._fusion_options import sample_option
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import (
     Decorator,
@@ -39,8 +40,7 @@ def share(name: str, *, default: float, text: str) -> Decorator:
 
 _questions = options(
     click.option(
-        "--queries",
-        "dataset",
+        "--dataset",
         required=True,
         type=click.Path(path_type=Path),
         help="Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, JSON lines.",
@@ -48,7 +48,7 @@ _questions = options(
     index_option,
     channel_option("What retrieves"),
     number("--depth", default=10, text="Passages retrieved per question."),
-    click.option("--sample", type=click.IntRange(1), metavar="N", help="A sample of N, always the same."),
+    sample_option,
     choice("--match", values=["string", "regex"], text="How answers are matched; regex for CuratedTREC."),
     threads_option,
 )
@@ -75,7 +75,7 @@ def mine_answers(output: Path, **given: Any) -> None:
     """Find passages that hold answers, to train a reader on.
 
     \b
-    sparta mine-answers --queries nq.dev.tsv --output nq.jsonl
+    sparta mine-answers --dataset nq.dev.tsv --output nq.jsonl
     sparta train-reader --data nq.jsonl --output READER
     """  # noqa: D301 (click looks for the backspace)
     _check_output(output)
@@ -105,7 +105,7 @@ def mine_answers(output: Path, **given: Any) -> None:
 )
 @language_option
 @number("--steps", default=1500, text="Training steps.")
-@number("--questions", default=12, text="Questions per batch.")
+@number("--batch-size", default=12, text="Questions per step.")
 @number("--accumulate", default=1, text="Batches per step.")
 @click.option(
     "--learning-rate",
@@ -194,8 +194,7 @@ def tune_reader(output: Path, **given: Any) -> None:
 
 @click.command("mine-paths")
 @click.option(
-    "--queries",
-    "dataset",
+    "--dataset",
     required=True,
     type=click.Path(path_type=Path),
     help="Questions whose evidence is known: KILT's JSONL, or a BEIR folder with answers.",
@@ -212,7 +211,7 @@ def mine_paths(output: Path, **given: Any) -> None:
     Those that a chain finds for each question, and its evidence.
 
     \b
-    sparta mine-paths --queries multihop.train.jsonl --output paths.jsonl
+    sparta mine-paths --dataset multihop.train.jsonl --output paths.jsonl
     sparta train-paths --data paths.jsonl --output PATH-READER
     """  # noqa: D301 (click looks for the backspace)
     _check_output(output)
@@ -242,7 +241,7 @@ def mine_paths(output: Path, **given: Any) -> None:
     "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
 )
 @number("--steps", default=700, text="Training steps.")
-@number("--questions", default=8, text="Questions per batch.")
+@number("--batch-size", default=8, text="Questions per step.")
 @number("--accumulate", default=1, text="Batches per step.")
 @click.option(
     "--learning-rate",

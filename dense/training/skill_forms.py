@@ -176,7 +176,7 @@ def _places(record: Record) -> list[Provenance]:
     if places and not any(one.passage_ids for one in places):
         raise InputError(
             "expected provenance with passage_ids, found spans or pages of the knowledge source",
-            remedy="let an index of it name the passages: dense mine --questions FILE --output FILE.json",
+            remedy="let an index of it name the passages: dense mine --dataset FILE --output FILE.json",
         )
     return places
 

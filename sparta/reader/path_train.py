@@ -44,14 +44,14 @@ _RIVALS = 4
 class PathRecipe:
     """How a reader of paths is trained.
 
-    A batch has `questions` questions, each as one input of up to 3 passages: 0 to 2 that it needs (half the
+    A batch has `batch_size` questions, each as one input of up to 3 passages: 0 to 2 that it needs (half the
     time 2), 0 to 2 that it does not, drawn anew each time and in any order. The answer is learned where it
     stands. The defaults are those of a small encoder; the paper trains Electra-large for 20,000 steps of 128.
     """
 
     encoder: str = DEFAULT_READER
     steps: int = 700
-    questions: int = 8
+    batch_size: int = 8
     learning_rate: float = 5e-5
     layer_decay: float = 0.9
     max_length: int = 320
@@ -78,10 +78,10 @@ class PathTraining:
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         self.examples, self.held_out = split(examples, recipe.held_out)
-        if len(self.examples) < recipe.questions:
+        if len(self.examples) < recipe.batch_size:
             raise InputError(
-                f"expected a batch of {recipe.questions} questions to train on, found {len(self.examples)}",
-                remedy="give more data, or a smaller --questions or --held-out",
+                f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
+                remedy="give more data, or a smaller --batch-size or --held-out",
             )
         told = any(passage.sentences for one in examples for passage in one.passages)
         layout = PathLayout(max_length=recipe.max_length, sentences=told)
@@ -115,7 +115,7 @@ class PathTraining:
 
     def batch(self, step: int) -> list[Drawn]:
         """The inputs of a step: a function of the step."""
-        size, n = self.recipe.questions, len(self.examples)
+        size, n = self.recipe.batch_size, len(self.examples)
         epoch, at = divmod(step, n // size)
         if self._epoch[0] != epoch:
             self._epoch = epoch, random.Random(f"{self.recipe.seed} epoch {epoch}").sample(range(n), n)

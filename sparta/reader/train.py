@@ -38,7 +38,7 @@ HEADS = ("spans.", "encoder.global_states")
 class ReaderRecipe:
     """How a reader is trained.
 
-    A batch has `questions` questions, each with a passage that holds the answer; a share `negatives` of them
+    A batch has `batch_size` questions, each with a passage that holds the answer; a share `negatives` of them
     also with some that do not, `passages` in all at most, from the question's own passages or near in the
     file. Of those, `unanswered` have no other passage: there the right answer is none. With `globally`, one
     softmax runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise
@@ -47,7 +47,7 @@ class ReaderRecipe:
 
     encoder: str = DEFAULT_READER
     steps: int = 1500
-    questions: int = 12
+    batch_size: int = 12
     learning_rate: float = 6e-5
     negatives: float = 0.4
     passages: int = 2
@@ -90,10 +90,10 @@ class ReaderTraining:
         if len(self.examples) < len(examples):
             left_out = len(examples) - len(self.examples)
             logger.warning("left out %d questions whose answer is longer than a reader gives", left_out)
-        if len(self.examples) < recipe.questions:
+        if len(self.examples) < recipe.batch_size:
             raise InputError(
-                f"expected a batch of {recipe.questions} questions to train on, found {len(self.examples)}",
-                remedy="give more data, or a smaller --questions",
+                f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
+                remedy="give more data, or a smaller --batch-size",
             )
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
@@ -130,7 +130,7 @@ class ReaderTraining:
 
     def batch(self, step: int) -> list[tuple[int, list[Window]]]:
         """The questions of a step (their examples' numbers) with their windows: a function of the step."""
-        epoch, at = divmod(step, len(self.examples) // self.recipe.questions)
+        epoch, at = divmod(step, len(self.examples) // self.recipe.batch_size)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._batches(epoch))
         draw = random.Random(f"{self.recipe.seed} {step}")
@@ -138,7 +138,7 @@ class ReaderTraining:
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """Cut the examples, shuffled, into batches of texts of similar length."""
-        draw, size = random.Random(f"{self.recipe.seed} epoch {epoch}"), self.recipe.questions
+        draw, size = random.Random(f"{self.recipe.seed} epoch {epoch}"), self.recipe.batch_size
         order = draw.sample(range(len(self.examples)), len(self.examples))
         block = size * _SORTED_TOGETHER
         blocks = [

@@ -115,7 +115,7 @@ def test_an_index_without_texts(
     )
     assert done.exit_code == 0, done.output
     where = ("--index", folder / "bare", "--reader", folder / "reader")
-    asked = ("--queries", folder, "--index", folder / "bare")
+    asked = ("--dataset", folder, "--index", folder / "bare")
     data = ("--dataset", folder / "questions.jsonl", "--reader", folder / "reader")
     for command in (
         (main, "answer", "moon", *where),
@@ -161,7 +161,7 @@ def test_sentences_are_read_in_their_passage(folder: Path, sentences: Path, how:
 def test_sentences_are_mined_and_measured_in_their_passage(folder: Path, sentences: Path) -> None:
     """The answer stands in the sentence before the one that is found."""
     index, reader = ("--index", sentences / "ix"), ("--reader", folder / "reader")
-    asked = ("--queries", sentences / "questions.jsonl", "--depth", 1)
+    asked = ("--dataset", sentences / "questions.jsonl", "--depth", 1)
     done = run(main, "mine-answers", *asked, *index, "--output", sentences / "mined.jsonl")
     assert "1 question of 1 with an answer" in done.output
     [passage] = json.loads((sentences / "mined.jsonl").read_text())["passages"]
@@ -182,13 +182,13 @@ def test_questions_that_find_nothing_are_not_those_of_an_index_without_texts(
     folder: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     asked = write_jsonl(folder / "other.jsonl", [{"question": "кто", "answers": ["никто"]}])
-    given = ("--queries", asked, "--index", folder / "index", "--output", folder / "mined.jsonl")
+    given = ("--dataset", asked, "--index", folder / "index", "--output", folder / "mined.jsonl")
     refused = run(main, "mine-answers", *given)
     assert "check that questions and index belong together" in refused.output
 
 
 def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
-    questions = ("--queries", folder, "--index", folder / "index", "--depth", 3)
+    questions = ("--dataset", folder, "--index", folder / "index", "--depth", 3)
     done = run(main, "mine-answers", *questions, "--output", folder / "mined.jsonl")
     assert "3 questions of 4 with an answer in a passage" in done.output, done.output
     mined = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
@@ -196,8 +196,9 @@ def test_mined_trained_and_tuned(folder: Path, encoder_folder: Path) -> None:
     assert [first["text"][a:b] for a, b in first["spans"]] == ["larry page"]
     trained = run(
         *(main, "train-reader", "--data", folder / "mined.jsonl=6", "--encoder", encoder_folder),
-        *("--output", folder / "out", "--steps", 2, "--questions", 2, "--held-out", 1, "--train-length", 224),
-        *("--max-length", 200, "--overlap", 40, "--longest-question", 28, "--longest-answer", 15),
+        *("--output", folder / "out", "--steps", 2, "--batch-size", 2, "--held-out", 1),
+        *("--train-length", 224, "--max-length", 200, "--overlap", 40),
+        *("--longest-question", 28, "--longest-answer", 15),
     )
     assert trained.exit_code == 0, trained.output
     layout = json.loads((folder / "out" / "best" / "config.json").read_text())["reader"]["layout"]
@@ -238,7 +239,7 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(Reader, "read_all", read_all)
     done = run(
         *(main, "tune-reader", "--reader", folder / "reader", "--output", folder / "tuned", "--int8"),
-        *("--queries", folder, "--index", folder / "index", "--depth", 3),
+        *("--dataset", folder, "--index", folder / "index", "--depth", 3),
     )
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
@@ -330,7 +331,7 @@ def test_what_a_regular_expression_matches_is_the_answer_to_train_on(
     )
     mined = folder / "mined.jsonl"
     done = run(
-        *(main, "mine-answers", "--queries", asked, "--index", folder / "index", "--match", "regex"),
+        *(main, "mine-answers", "--dataset", asked, "--index", folder / "index", "--match", "regex"),
         *("--output", mined),
     )
     assert done.exit_code == 0, done.output

@@ -65,7 +65,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mined(index: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("mined") / "paths.jsonl"
-    said = ran(sparta, "mine-paths", "--queries", questions, "--index", index, "--output", output, "--quiet")
+    said = ran(sparta, "mine-paths", "--dataset", questions, "--index", index, "--output", output, "--quiet")
     assert said.exit_code == 0, said.output
     assert "13 questions of 16 with their passages" in said.output
     return output
@@ -74,7 +74,7 @@ def mined(index: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def reader(mined: Path, encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("reader") / "own"
-    sizes = ("--steps", 4, "--questions", 2, "--held-out", 2, "--validate-every", 2, "--max-length", 128)
+    sizes = ("--steps", 4, "--batch-size", 2, "--held-out", 2, "--validate-every", 2, "--max-length", 128)
     own = ("--data", mined, "--output", output, "--encoder", encoder_folder, "--device", "cpu")
     printed(sparta, "train-paths", *own, *sizes)
     return output
@@ -150,10 +150,10 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
         (("search", "q", *READ, "nowhere"), "expected a reader of paths (config.json"),
         (("answer", "q", *READ, "READER", "--depth", 5), "without --depth"),
         (("answer", "q", *READ, "READER", "--reader", "x"), "without --reader"),
-        (("mine-paths", "--queries", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
-        (("mine-answers", "--queries", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
+        (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
+        (("mine-answers", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "ends in .jsonl"),
         (
-            ("mine-paths", "--queries", "QUESTIONS", "--chain", "none", "--output", "a.jsonl"),
+            ("mine-paths", "--dataset", "QUESTIONS", "--chain", "none", "--output", "a.jsonl"),
             "a file of steps",
         ),
     ],
@@ -172,7 +172,7 @@ def test_without_evidence_nothing_is_written(index: Path, tmp_path: Path) -> Non
     result = ran(
         sparta,
         "mine-paths",
-        "--queries",
+        "--dataset",
         tmp_path / "q.tsv",
         "--index",
         index,

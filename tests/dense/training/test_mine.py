@@ -63,9 +63,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def mined(index: Path, questions: Path, output: Path, *options: object) -> list[dict[str, Any]]:
-    result = dense(
-        "mine", "--index", index, "--questions", questions, "--output", output, "--quiet", *options
-    )
+    result = dense("mine", "--index", index, "--dataset", questions, "--output", output, "--quiet", *options)
     assert result.exit_code == 0, result.output
     data = output.read_bytes()
     found: list[dict[str, Any]] = json.loads(gzip.decompress(data) if output.suffix == ".gz" else data)
@@ -102,7 +100,7 @@ def test_bm25s_best_passages_without_an_answer(index: Path, questions: Path, tmp
     assert ids(second["positive_ctxs"]) == ["far"]
     assert ids(second["hard_negative_ctxs"])[0] == "moon"
     result = dense(
-        *("mine", "--index", index, "--questions", questions, "--output", tmp_path / "again.json"),
+        *("mine", "--index", index, "--dataset", questions, "--output", tmp_path / "again.json"),
         *("--negatives", "1", "--quiet"),
     )
     assert "2 questions with 1.0 negatives on average, 1 without a positive left out" in result.output
@@ -231,7 +229,7 @@ def test_what_cannot_be_mined(
     index: Path, tmp_path: Path, name: str, content: str, output: str, message: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    arguments = ["--index", index, "--questions", tmp_path / name, "--output", tmp_path / output]
+    arguments = ["--index", index, "--dataset", tmp_path / name, "--output", tmp_path / output]
     arguments += ["--keep"] if name == "k.tsv" else []
     result = dense("mine", *arguments)
     assert result.exit_code == 2

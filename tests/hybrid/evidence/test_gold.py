@@ -232,7 +232,7 @@ def test_training_data_of_a_task(
     path = write_jsonl(tmp_path / "made-train-kilt.jsonl", asked)
     output = tmp_path / "mined.json"
     result = run(
-        dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet"
+        dense_main, "mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet"
     )
     assert result.exit_code == 0, result.output
     assert "2 without a positive left out" in result.output
@@ -242,7 +242,7 @@ def test_training_data_of_a_task(
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1", "9-0"}
     asked[0]["output"][0]["provenance"].append(span("9", 1, 0, 1, 5, bleu_score=0.2))
     write_jsonl(path, asked)
-    run(dense_main, "mine", "--index", folder / "ix", "--questions", path, "--output", output, "--quiet")
+    run(dense_main, "mine", "--index", folder / "ix", "--dataset", path, "--output", output, "--quiet")
     (only,) = json.loads(output.read_text())
     assert [p["passage_id"] for p in only["positive_ctxs"]] == ["8-0"]
     assert {p["passage_id"] for p in only["hard_negative_ctxs"]} == {"7-0", "7-1"}, "mapped badly: neither"
@@ -263,7 +263,7 @@ def test_training_data_of_entity_linking(
         one["output"][0]["answer"] = "earth"  # what stands in some passage of another page
     path = write_jsonl(tmp_path / "aidayago2-train-kilt.jsonl", asked)
     output = tmp_path / "mined.json"
-    given = ("--index", folder / "ix", "--questions", path, "--output", output, "--with-answers", "--quiet")
+    given = ("--index", folder / "ix", "--dataset", path, "--output", output, "--with-answers", "--quiet")
     result = run(dense_main, "mine", *given)
     assert result.exit_code == 0, result.output
     assert "1 without a positive left out" in result.output

@@ -72,8 +72,8 @@ def test_confounders_of_a_second_round(data: Data, encoder_folder: Path, tmp_pat
     run("index", "--model", tmp_path / "one")
     questions, first, second = data.folder / "fever.train.jsonl", tmp_path / "1.json", tmp_path / "2.json"
     common = ["--negatives", 3, "--with-answers", "--quiet"]
-    run("mine", "--questions", questions, "--output", first, "--channel", "bm25", *common)
-    run("mine", "--questions", first, "--output", second, "--channel", "dense", "--keep", *common)
+    run("mine", "--dataset", questions, "--output", first, "--channel", "bm25", *common)
+    run("mine", "--dataset", first, "--output", second, "--channel", "dense", "--keep", *common)
     model = Skills.open(tmp_path / "one").model
     pool = TaskPool(data.index, [data.folder / "fever.dev.jsonl"])
     vectors = model.encode_passages(pool.passages, "fp32")[:, 0]

@@ -57,7 +57,7 @@ def recipe(encoder: Path, **changes: object) -> PathRecipe:
     usual: dict[str, Any] = {
         "encoder": str(encoder),
         "steps": 8,
-        "questions": 8,
+        "batch_size": 8,
         "learning_rate": 2e-3,
         "max_length": 128,
         "held_out": 20,
@@ -258,4 +258,4 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="one twice"):
         train_path_reader([data, data], recipe(encoder_folder), tmp_path / "twice")
     with pytest.raises(InputError, match="expected a batch of 101"):
-        train_path_reader([data], recipe(encoder_folder, questions=101), tmp_path / "few")
+        train_path_reader([data], recipe(encoder_folder, batch_size=101), tmp_path / "few")

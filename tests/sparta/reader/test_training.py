@@ -63,7 +63,7 @@ def recipe(encoder: Path, **changes: object) -> ReaderRecipe:
     usual: dict[str, object] = {
         "encoder": str(encoder),
         "steps": 8,
-        "questions": 8,
+        "batch_size": 8,
         "learning_rate": 2e-3,
         "train_length": 48,
         "held_out": 20,
