@@ -100,7 +100,7 @@ recipe_options = options(
         show_default=True,
         help="Dropout of the encoder in training.",
     ),
-    number("--held-out", default=100, least=0, text="Held-out examples of each file, for validation."),
+    number("--held-out", default=100, least=0, text="Held-out queries of each file, for validation."),
     number("--validate-every", default=200, text="Steps between validations."),
     click.option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True),
     number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random."),

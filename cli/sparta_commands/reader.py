@@ -101,7 +101,9 @@ def mine_answers(output: Path, **given: Any) -> None:
 )
 @click.option("--output", required=True, type=folder_type, help="Folder; the best reader is left in best.")
 @click.option(
-    "--encoder", metavar="FOLDER|ID", help="Encoder, or reader, to begin with [default: the shipped reader]."
+    "--encoder",
+    metavar="FOLDER|ID",
+    help="Encoder, or reader, to begin with [default: the reader that ships for the language].",
 )
 @language_option
 @number("--steps", default=1500, text="Training steps.")
@@ -152,14 +154,13 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
     One softmax over the passages of a question is learned (shared normalization, Clark and Gardner), and "no
     answer" where none holds one. The best by F1 on held-out questions is kept.
     """
-    from sparta.reader.config import DEFAULT_READER, ReaderLayout
+    from sparta.reader.config import ReaderLayout
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
 
     logging.getLogger("sparta").setLevel(logging.INFO)
     lengths = {field.name: given.pop(field.name) for field in fields(ReaderLayout)}
-    own = {"encoder": given["encoder"] or DEFAULT_READER, "layout": ReaderLayout(**lengths)}
-    recipe = ReaderRecipe(**{**given, **own})
+    recipe = ReaderRecipe(**given, layout=ReaderLayout(**lengths))
     result = train([_file_of(one) for one in data], recipe, output, resume=resume, command=typed_command())
     report(result)
 

@@ -35,12 +35,13 @@ _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..+)")
 def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
-    A model with skills keeps what it has: its experts, its tasks' query encoders among them, its span head,
-    and skills that are not trained again. A new task's query encoder begins as that of questions without a
-    task, other experts that it lacks as its expert 0; the paper begins that of spans as BERT (Appendix B.2),
-    which is not at hand here. Other models of ours begin as `begin_from` has it.
+    A model with skills keeps what it has: its experts, its tasks' query encoders among them, its tasks'
+    markers, its span head, and skills that are not trained again. A new task's query encoder begins as that
+    of questions without a task, other experts that it lacks as its expert 0; the paper begins that of spans
+    as BERT (Appendix B.2), which is not at hand here. Other models of ours begin as `begin_from` has it.
 
-    :raises ModelError: the experts are elsewhere, or assigned otherwise, than in what is to be trained.
+    :raises ModelError: its texts become vectors otherwise than those of what is to be trained, or the experts
+        are elsewhere, or assigned otherwise.
     """
     folder = bi_encoder_folder(name)
     source = DenseModel.load(folder) if folder else None
@@ -62,8 +63,16 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             where=str(name),
             remedy=f"train with --period {source.config.period}",
         )
+    form = source.config.pooling, source.config.cosine
+    if form != (config.pooling, config.cosine):
+        raise ModelError(
+            f"expected a model of {_form(config.pooling, config.cosine)}, found one of {_form(*form)}",
+            where=str(name),
+            remedy=f"train with --pooling {form[0]}{' and --cosine' if form[1] else ', without --cosine'}",
+        )
     skills = replace(
         new.with_tasks_of(old),
+        markers=tuple(dict.fromkeys((*old.markers, *new.markers))),
         skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}),
         general=old.general if SINGLE in old.skills else new.general,
     )
@@ -72,6 +81,10 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     given = source.state_dict()
     model.load_state_dict({k: given.get(_renamed(k, begins), v) for k, v in model.state_dict().items()})
     return model
+
+
+def _form(pooling: str, cosine: bool) -> str:
+    return f"{pooling} pooling and {'cosines' if cosine else 'dot products'}"
 
 
 def _begins(old: SkillConfig, new: SkillConfig) -> dict[int, int]:

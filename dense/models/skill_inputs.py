@@ -11,7 +11,7 @@ from dense.models.config import DenseConfig
 from dense.models.span_head import LONGEST_SPAN
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.neural.inputs import EncoderInput, InputLayout, special_frame
+from sparta.neural.inputs import EncoderInput, InputLayout, special_frame, with_accents
 
 Span = tuple[int, int]
 """From the first to behind the last character, or wordpiece."""
@@ -122,5 +122,6 @@ def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextW
     for a, b in pairwise([*bounds, len(ids)]):
         own = [first, *ids[a:b], last]
         read = EncoderInput(own, [0] * len(own), 1, len(own) - 1)
-        windows.append(TextWindow(read, tuple(encoded.offsets[a:b]), tuple(words[a:b])))
+        offsets = tuple((start, with_accents(text, end)) for start, end in encoded.offsets[a:b])
+        windows.append(TextWindow(read, offsets, tuple(words[a:b])))
     return windows

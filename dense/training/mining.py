@@ -16,7 +16,7 @@ from sparta.base.files import atomic_path
 from sparta.base.records import Advance, Hit, Query
 from sparta.data.answers import has_answer
 from sparta.data.jsonlist import json_list
-from sparta.data.qa_formats import stored_form
+from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.search.searcher import Searcher
@@ -87,7 +87,7 @@ def questions_of_dpr(path: Path) -> Iterator[Question]:
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             yield Question(
                 str(record["question"]),
-                tuple(map(str, record.get("answers", ()))),
+                answers_of(record.get("answers")),
                 positives=tuple(map(_context, record["positive_ctxs"])),
                 negatives=tuple(map(_context, record.get("hard_negative_ctxs", ()))),
             )

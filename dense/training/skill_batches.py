@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, TextWindow
 from dense.models.skills import Skills
-from dense.training.skill_examples import SkillExample, SkillSet
+from dense.training.skill_examples import SkillExample, SkillSet, right_of
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput
 
@@ -89,11 +89,8 @@ class BatchMaker:
             for passage in chosen:
                 column(passage)
         queries = [self.query(e, skill, task) for e in examples]
-        known: dict[tuple[int, ...], set[tuple[str, str]]] = {}  # a query may stand in several examples
-        asked = [(*q.ids, q.start, q.end) for q in queries]
-        for key, example in zip(asked, examples, strict=True):
-            known.setdefault(key, set()).update((p.title, p.text) for p in example.positives)
-        masked = [frozenset(columns[k] for k in known[key] if k in columns) for key in asked]
+        known = right_of(((*q.ids, q.start, q.end) for q in queries), examples)
+        masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
         passages = [self.skills.passage(p) for p in candidates]
         return SkillBatch(skill, queries, passages, gold, masked, task=task)
 
@@ -101,8 +98,7 @@ class BatchMaker:
         """Each question with a positive and its own negatives; what lacks is taken from other questions."""
         pool = [p for e in examples for p in (*e.positives, *e.negatives)]
         pairs: list[EncoderInput] = []
-        for example in examples:
-            right = {(p.title, p.text) for p in example.positives}
+        for example, right in zip(examples, right_of((e.query for e in examples), examples), strict=True):
             own = [p for p in example.negatives if (p.title, p.text) not in right]
             chosen = rng.sample(own, min(self.negatives, len(own)))
             if len(chosen) < self.negatives:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dense.models.skill_config import EXPANDED, LINK, SPAN
@@ -76,7 +76,7 @@ class SkillSet:
 
 
 def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[SkillSet]]:
-    """Return what is trained on, and `n` examples of each set, taken by the hash of their query.
+    """Return what is trained on, and examples of `n` queries of each set, taken by the hash of these.
 
     No query that is held out in one set is trained on in another. At most half of a set is held out.
 
@@ -86,7 +86,7 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
     for one in sets:
         queries = sorted({e.query for e in one.examples}, key=_hash)
         chosen = set(queries[: min(n, len(queries) // 2)])
-        own = [e for e in one.examples if e.query in chosen][:n]
+        own = [e for e in one.examples if e.query in chosen]
         held_out.append(replace(one, examples=tuple(own)))
     taken = {e.query for one in held_out for e in one.examples}
     rest = [replace(s, examples=tuple(e for e in s.examples if e.query not in taken)) for s in sets]
@@ -102,6 +102,18 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list[frozenset[tuple[str, str]]]:
+    """Return the titles and texts that are right for each example's query, which may stand in several.
+
+    :param keys: what tells the queries of the examples apart
+    """
+    known: dict[Hashable, set[tuple[str, str]]] = {}
+    asked = list(keys)
+    for key, example in zip(asked, examples, strict=True):
+        known.setdefault(key, set()).update((p.title, p.text) for p in example.positives)
+    return [frozenset(known[key]) for key in asked]
 
 
 def distinct(passages: Iterable[Passage]) -> list[Passage]:

@@ -14,6 +14,7 @@ from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.data.kilt import Provenance, evidence_of, well_mapped
+from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import string_field
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
@@ -151,15 +152,16 @@ def _pseudo_queries(records: Iterable[Record]) -> Iterator[Draft]:
 
 def _crops(record: Record) -> Iterator[Draft]:
     """§3.2: two views of a passage, drawn apart, each a tenth to a half of its words: one finds the other."""
-    words = str(record.get("text") or record["contents"]).split()
+    text = " ".join(str(record.get("text") or record["contents"]).split())
+    words = [found.span() for found in language_of(DEFAULT_LANGUAGE).units.finditer(text)]
     if len(words) < _FEWEST_WORDS:
         return
-    draw = random.Random(" ".join(words))
+    draw = random.Random(text)
 
     def crop() -> str:
         size = draw.randint(int(_SHORTEST * len(words)), int(_LONGEST * len(words)))
         start = draw.randint(0, len(words) - size)
-        return " ".join(words[start : start + size])
+        return text[words[start][0] : words[start + size - 1][1]]
 
     yield Draft(crop(), (Passage("", crop()),))
 

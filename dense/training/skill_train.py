@@ -38,7 +38,6 @@ from sparta.base.errors import InputError
 from sparta.neural.inputs import InputLayout
 from sparta.neural.trainer import (
     Trainer,
-    leave_gloo,
     process_group,
     set_dropout,
     training_device,
@@ -251,11 +250,11 @@ class SkillTraining:
             return figure
         if not self.held_out:
             return 0.0
-        figures = {f"{s.name} ({s.skill})": validate_set(self.skills, s) for s in self.held_out}
+        figures = [validate_set(self.skills, one) for one in self.held_out]
         self.model.train()
-        for name, figure in figures.items():
-            logger.info("%s: %.3f", name, figure)
-        return float(np.mean(list(figures.values())))
+        for one, figure in zip(self.held_out, figures, strict=True):
+            logger.info("%s (%s): %.3f", one.name, one.skill, figure)
+        return float(np.mean(figures))
 
     def save_best(self) -> None:
         """Write the model in full precision."""
@@ -283,5 +282,4 @@ def train_skills(
         measured_by = str(validation.facts["measure"]) if validation else HELD_OUT
         write_skill_card(result, sets, recipe.encoder, command or str(recipe), measured_by)
     wait_for_all()
-    leave_gloo()
     return result

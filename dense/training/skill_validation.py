@@ -11,7 +11,8 @@ from dense.models.bi_encoder import Vectors
 from dense.models.skill_config import LINK, RERANK, SPAN
 from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, query_reader
-from dense.training.skill_examples import SkillSet, distinct
+from dense.training.skill_examples import SkillSet, distinct, right_of
+from sparta.neural.inputs import EncoderInput
 
 NEGATIVES = 4
 
@@ -36,10 +37,14 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
     targets = skills.encoded_by(TARGET_READER[one.skill], [skills.passage(p) for p in own])
     scores = found @ targets.T
     ranks = []
-    for row, example in zip(scores, one.examples, strict=True):
-        right = [columns[p.title, p.text] for p in example.positives]
+    for row, known in zip(scores, right_of(map(_key, queries), one.examples), strict=True):
+        right = [columns[passage] for passage in known]
         ranks.append(_rank(row[right].max(), np.delete(row, right)))
     return float(np.mean([1 / rank for rank in ranks]))
+
+
+def _key(query: EncoderInput) -> tuple[int, ...]:
+    return (*query.ids, query.start, query.end)
 
 
 def _rank(score: np.float32, others: Vectors) -> int:
@@ -54,10 +59,11 @@ def _rerank(skills: Skills, one: SkillSet) -> float:
     """The first positive among the negatives; where there are none, those of other questions."""
     draw, ranks = random.Random(0), []
     pool = distinct(p for e in one.examples for p in (*e.positives, *e.negatives))
-    for example in one.examples:
-        right = {(p.title, p.text) for p in example.positives}
+    known = right_of((example.query for example in one.examples), one.examples)
+    for example, right in zip(one.examples, known, strict=True):
         others = [p for p in pool if (p.title, p.text) not in right]
-        wrong = list(example.negatives[:NEGATIVES]) or draw.sample(others, min(NEGATIVES, len(others)))
+        own = [p for p in example.negatives[:NEGATIVES] if (p.title, p.text) not in right]
+        wrong = own or draw.sample(others, min(NEGATIVES, len(others)))
         passages = [example.positives[0], *wrong]
         scores = skills.rerank([example.query] * len(passages), passages)
         ranks.append(_rank(scores[0], scores[1:]))

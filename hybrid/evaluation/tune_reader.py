@@ -15,7 +15,7 @@ from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.tune import fold_of
 from sparta.base.errors import InputError
-from sparta.base.files import make_folder
+from sparta.base.files import check_new_folder, make_folder
 from sparta.base.records import Retriever, Run, ScoredPassage
 from sparta.data.answers import exact_match
 from sparta.reader.config import Calibration, ReaderConfig, reader_folder
@@ -128,6 +128,7 @@ def tune_and_save(
     :param int8: store its weights in 8 bits with row scales
     """
     folder = reader_folder(reader)
+    check_new_folder(output)
     make_folder(output)  # before the reading
     asked = [q for q in questions.queries if q.answers]
     found = retriever.batch_search([q.text for q in asked], [q.query_id for q in asked], depth, threads)

@@ -7,6 +7,7 @@ import itertools
 import json
 from pathlib import Path
 
+from hybrid.answering.answers import as_read
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.retrieval.searcher import open_retriever
 from hybrid.tasks.files import state_of
@@ -41,16 +42,15 @@ def claims_of(
         with open_retriever(index, channel) as retriever:
             for some in itertools.batched(asked, _AT_ONCE):
                 found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, 2)
-                lines += [
-                    json.dumps([q.text, read_texts(found[q.query_id]), q.answers[0]], ensure_ascii=False)
-                    for q in some
-                ]
+                for query in some:
+                    read = read_texts(as_read(retriever, found[query.query_id]))
+                    lines.append(json.dumps([query.text, read, query.answers[0]], ensure_ascii=False))
         atomic_write(path, ("\n".join(lines) + "\n").encode())
-    read = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
-    if not read[0].items() <= facts.items():
+    known_facts, *rows = [json.loads(decoded(line)) for _, line in numbered_lines(path)]
+    if not known_facts.items() <= facts.items():
         raise InputError(
-            f"expected passages of {facts}, found {read[0]}",
+            f"expected passages of {facts}, found {known_facts}",
             where=str(path),
             remedy="repeat the original command, or name another --output",
         )
-    return [Claim(text, tuple(passages), label) for text, passages, label in read[1:]]
+    return [Claim(text, tuple(passages), label) for text, passages, label in rows]

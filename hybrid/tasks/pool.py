@@ -22,7 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage, Run
 from sparta.data.languages import folded
-from sparta.data.units import is_cut
+from sparta.data.units import is_cut, unit_noun, unit_options
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.search.searcher import CHANNELS, Searcher
 
@@ -75,9 +75,9 @@ class TaskPool:
             raise no_passages(self.index)
         if is_cut(generation.unit):
             raise InputError(
-                "expected an index of passages, found one of sentences",
+                f"expected an index of passages, found one of {unit_noun(generation.unit)}s",
                 where=str(self.index),
-                remedy="make one without --unit sentence",
+                remedy=f"make one without {unit_options(generation.unit)}",
             )
         self._analysis = generation.analysis
         with LivePassages(folder.lucene_path(generation), generation.language) as live:

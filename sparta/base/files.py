@@ -20,7 +20,7 @@ from collections.abc import Buffer, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from sparta.base.errors import InputError, StorageError
+from sparta.base.errors import InputError, StorageError, folder_in_use
 
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
 _ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -81,6 +81,15 @@ def make_folder(path: str | Path) -> None:
     """Make a folder, with those above it, where there is none yet; errors are as of `storage_errors`."""
     with storage_errors(path):
         Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def check_new_folder(path: Path) -> None:
+    """Refuse a folder that holds files, which something of its own would be written among.
+
+    :raises IndexStateError: it does.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise folder_in_use(path, resumable=False)
 
 
 def check_place(path: Path | None, what: str) -> None:

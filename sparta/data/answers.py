@@ -20,6 +20,10 @@ LONGEST_MATCHING = 10.0
 """Seconds after which a regular expression is given up in a text."""
 
 
+def _tokens_of(language: Language) -> regex.Pattern[str]:
+    return _token(language.alone + language.unspaced)
+
+
 @lru_cache
 def _token(alone: str) -> regex.Pattern[str]:
     return regex.compile(rf"(?V1)[{alone}]\p{{M}}*|[\p{{L}}\p{{N}}\p{{M}}--[{alone}]]+|[^\p{{Z}}\p{{C}}]")
@@ -33,13 +37,13 @@ def tokens(text: str, language: str = "en") -> list[str]:
     """
     own = language_of(language)
     folded = own.fold(text)
-    return [t.lower() for t in _token(own.alone).findall(unicodedata.normalize("NFD", folded))]
+    return [t.lower() for t in _tokens_of(own).findall(unicodedata.normalize("NFD", folded))]
 
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the tokens of a text and the characters of the text itself that each one covers."""
     decomposed, places = _decomposed(language.fold(text))
-    found = list(_token(language.alone).finditer(decomposed))
+    found = list(_tokens_of(language).finditer(decomposed))
     spans = [(places[m.start()][0], places[m.end() - 1][1]) for m in found]
     return [m[0].lower() for m in found], spans
 
@@ -140,7 +144,7 @@ def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> f
 def _parts(answer: str, language: str) -> list[str]:
     """Return what F1 counts: the words of an answer, or its tokens where characters are words."""
     bare, own = normalized(answer, language), language_of(language)
-    return _token(own.alone).findall(bare) if own.in_order else bare.split()
+    return _tokens_of(own).findall(bare) if own.in_order else bare.split()
 
 
 def _f1(

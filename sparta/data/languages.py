@@ -20,6 +20,7 @@ from sparta.base.records import Passage
 _CMRC = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN_AND_KANA = "\u3005\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _QUOTES = "\"'()[]{}<>«»“”„‘’‚‹›「」『』（）"
+_THAI = "\u0e01-\u0e4e"
 _HANGUL = "\uac00-\ud7af"
 
 
@@ -64,6 +65,8 @@ class Language:
     :param quotes: characters that keep together what is between them
     :param marks: characters that begin an item of a list
     :param alone: characters that are words by themselves (a class of regular expressions)
+    :param unspaced: more such characters where answers are looked for: of scripts whose words are longer, and
+        have no space between them
     :param spaced: whether there are spaces between words; if not, they are what a tokenizer takes them for
     :param snippet: how many words or such characters a snippet shows
     :param fold: scripts of one language made one, each character in its place: what analyzers and encoders
@@ -82,6 +85,7 @@ class Language:
     quotes: str = _QUOTES
     marks: str = "-*•–—#>|"
     alone: str = _HAN_AND_KANA
+    unspaced: str = ""
     spaced: bool = True
     snippet: int = 40
     fold: Callable[[str], str] = _as_it_is
@@ -176,7 +180,7 @@ LANGUAGES: dict[str, Language] = {
     "sv": Language(analyzer="sv.SwedishAnalyzer", splitter="sv"),
     "sw": Language(analyzer=_WHITESPACE, splitter="sw"),
     "te": Language(analyzer="te.TeluguAnalyzer", splitter="te"),
-    "th": Language(analyzer="th.ThaiAnalyzer", splitter="th"),
+    "th": Language(analyzer="th.ThaiAnalyzer", splitter="th", unspaced=_THAI),
     "tr": Language(analyzer="tr.TurkishAnalyzer", splitter="tr"),
     "uk": Language(analyzer="uk.UkrainianMorfologikAnalyzer", splitter="uk"),
     "yo": Language(analyzer=_WHITESPACE, splitter="yo"),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from tokenizers import Tokenizer
 
-from sparta.base.errors import ModelError, folder_in_use
+from sparta.base.errors import ModelError
 from sparta.base.extras import optional_packages
-from sparta.base.files import make_folder, storage_errors
+from sparta.base.files import check_new_folder, make_folder, storage_errors
 from sparta.models.load import load_model
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
@@ -56,8 +56,7 @@ def export_sentence_transformers(model: SparseEncoder | str | Path | None, outpu
     :raises ModelError: a model of other makers.
     :raises IndexStateError: the folder holds files.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise folder_in_use(output, resumable=False)
+    check_new_folder(output)
     from sentence_transformers import SparseEncoder as Theirs
 
     from sparta.export.modeling_sparta import SpartaRouter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -220,3 +221,10 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
             remedy="use a model with a BERT-like WordPiece tokenizer",
         )
     return ids[0], ids[1]
+
+
+def with_accents(text: str, end: int) -> int:
+    """Where a wordpiece ends with the combining marks behind it, which a tokenizer may leave out."""
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end

@@ -258,13 +258,20 @@ class Trainer:
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another training."""
-        differing = sorted(k for k in {*stored, *self.facts} if stored.get(k) != self.facts.get(k))
+        was, now = _flat(stored), _flat(self.facts)
+        differing = sorted(k for k in {*was, *now} if was.get(k) != now.get(k))
         if differing:
+            remedy = "repeat the original command with --resume, or choose another --output"
+            if differing == ["trainer.bf16"]:
+                remedy = (
+                    f"resume on a device that computes in {'bf16' if was[differing[0]] else 'fp32'}, as the"
+                    " first did, or choose another --output"
+                )
             raise InputError(
                 "expected the same training settings as the checkpoint's, found another "
                 + ", ".join(differing),
                 where=str(self.folder / "state.pt"),
-                remedy="repeat the original command with --resume, or choose another --output",
+                remedy=remedy,
             )
 
     def _restore_random(self, payload: Mapping[str, Any]) -> None:
@@ -291,6 +298,14 @@ class Trainer:
         atomic_write(path, "".join(f"{line}\n" for line in kept).encode())
 
 
+def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """Facts by their full names: those of a mapping after its own."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        flat |= _flat(value, f"{head}{name}.") if isinstance(value, Mapping) else {f"{head}{name}": value}
+    return flat
+
+
 def process_group() -> tuple[int, int]:
     """Rank and number of processes; under torchrun, the group is made at the first call."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -298,11 +313,11 @@ def process_group() -> tuple[int, int]:
     if not distributed.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=_PATIENCE)
-        atexit.register(leave_gloo)
+        atexit.register(_leave_gloo)
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def leave_gloo() -> None:
+def _leave_gloo() -> None:
     """End the threads of gloo before the interpreter does, which now and then takes the process down."""
     if distributed.is_initialized() and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()

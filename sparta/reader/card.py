@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparta.base.files import atomic_write, sha256_file
-from sparta.neural.trainer import leave_gloo, process_group, wait_for_all
+from sparta.neural.trainer import process_group, wait_for_all
 from sparta.training.options import TrainResult
 
 
@@ -42,5 +42,4 @@ def finish(
         ]
         atomic_write(result.folder / "README.md", ("\n".join(lines) + "\n").encode())
     wait_for_all()
-    leave_gloo()
     return result

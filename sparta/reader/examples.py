@@ -13,10 +13,11 @@ from sparta.data.answers import answer_spans
 from sparta.data.jsonlist import json_list
 from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
-from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, stored_form
+from sparta.data.qa_formats import QuestionedText, answers_of, read_mrqa, read_squad, stored_form
 from sparta.data.sentences import stripped
 from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of
+from sparta.training.paragraphs import context_of
 
 READ_FORM = '{"question", "answers", "passages": [{"title", "text", "spans"}]}'
 PASSAGES = 20
@@ -94,7 +95,7 @@ def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
             ]
             example = matched(
                 _text(record["question"]),
-                _answers(record["answers"]),
+                answers_of(record["answers"]),
                 [_passage(one) for one in contexts],
                 path.name,
                 language=language,
@@ -106,16 +107,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text is wanted, not {type(value).__name__}")
     return value
-
-
-def _answers(given: Any) -> tuple[str, ...]:
-    """Answers, or one by itself; each a text, or a number."""
-    answers = [given] if isinstance(given, str) else given or ()
-    if not isinstance(answers, list | tuple) or not all(
-        isinstance(one, str | int | float) for one in answers
-    ):
-        raise TypeError(f"answers are wanted as a list of texts, not {given!r:.60}")
-    return tuple(map(str, answers))
 
 
 def _passage(record: dict[str, Any]) -> Text:
@@ -161,7 +152,7 @@ def _records(path: Path, language: str) -> Iterator[ReadingExample]:
         where = f"{path}:{number}"
         with placed(where), stored_form(where, f"pairs with answers, or {READ_FORM}"):
             record = parse_object(decoded(line))
-            answers = _answers(record.get("answers"))
+            answers = answers_of(record.get("answers"))
             if not answers:
                 continue
             if "passages" in record:
@@ -176,7 +167,9 @@ def _records(path: Path, language: str) -> Iterator[ReadingExample]:
 def _pair(record: dict[str, Any], answers: tuple[str, ...], source: str, language: str) -> ReadingExample:
     """Mentions within the positive sentence; without any, those elsewhere in its context."""
     text = _text(record.get("context") or record["positive"])
-    start, end = int(record.get("start") or 0), int(record.get("end") or len(text))
+    context, (start, end) = context_of(record)
+    if not context:
+        start, end = 0, len(text)
     spans = answer_spans(text, answers, language=language)
     near = [(a, b) for a, b in spans if start <= a and b <= end]
     passage = Text(text, _text(record.get("title") or ""))

@@ -24,12 +24,12 @@ from sparta.models.resolve import folder_with, given_or_shipped
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import in_threads, pick_device, pick_dtype
-from sparta.neural.inputs import special_frame
+from sparta.neural.inputs import special_frame, with_accents
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, padded_ids, with_accents
+from sparta.reader.windows import Window, padded_ids
 
 CHOICES = ("yes", "no")
 """Answers that stand in no passage; each is a wordpiece of the input."""

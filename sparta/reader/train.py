@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
-from sparta.data.answers import exact_match, token_f1
+from sparta.data.answers import answer_spans, exact_match, token_f1
+from sparta.models.resolve import shipped_for
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import Trainer, process_group, set_dropout, training_device, use_fast_attention
 from sparta.reader.card import finish
-from sparta.reader.config import DEFAULT_READER, ReaderConfig, ReaderLayout
+from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
@@ -42,10 +43,10 @@ class ReaderRecipe:
     also with some that do not, `passages` in all at most, from the question's own passages or near in the
     file. Of those, `unanswered` have no other passage: there the right answer is none. With `globally`, one
     softmax runs over the passages of a question (shared normalization, Clark and Gardner, 2018); otherwise
-    over each.
+    over each. Without an `encoder`, what is trained further is the reader that ships for the language.
     """
 
-    encoder: str = DEFAULT_READER
+    encoder: str | None = None
     steps: int = 1500
     batch_size: int = 12
     learning_rate: float = 6e-5
@@ -65,6 +66,19 @@ class ReaderRecipe:
     language: str = "en"
     layout: ReaderLayout = field(default_factory=ReaderLayout)
 
+    def beginning(self) -> str:
+        """What is trained: the encoder, or the reader that ships.
+
+        :raises ModelError: neither is there.
+        """
+        found = self.encoder or shipped_for(self.language, "reader")
+        if found is None:
+            raise ModelError(
+                f"expected an encoder for the language {self.language!r}, for which no reader ships",
+                remedy="name one with --encoder",
+            )
+        return found
+
 
 class ReaderTraining:
     """One training run: its examples, batches, loss and validation."""
@@ -75,7 +89,7 @@ class ReaderTraining:
         self.recipe, self.folder = recipe, folder
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
-        self.model = SpanReader.from_encoder(recipe.encoder, config).to(training_device(recipe.device))
+        self.model = SpanReader.from_encoder(recipe.beginning(), config).to(training_device(recipe.device))
         self.model.check_length(recipe.train_length)
         layout, positions = recipe.layout, self.model.positions
         if positions is not None and layout.max_length > positions:
@@ -83,6 +97,12 @@ class ReaderTraining:
             self.model.config = replace(config, layout=layout)
         use_fast_attention(self.model.encoder)
         set_dropout(self.model, recipe.dropout)
+        if recipe.train_length < 2 * layout.longest_question:
+            raise InputError(
+                f"expected training windows of at least {2 * layout.longest_question} wordpieces, twice the"
+                f" longest question, found {recipe.train_length}",
+                remedy=f"give --train-length {2 * layout.longest_question}, or a smaller --longest-question",
+            )
         overlap = min(layout.overlap, recipe.train_length // 4)
         self.layout = replace(layout, max_length=recipe.train_length, overlap=overlap)
         examples, self.held_out = split(sets, recipe.held_out)
@@ -103,7 +123,12 @@ class ReaderTraining:
         recipe = self.recipe
         config = trainer_config(recipe, self.model.device, clip=1.0, checkpoint_every=recipe.validate_every)
         settings = {name: value for name, value in asdict(recipe).items() if name != "device"}
-        facts = {**settings, "examples": fingerprint(self.examples), "processes": process_group()[1]}
+        facts = {
+            **settings,
+            "encoder": recipe.beginning(),
+            "examples": fingerprint(self.examples),
+            "processes": process_group()[1],
+        }
         trainer = Trainer(
             self.model,
             layer_groups(self.model, self.model.encoder_depth, recipe.layer_decay, HEADS),
@@ -175,15 +200,19 @@ class ReaderTraining:
         own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
         if own:
             return draw.sample(own, min(wanted, len(own)))
-        near = (self._near(example, number + by) for by in draw.sample(range(1, 13), 12))
-        return list(dict.fromkeys(text for text in near if text is not None))[:wanted]
+        found: dict[Text, None] = {}
+        for by in draw.sample(range(1, 13), 12):
+            if len(found) < wanted and (text := self._near(example, number + by)) is not None:
+                found[text] = None
+        return list(found)
 
     def _near(self, example: ReadingExample, number: int) -> Text | None:
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
         other = self.examples[number].passages[0]
-        held = any(other.text == p.text for p in example.passages)
-        return None if held or any(a.lower() in other.text.lower() for a in example.answers) else other
+        own = any(other.text == p.text for p in example.passages)
+        held = own or answer_spans(other.text, example.answers, language=self.recipe.language)
+        return None if held else other
 
     # ------------------------------------------------------------------ loss and validation
 
@@ -310,31 +339,48 @@ class ReadingSet:
 def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExample], list[ReadingExample]]:
     """Return what is trained on, and `held_out` questions, taken by the hash of their first passage.
 
-    No first passage and no question is in both parts. The sizes of the sets are those of the first part.
+    No first passage and no question is in both parts; where that would leave out more than half of the
+    questions, as with few long texts, passages may be. The sizes of the sets are those of the first part.
+
+    :raises InputError: nothing is left to train on.
     """
-    by_text: dict[str, list[ReadingExample]] = {}
-    for example in (e for one in sets for e in one.examples):
-        by_text.setdefault(example.passages[0].text, []).append(example)
-    kept: list[ReadingExample] = []
-    taken: set[str] = set()
-    for text in sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest()):
-        if len(kept) >= held_out:
+    every = [example for one in sets for example in one.examples]
+    for key in (lambda e: e.passages[0].text, lambda e: e.question.casefold()):
+        kept, rest = _parted(every, held_out, key)
+        if 2 * len(rest) >= len(every) - held_out:
             break
-        kept += by_text[text]
-        taken.add(text)
-    asked = {example.question.casefold() for example in kept}
-
-    def others(examples: Sequence[ReadingExample]) -> list[ReadingExample]:
-        new = (e for e in examples if e.question.casefold() not in asked)
-        return [e for e in new if e.passages[0].text not in taken]
-
-    rest = [one.drawn(others(one.examples)) for one in sets]
-    if not any(rest):
+    left_out = len(every) - len(rest) - len(kept)
+    if left_out:
+        logger.info("left out %d questions of the texts of held-out ones", left_out)
+    known = set(map(id, rest))
+    drawn = [one.drawn([e for e in one.examples if id(e) in known]) for one in sets]
+    if not any(drawn):
         raise InputError(
-            f"expected more texts than those of {held_out} held-out questions, found {len(by_text)}",
+            f"expected more questions than the {held_out} that are held out, found {len(every)}",
             remedy="give more data, or a smaller --held-out",
         )
-    return [e for own in rest for e in own], kept[:held_out]
+    return [e for own in drawn for e in own], kept
+
+
+def _parted(
+    examples: Sequence[ReadingExample], held_out: int, key: Callable[[ReadingExample], str]
+) -> tuple[list[ReadingExample], list[ReadingExample]]:
+    """Return so many examples, those of the lowest hashes of their keys, and the others that share neither
+    key nor question with any of these.
+    """
+    by_key: dict[str, list[ReadingExample]] = {}
+    for example in examples:
+        by_key.setdefault(key(example), []).append(example)
+    kept: list[ReadingExample] = []
+    taken: set[str] = set()
+    for one in sorted(by_key, key=lambda one: hashlib.sha256(one.encode()).digest()):
+        if len(kept) >= held_out:
+            break
+        kept += by_key[one]
+        taken.add(one)
+    asked = {example.question.casefold() for example in kept}
+    new = (e for e in examples if e.question.casefold() not in asked)
+    return kept[:held_out], [e for e in new if key(e) not in taken]
 
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:
@@ -372,7 +418,7 @@ def train_reader(
         result,
         what="A reader: it finds the answer to a question in passages.",
         tags="extractive",
-        encoder=recipe.encoder,
+        encoder=recipe.beginning(),
         data=["| data | questions | used in an epoch | fingerprint |", "|---|---|---|---|", *rows],
         command=command or str(recipe),
         held_out="held-out questions",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
 
-from sparta.neural.inputs import special_frame
+from sparta.neural.inputs import special_frame, with_accents
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 
@@ -75,13 +74,6 @@ def shared_segments(question: str, text: str, offsets: Sequence[tuple[int, int]]
         if segments[i] > 1 < segments[i + 1] and asked(offsets[i][0], offsets[i + 1][1]):
             segments[i] = segments[i + 1] = 3
     return segments
-
-
-def with_accents(text: str, end: int) -> int:
-    """Where a wordpiece ends with the combining marks behind it, which a tokenizer may leave out."""
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return end
 
 
 def window_starts(length: int, room: int, overlap: int) -> range:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.files import atomic_write, sha256_file
-from sparta.neural.trainer import leave_gloo, process_group, wait_for_all
+from sparta.neural.trainer import process_group, wait_for_all
 from sparta.training.metrics import shown
 from sparta.training.options import TrainOptions, TrainResult
 
@@ -49,7 +49,6 @@ def finish(
         text = (command or str(recipe)) + (several if processes > 1 else "")
         write_card(best, program, text, recipe.encoder, sets, reached + on)
     wait_for_all()
-    leave_gloo()
     return TrainResult(best, state.best, state.best_step, training.validated, reached)
 
 

@@ -235,7 +235,7 @@ def _paragraphs(
     negatives: dict[tuple[str, str], dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
     for record in records:
-        context, span = _context(record)
+        context, span = context_of(record)
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
@@ -290,7 +290,7 @@ def _whole(text: str, title: str, queries: Mapping[str, int]) -> Paragraph:
     return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()))
 
 
-def _context(record: dict[str, Any]) -> tuple[str, Span]:
+def context_of(record: dict[str, Any]) -> tuple[str, Span]:
     """Return what the positive stands in, and where; nothing when the record does not say."""
     context, positive = str(record.get("context") or ""), str(record["positive"])
     if not context:

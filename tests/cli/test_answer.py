@@ -247,6 +247,13 @@ def test_a_tuned_reader_keeps_what_was_fitted(folder: Path, monkeypatch: pytest.
     assert [line for line in lines if line.endswith("*")] == ["best mention     weight 0.0  EM 50.00  *"]
     tuned = Reader.open(folder / "tuned").config
     assert (tuned.weight, tuned.sum_mentions) == (0.0, False)
+    again = run(
+        *(main, "tune-reader", "--reader", folder / "reader", "--output", folder / "tuned"),
+        *("--dataset", folder, "--index", folder / "index", "--depth", 3),
+    )
+    assert again.exit_code != 0
+    assert "expected an empty or a new folder" in again.output
+    assert "--resume" not in again.output
     assert tuned.answer is not None
     assert tuned.passage.a > 0, "a higher score is more probable"
     before, after = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +326,27 @@ def test_experts_that_nothing_is_read_by_are_left_out(tiny_tokenizer: Any, tmp_p
     assert kept.config.skills.experts == {"question": 0, "passage": 1, "span": 2}
     for name, tensor in kept.state_dict().items():
         torch.testing.assert_close(tensor, span.state_dict()[name.replace(".experts.2.", ".experts.5.")])
+
+
+def test_training_further_keeps_the_markers_and_the_form(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    config = skill_config(skills=("single",))
+    assert config.skills is not None
+    marked = replace(config, skills=replace(config.skills, markers=("fact checking",)))
+    skill_model(tiny_tokenizer, marked).save_pretrained(tmp_path / "first")
+    other = replace(config, skills=replace(config.skills, markers=("dialogue",)))
+    for again, expected in ((config, ("fact checking",)), (other, ("fact checking", "dialogue"))):
+        after = begin_skills(tmp_path / "first", again)
+        assert after.config.skills is not None
+        assert after.config.skills.markers == expected
+    with pytest.raises(ModelError, match="--pooling cls, without --cosine"):
+        begin_skills(tmp_path / "first", replace(config, pooling="mean", cosine=True))
+
+
+def test_entities_end_behind_their_accents(tiny_tokenizer: Any) -> None:
+    """Where accents are characters of their own, which wordpieces leave out."""
+    text = unicodedata.normalize("NFD", "the cité of paris")
+    end = text.index(" of")
+    [window] = text_windows(text, tiny_tokenizer, 32)
+    place = window.positions((4, end))
+    assert place is not None
+    assert window.characters(place) == (4, end)

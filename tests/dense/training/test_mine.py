@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from cli._dense import main
 from cli._sparta import main as sparta_main
 from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.training.mining import questions_of_dpr
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.search.searcher import Searcher
@@ -235,3 +236,10 @@ def test_what_cannot_be_mined(
     assert result.exit_code == 2
     assert message in result.output
     assert not (tmp_path / output).exists()
+
+
+def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    one = {"question": "where?", "positive_ctxs": [{"text": "a", "title": ""}], "hard_negative_ctxs": []}
+    path.write_text(json.dumps([{**one, "answers": "Paris"}, {**one, "answers": None}]))
+    assert [q.answers for q in questions_of_dpr(path)] == [("Paris",), ()]

@@ -254,3 +254,11 @@ def test_forms_of_other_trainings_are_refused(tmp_path: Path) -> None:
     path.write_text('{"data": []}')
     with pytest.raises(InputError, match="triples or a BEIR folder, found squad"):
         read_skill_sets([SkillFile("single", path)], [])
+
+
+def test_crops_of_a_language_without_spaces(read: Any) -> None:
+    """Characters that are words by themselves are counted as words."""
+    text = "".join(chr(0x4E00 + i) for i in range(40))
+    [crop] = read("single", {"id": "a", "title": "", "text": text})
+    assert crop.query in text
+    assert 4 <= len(crop.query) <= 20

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from dense.models.skills import Skills
+from dense.training import skill_train
 from dense.training.skill_examples import SkillExample, SkillSet, hold_out
 from dense.training.skill_train import SkillTraining, train_skills
 from dense.training.skill_validation import validate_set
@@ -105,7 +108,8 @@ def test_what_is_held_out_is_trained_on_nowhere() -> None:
     many = [SkillExample(f"question {i}", (passage,)) for i in range(20) for _ in range(2)]
     sets = [SkillSet("a", "single", tuple(many)), SkillSet("b", "rerank", tuple(many[10:]))]
     rest, held_out = hold_out(sets, 6)
-    assert [len(s.examples) for s in held_out] == [6, 6]
+    assert [len({e.query for e in s.examples}) for s in held_out] == [6, 6]
+    assert [len(s.examples) for s in held_out] == [12, 12], "a query with all its passages"
     taken = {e.query for s in held_out for e in s.examples}
     assert not taken & {e.query for s in rest for e in s.examples}
     assert hold_out(sets, 0) == (sets, [])
@@ -178,3 +182,28 @@ def test_refusals(encoder: str, words: list[str], tmp_path: Path) -> None:
         training(encoder, sets_of(words), tmp_path / "out", assignment="mine")
     with pytest.raises(ModelError, match="skill span reads"):
         training(encoder, sets_of(words), tmp_path / "out", assignment="pretraining")
+
+
+@pytest.mark.parametrize("skill", ["single", "rerank"])
+def test_a_question_may_have_several_right_passages(
+    skill: str, encoder: str, words: list[str], tmp_path: Path
+) -> None:
+    """One in each of its examples, as judgments have it: none of them is a wrong answer, or a negative."""
+    one = training(encoder, sets_of(words), tmp_path / "out")
+    passages = [Passage("", f"{word} {word}") for word in words[:6]]
+    few = [SkillExample("who", (p,)) for p in passages[:5]] + [SkillExample("when", passages[5:])]
+    only = SkillSet("a", skill, tuple(few[:5]))
+    assert validate_set(one.skills, only) == 1, "there is nothing wrong to be found"
+    batch = one.batches.of(few, "rerank", random.Random(1))
+    wrong = [batch.queries[i + 1] for i in range(0, 10, 2)]
+    assert set(map(repr, wrong)) == {repr(one.skills.pair("who", passages[5]))}
+
+
+def test_sets_of_one_name_are_both_validated(
+    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = next(s for s in sets_of(words) if s.skill == "single")
+    other = replace(single, examples=tuple(replace(e, query=f"{e.query} x") for e in single.examples))
+    one = training(encoder, [single, other], tmp_path / "out")
+    monkeypatch.setattr(skill_train, "validate_set", lambda _, s: float(s is one.held_out[0]))
+    assert one.validate() == 0.5

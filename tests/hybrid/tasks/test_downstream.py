@@ -25,6 +25,7 @@ from hybrid.tasks.solvers import GeneratingSolver, TitleSolver, as_question
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Hit, Query
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.reader.records import text_of
 from tests.dense.training.recipes import weights
 from tests.hybrid.tasks.conftest import Data
 
@@ -59,10 +60,11 @@ def test_measures_by_hand() -> None:
 
 
 def test_answers_are_compared_as_the_language_of_the_index_has_it(tmp_path: Path) -> None:
-    retriever = Mock(language="de", channel="bm25", batch_search=lambda *_: {"1": [hit("Das Haus", "x")]})
+    found = {"1": [hit("Das Haus", "x")]}
+    retriever = Mock(language="de", channel="bm25", batch_search=lambda *_: found, in_context=list)
     task = QuestionSet("task", (Query("1", "wo?", ("Haus",)),))
-    [found] = solve_task(task, tmp_path, retriever, TitleSolver(), tmp_path / "a.jsonl").evaluations
-    assert (found.mean("EM"), found.mean("F1"), found.mean("accuracy")) == (1, 1, 0)
+    [of_titles] = solve_task(task, tmp_path, retriever, TitleSolver(), tmp_path / "a.jsonl").evaluations
+    assert (of_titles.mean("EM"), of_titles.mean("F1"), of_titles.mean("accuracy")) == (1, 1, 0)
 
 
 def test_white_space_at_the_ends_is_no_difference() -> None:
@@ -77,8 +79,25 @@ def task_of(*answers: str) -> QuestionSet:
 
 def found_of(title: str) -> Any:
     return Mock(
-        language="en", channel="bm25", batch_search=lambda _, ids, *__: {i: [hit(title, "x")] for i in ids}
+        language="en",
+        channel="bm25",
+        batch_search=lambda _, ids, *__: {i: [hit(title, "x")] for i in ids},
+        in_context=list,
     )
+
+
+def test_sentences_are_read_in_their_passage(tmp_path: Path) -> None:
+    retriever = found_of("Rome")
+    retriever.in_context = lambda hits: [replace(h, metadata={"context": "x in its page"}) for h in hits]
+    read: list[str] = []
+
+    class Reading(TitleSolver):
+        def solve(self, inputs: Any, hits: Any) -> list[str]:
+            read.extend(text_of(one).text for own in hits for one in own)
+            return list(inputs)
+
+    solve_task(task_of("Rome"), tmp_path, retriever, Reading(), tmp_path / "a.jsonl")
+    assert set(read) == {"x in its page"}
 
 
 @pytest.mark.parametrize("content", [b"", b"my notes", b"my notes\nand more", b'{"id": 1}\n', b"[1]\n[2]"])
@@ -127,7 +146,8 @@ def test_answers_of_an_edited_chain_are_not_mixed(tmp_path: Path) -> None:
 
     def solved(depth: int, *, resume: bool) -> Any:
         steps = (replace(read_chain("hop")[0], depth=depth),)
-        chain = Mock(channel="hop", chain=Mock(steps=steps), tools=Mock(language="en"))
+        tools = Mock(language="en", words=Mock(in_context=list))
+        chain = Mock(channel="hop", chain=Mock(steps=steps), tools=tools)
         chain.batch_search = lambda _, ids, *__: {i: [] for i in ids}
         return solve_task(task, tmp_path, ChainPassages(chain), TitleSolver(), output, resume=resume)
 

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from sparta.data.answers import has_answer, normalized, tokens
+from sparta.data.answers import answer_spans, has_answer, normalized, tokens
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,12 @@ def test_articles_are_left_out_as_squad_does_also_beside_marks_that_are_not_asci
     for _ in range(2000):
         text = rng.choice((" ", "", "-")).join(rng.choices(parts, k=rng.randint(0, 4)))
         assert normalized(text) == squad_normalized(text), text
+
+
+def test_thai_has_no_spaces_between_words():
+    text = "เมืองหลวงของไทยคือกรุงเทพมหานครซึ่งเป็นเมืองใหญ่"
+    answer = "กรุงเทพมหานคร"
+    assert has_answer(text, [answer], language="th")
+    [(start, end)] = answer_spans(text, [answer], language="th")
+    assert text[start:end] == answer
+    assert not has_answer(text, ["เชียงใหม่"], language="th")

@@ -69,6 +69,8 @@ def test_a_pair_looks_near_its_sentence_first(tmp_path: Path) -> None:
         tmp_path / "a.jsonl", [{**pair, "context": TEXT, "start": start, "end": len(TEXT)}, pair]
     )
     assert inside.spans == (((start, start + 10),),)
+    [beside] = read(tmp_path / "a.jsonl", [{**pair, "context": TEXT}])
+    assert beside.spans == inside.spans, "the sentence is found where nothing says where it stands"
     assert bare.passages[0].text == TEXT[start:]
 
 
@@ -181,3 +183,16 @@ def test_what_is_no_text_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> No
 def test_answers_are_a_list_of_texts(tmp_path: Path, answers: Any) -> None:
     with pytest.raises(InputError, match="answers are wanted as a list of texts"):
         read(tmp_path / "a.jsonl", [{"question": "who?", "positive": TEXT, "answers": answers}])
+
+
+def test_of_few_texts_questions_are_held_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A manual has one text and many questions: none of them is lost without a word."""
+    manual = [ReadingExample(f"q{i}", ("a",), (Text("a"),), (((0, 1),),)) for i in range(100)]
+    trained, held_out = split([ReadingSet("manual", manual)], 30)
+    assert (len(trained), len(held_out)) == (70, 30)
+    assert not {e.question for e in trained} & {e.question for e in held_out}
+    many = [ReadingExample(f"q{i}", ("a",), (Text(f"a{i % 10}"),), (((0, 1),),)) for i in range(100)]
+    with caplog.at_level("INFO", "sparta"):
+        trained, held_out = split([ReadingSet("many", many)], 15)
+    assert (len(trained), len(held_out)) == (80, 15)
+    assert "left out 5 questions of the texts of held-out ones" in caplog.text

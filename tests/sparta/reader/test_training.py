@@ -6,6 +6,7 @@ import json
 import math
 import random
 import shutil
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ from transformers import (
     RobertaModel,
 )
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.neural.backbones import encoder_config, load_encoder
 from sparta.reader.config import ReaderLayout
-from sparta.reader.examples import read_examples
+from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
@@ -277,3 +278,30 @@ def test_encoders_without_two_token_types(
     shutil.copy(Path(encoder_folder) / "tokenizer.json", tmp_path / kind)
     train_reader([data], recipe(tmp_path / kind, steps=1), tmp_path / "out")
     assert len(Reader.open(tmp_path / "out" / "best").read("who", [Text("Ada wrote it")])) == 1
+
+
+def test_a_language_begins_with_its_reader() -> None:
+    assert ReaderRecipe().beginning() == "reader-bge-small-en"
+    assert ReaderRecipe(language="zh").beginning() == "reader-small-zh"
+    with pytest.raises(ModelError, match=r"'de', for which no reader ships[\s\S]*--encoder"):
+        ReaderRecipe(language="de").beginning()
+
+
+def test_a_text_near_by_that_holds_the_answer_is_no_negative(encoder_folder: Path, tmp_path: Path) -> None:
+    """Also in another form of Unicode, or without its article."""
+    held = ["Beatles were here", unicodedata.normalize("NFD", "in Besançon today")]
+    answers = ["The Beatles", "Besançon"]
+    own = [
+        ReadingExample(f"q{i}", (answers[i % 2],), (Text(t),), (((0, 2),),)) for i, t in enumerate(held * 20)
+    ]
+    one = ReaderTraining(recipe(encoder_folder), [ReadingSet("a", own)], tmp_path / "out")
+    for i, example in enumerate(one.examples[:-1]):
+        near = one._near(example, i + 1)
+        assert near is None or near.text != example.passages[0].text
+        assert (near is None) == (one.examples[i + 1].answers == example.answers)
+
+
+def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:
+    own = [ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), (((0, 1),),)) for i in range(60)]
+    with pytest.raises(InputError, match="give --train-length 24, or a smaller --longest-question"):
+        ReaderTraining(recipe(encoder_folder, train_length=20), [ReadingSet("a", own)], tmp_path / "out")

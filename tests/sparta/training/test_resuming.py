@@ -292,3 +292,9 @@ def test_resuming_with_other_settings_is_refused(training, change):
     with pytest.raises(InputError, match="expected the same training settings") as caught:
         training(**change).run(resume=True)
     assert caught.value.where.endswith("state.pt")
+
+
+def test_a_device_with_other_arithmetic_is_named(training):
+    stopped(training("part"), 7)
+    with pytest.raises(InputError, match=r"another trainer\.bf16[\s\S]*a device that computes in fp32"):
+        training("part", trainer={"bf16": True}).run(resume=True)
