@@ -77,6 +77,7 @@ class Index(Closing):
     def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
         named = [passage_ids] if isinstance(passage_ids, str) else [str(one) for one in passage_ids]
+        self._require_open()
         report = delete_from_index(self.path, named)
         self.refresh()
         return report.named - len(report.missing)
@@ -212,9 +213,15 @@ class Index(Closing):
                 retriever.close()
 
     def _write(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
+        self._require_open()
         report = build_index(self.path, passages, mode, options)
         self.refresh()
         return report
+
+    def _require_open(self) -> None:
+        """Refuse to change an index that was closed, before anything is written."""
+        with self.searcher.index.reading():
+            pass
 
 
 def _ids(queries: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -106,7 +107,13 @@ class Step:
     def _check_values(self) -> None:
         def refuse(name: str, expected: str) -> None:
             found = getattr(self, name)
-            raise InputError(f"expected {name} of step {self.name!r} as {expected}, found {found!r}")
+            raise InputError(
+                f"expected {name} of step {self.name!r} as {expected}, found"
+                f" {'the text ' if isinstance(found, str) else ''}{found!r}",
+                remedy="write it without quotes"
+                if isinstance(found, str)
+                else f"correct `{name}` of the step",
+            )
 
         for name in ("depth", "keep", "candidates"):
             value = getattr(self, name)
@@ -209,11 +216,15 @@ def _steps(value: Mapping[str, Any]) -> list[Step]:
     known = {one.name for one in fields(Step)}
     steps = []
     for table in tables:
-        if not isinstance(table, dict) or not {"name", "skill"} <= set(table) <= known:
+        if not isinstance(table, dict) or not {"name", "skill"} <= set(table):
             found = ", ".join(table) if isinstance(table, dict) else repr(table)
+            raise InputError(f"expected a step with a name and a skill, found {found or 'neither'}")
+        if unknown := [one for one in table if one not in known]:
+            meant = difflib.get_close_matches(unknown[0], known, 1)
             raise InputError(
-                f"expected a step with name, skill and maybe {', '.join(sorted(known - {'name', 'skill'}))},"
-                f" found {found}"
+                f"expected settings of step {table['name']!r} among {', '.join(sorted(known))}, found"
+                f" {unknown[0]!r}",
+                remedy=f"write {meant[0]}" if meant else "leave it out",
             )
         after = table.get("after", [])
         if not isinstance(after, list) or not all(isinstance(one, str) for one in after):

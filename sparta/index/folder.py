@@ -148,12 +148,19 @@ class IndexState:
         return max((g.number for g in (self.live, self.building) if g), default=0) + 1
 
 
+def _finish(path: Path) -> str:
+    return (
+        f"finish it with: sparta index --corpus FILE --resume {index_flag(path)}; if FILE has changed since,"
+        " with --overwrite in place of --resume"
+    )
+
+
 def no_passages(path: Path) -> IndexStateError:
     """Say that an index, whose first build was interrupted, has nothing to be searched yet."""
     return IndexStateError(
         "the index holds no passages yet",
         where=str(path),
-        remedy=f"finish it with: sparta index … --resume {index_flag(path)}",
+        remedy=_finish(path),
     )
 
 
@@ -187,7 +194,7 @@ class IndexFolder:
             raise IndexStateError(
                 "there is no index here",
                 where=str(self.path),
-                remedy="make one with: sparta index --corpus FILE,"
+                remedy=f"make one with: sparta index --corpus FILE {index_flag(self.path)},"
                 " or name another with --index or $SPARTA_INDEX",
             )
         try:
@@ -225,7 +232,7 @@ class IndexFolder:
             raise IndexStateError(
                 "expected a finished index, found one that is still being built",
                 where=str(self.path),
-                remedy=f"finish it with: sparta index … --resume {index_flag(self.path)}",
+                remedy=_finish(self.path),
             )
         return live
 

@@ -234,6 +234,12 @@ def _check_same_job(index: IndexFolder, generation: Generation, source: Source, 
     _check_model(index, generation, source)
     old, new = generation.job, job
     differing = [k for k in new if k != "mode" and old.get(k) != new[k]]
+    if differing and {*differing} <= {"bytes", "sha256"}:
+        raise IndexStateError(
+            "expected the input that this index was started with, found that it has changed since",
+            where=str(index.path),
+            remedy=f"start again with {_OVERWRITE}",
+        )
     if differing:
         raise IndexStateError(
             "expected the input and options that this index was started with, found another"

@@ -116,7 +116,9 @@ def test_an_overwrite_begun_again_drops_the_unfinished_one(builder, docs):
         with pytest.raises(KeyboardInterrupt):
             builder.write(stopped, "overwrite")
         assert len(builder.generations()) == 4
-    with pytest.raises(IndexStateError, match="the input and options that this index was started with"):
+    with pytest.raises(
+        IndexStateError, match=r"found that it has changed since\s+→ start again with --overwrite"
+    ):
         builder.write(builder.source(docs("b", 12)), "overwrite", resume=True)
     assert builder.contents() == docs("a", 10)
 

@@ -357,3 +357,15 @@ def test_ids_may_be_given_as_the_integers_that_they_are(tiny_model_folder: Path,
         assert index.explain("moon", 7) == index.explain("moon", "7")
         assert index.terms(7) == index.terms("7")
         assert index.delete([7]) == 1
+
+
+def test_a_closed_index_is_not_changed(tiny_model_folder: Path, tmp_path: Path) -> None:
+    options = IndexOptions(model=str(tiny_model_folder))
+    index = Index.create(tmp_path / "ix", [{"id": "a", "text": "the moon"}], options=options)
+    index.close()
+    with pytest.raises(IndexStateError, match="the index is closed"):
+        index.append([{"id": "b", "text": "the earth"}])
+    with pytest.raises(IndexStateError, match="the index is closed"):
+        index.delete(["a"])
+    with Index(tmp_path / "ix") as again:
+        assert (len(again), again.passage("a")["contents"]) == (1, "the moon")
