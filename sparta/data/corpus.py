@@ -47,6 +47,7 @@ from sparta.data.parsing import (
     decoded,
     parse_object,
     read_header,
+    read_pair,
     read_passage,
     read_row,
     shortened,
@@ -60,7 +61,7 @@ RECORDS = "records"
 BEIR_CORPUS = "corpus.jsonl"
 _RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown")
-_NOT_PASSAGES = re.compile(r"(queries|questions|qrels)\b")
+_NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 _HEADING = re.compile(r"^#+[ \t]+([^\r\n]+?)[ \t#]*\r?$", re.MULTILINE)
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
@@ -313,7 +314,7 @@ def _files_of(source: str) -> tuple[list[str], list[str]]:
         return [source], []
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if not any(_ends(entry, _RECORD_SUFFIXES) for entry in entries):
-        entries = sorted(entry for entry in path.rglob("*") if _is_below(entry, path))
+        entries = sorted(_below(path))
     left_out = {entry: why for entry in entries if (why := _why_not_read(entry, path))}
     files = [entry for entry in entries if entry not in left_out]
     if records := [entry for entry in files if _ends(entry, _RECORD_SUFFIXES)]:
@@ -347,9 +348,19 @@ def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
     return plain_name(path.name).endswith(suffixes)
 
 
-def _is_below(path: Path, folder: Path) -> bool:
-    """Whether an entry of a folder or of its subfolders may be read: no folder, nothing hidden."""
-    return not path.is_dir() and not any(p.startswith(".") for p in path.relative_to(folder).parts)
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, but hidden ones, and the links to folders, which are not followed.
+
+    :raises InputError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise unreadable(str(error.filename), error)
+
+    for here, folders, names in folder.walk(on_error=refuse):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        links = (name for name in folders if (here / name).is_symlink())
+        yield from (here / name for name in (*names, *links) if not name.startswith("."))
 
 
 def _why_not_read(path: Path, folder: Path) -> str:
@@ -357,7 +368,7 @@ def _why_not_read(path: Path, folder: Path) -> str:
     if path.parent != folder and _ends(path, _RECORD_SUFFIXES):
         return "records in a subfolder"
     if not path.is_file():
-        return "a folder" if path.is_dir() else "not a file"
+        return "a link to a folder" if path.is_symlink() else "a folder" if path.is_dir() else "not a file"
     if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
         return "another format"
     return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
@@ -373,12 +384,12 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         raise no_records(path)
     if format_of(path, first[1]) == "jsonl":
         parse: Callable[[str], dict[str, Any]] = parse_object
+        _check_one_a_line(path, first)
         lines = itertools.chain([first], lines)
     else:
         columns = read_header(path, first)
-        if columns is None:
-            columns, lines = ["id", "text"], itertools.chain([first], lines)
-        parse = partial(read_row, columns)
+        parse = read_pair if columns is None else partial(read_row, columns)
+        lines = itertools.chain([first], lines) if columns is None else lines
     number = 0
     for number, line in lines:
         outcomes = _passages_of(parse, line, f"{shown_name(path)}:{number}")
@@ -386,6 +397,24 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
             yield len(line) // len(outcomes), outcome
     if not number:
         raise no_records(path)
+
+
+def _check_one_a_line(path: str, first: tuple[int, bytes]) -> None:
+    """Refuse an array, and objects of several lines, of which few lines would be records.
+
+    :raises InputError: the first line begins one.
+    """
+    text = first[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
+    array = text.startswith("[")
+    if array or (text.startswith("{") and text.endswith(("{", "[", ",", ":"))):
+        given = "FILE" if path == STANDARD_INPUT else shlex.quote(path)
+        plain = "FILE" if path == STANDARD_INPUT else plain_name(path)
+        raise InputError(
+            f"expected one JSON object a line, found {'an array' if array else 'an object of several lines'}",
+            where=f"{shown_name(path)}:{first[0]}",
+            remedy=f"make lines of it: jq -c {shlex.quote('.[]' if array else '.')} {given} >"
+            f" {shlex.quote(f'{plain}.jsonl')}",
+        )
 
 
 def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
@@ -449,12 +478,15 @@ def _conversion(path: str | Path) -> str:
     given = "FILE" if str(path) == STANDARD_INPUT else str(path)
     plain = plain_name(given)
     program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
+    opened = 'open(0, encoding="utf-8-sig", newline="")'
     records = (
-        "csv.DictReader(sys.stdin)"
+        f"csv.DictReader({opened})"
         if plain.endswith(".csv")
-        else '({"id": i, "text": t.strip()} for i, t in enumerate(sys.stdin))'
+        else f'({{"id": i, "text": t.strip()}} for i, t in enumerate({opened}))'
     )
-    code = f"import csv, json, sys; [print(json.dumps(r)) for r in {records}]"
+    code = (
+        f"import csv, json, sys; csv.field_size_limit(sys.maxsize); [print(json.dumps(r)) for r in {records}]"
+    )
     read = f"{program} -dc {shlex.quote(given)} | " if program else ""
     source = "" if program else f" < {shlex.quote(given)}"
     return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"

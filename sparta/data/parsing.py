@@ -160,13 +160,15 @@ def read_header(path: str, first: tuple[int, bytes]) -> list[str] | None:
     """
     where = f"{shown_name(path)}:{first[0]}"
     try:
-        columns = _split_row(decoded(first[1]))
+        line = decoded(first[1])
+        plain = line.split("\t")
+        known = {name.strip('" ').lower() for name in plain} & _COLUMN_NAMES
+        if len(plain) == 2 and all(map(str.strip, plain)) and not known:
+            return None
+        columns = _split_row(line)
     except BadRecordError as bad:  # not one record among others: nothing can be read without a header
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
     names = set(columns)
-    known = {name.strip().lower() for name in columns} & _COLUMN_NAMES
-    if len(columns) == 2 and all(map(str.strip, columns)) and not known:
-        return None
     if len(names) < len(columns) or not names & {"id", "_id"} or not names & {"text", "contents"}:
         raise InputError(
             f"wrong header: expected the columns id, text, title, found {shortened(first[1])}",
@@ -176,9 +178,27 @@ def read_header(path: str, first: tuple[int, bytes]) -> list[str] | None:
     return columns
 
 
+def read_pair(line: str) -> dict[str, Any]:
+    """Return a line of TSV without a header: an id and a text.
+
+    Quotes around the text are its own, but where CSV needs them (for others inside, or a tab) or has them
+    around the id too.
+    """
+    fields = line.split("\t")
+    if '"' in line:
+        with contextlib.suppress(BadRecordError):
+            read = _split_row(line)
+            if len(read) == 2 and (line.startswith('"') or {'"', "\t"} & set(read[1])):
+                fields = read
+    return _named(("id", "text"), fields)
+
+
 def read_row(columns: Sequence[str], line: str) -> dict[str, Any]:
-    """Return a row of TSV by the names of its columns."""
-    fields = _split_row(line)
+    """Return a row of TSV by the names of its columns; what is quoted is read as in CSV."""
+    return _named(columns, _split_row(line))
+
+
+def _named(columns: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
     if len(fields) != len(columns):
         detail = f"expected {len(columns)} ({', '.join(columns)}), found {len(fields)}"
         raise BadRecordError("wrong number of columns", detail)

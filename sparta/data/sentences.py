@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -14,6 +15,7 @@ from sparta.data.languages import Language, language_of
 from sparta.data.parsing import BadRecordError
 from sparta.data.units import CHUNK, UNIT_ID, UNITS
 
+logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
 """In words; the models that ship read about 200 at once."""
 _USUAL_SENTENCE = 64
@@ -153,15 +155,26 @@ def _chunker(language: Language, words: int, overlap: int) -> Splitter:
 
 def _chunk(passage: Passage, number: int, start: int, end: int) -> Passage:
     unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-    record = {**_others(passage), "document_id": passage.passage_id, "start": start, "end": end}
+    record = _with_place(passage, {"document_id": passage.passage_id, "start": start, "end": end})
     return Passage(unit_id, text, passage.title, record=record, where=passage.where)
 
 
 def _sentence(passage: Passage, number: int, start: int, end: int) -> Passage:
     unit_id, text = f"{passage.passage_id}#{number}", passage.text[start:end]
-    record = {**_others(passage), "passage_id": passage.passage_id, "start": start, "end": end}
+    record = _with_place(passage, {"passage_id": passage.passage_id, "start": start, "end": end})
     return Passage(unit_id, text, passage.title, passage.text, start, end, record, passage.where)
 
 
-def _others(passage: Passage) -> dict[str, Any]:
-    return {k: v for k, v in passage.record.items() if k not in {"id", "_id", "text", "contents", "title"}}
+def _with_place(passage: Passage, place: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a passage, with where a part of it stands; a field of the same name is replaced."""
+    kept = {k: v for k, v in passage.record.items() if k not in {"id", "_id", "text", "contents", "title"}}
+    for name in kept.keys() & place.keys():
+        _tell_replaced(name)
+    return {**kept, **place}
+
+
+@lru_cache
+def _tell_replaced(name: str) -> None:
+    logger.warning(
+        "%s: what the records say is replaced by that of their parts; rename the field to keep it", name
+    )

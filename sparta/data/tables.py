@@ -31,7 +31,12 @@ def row_passage(record: Mapping[str, Any], number: str) -> dict[str, Any]:
         raise BadRecordError("broken table row", detail, remedy=_REMEDY)
     if not all(isinstance(one, dict) and isinstance(one.get("target_title"), str) for one in links):
         raise BadRecordError("broken table row", "expected links with a target_title", remedy=_REMEDY)
-    named = [f"{name} is {cell}." if name else f"{cell}." for name, cell in zip(header, cells, strict=True)]
+    if not all(one is None or isinstance(one, str | int | float) for one in (*header, *cells)):
+        raise BadRecordError(
+            "broken table row", "expected texts or numbers in cells and header", remedy=_REMEDY
+        )
+    known = [(name, cell) for name, cell in zip(header, cells, strict=True) if cell is not None]
+    named = [f"{name} is {cell}." if name else f"{cell}." for name, cell in known]
     section = record.get("section_title")
     table = re.sub(r"\s", "_", str(record.get("table_id") or title))
     return {

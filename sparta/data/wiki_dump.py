@@ -16,9 +16,10 @@ from sparta.base.files import atomic_path, numbered_lines, open_decompressed, re
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
-from sparta.data.wikitext import Paragraph, anchored, paragraphs_of
+from sparta.data.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of
 
 _DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
+_NO_TEXT_SPACES = ("6", "14")  # pictures and categories
 _FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or a folder or file of WikiExtractor's with --links"
 
 
@@ -120,7 +121,8 @@ def _is_xml(dump: Path) -> bool:
         return stream.read(200).lstrip(b"\xef\xbb\xbf \r\n").startswith((b"<mediawiki", b"<?xml"))
 
 
-def _elements(dump: Path) -> Iterator[ElementTree.Element]:
+def _elements(dump: Path, name: str = "page") -> Iterator[ElementTree.Element]:
+    """Yield the elements of a name; others than pages stand before the first one."""
     try:
         with reading(dump), open_decompressed(dump) as stream:
             above: list[ElementTree.Element] = []
@@ -129,9 +131,11 @@ def _elements(dump: Path) -> Iterator[ElementTree.Element]:
                     above.append(element)
                     continue
                 above.pop()
-                if _name(element) == "page":
+                if _name(element) == name:
                     yield element
-                    above[-1].clear()  # pages that were read
+                    above[-1].clear()  # those that were read
+                elif _name(element) == "page":
+                    return
     except ElementTree.ParseError as error:
         raise InputError(
             f"expected a whole XML dump, found: {error}", where=str(dump), remedy="download it again"
@@ -157,10 +161,19 @@ def _redirects(dump: Path) -> Iterator[tuple[str, str]]:
             yield _text(page, "title"), redirect.get("title", "")
 
 
+def _namespaces(dump: Path) -> Namespaces:
+    """The names of namespaces in the language of a dump, which stand at its beginning, beside the English."""
+    named = [(one.get("key", ""), (one.text or "").lower()) for one in _elements(dump, "namespace")]
+    dropped = {name for key, name in named if key in _NO_TEXT_SPACES}
+    others = {name for key, name in named if key not in _NO_TEXT_SPACES and name}
+    return Namespaces(ENGLISH.dropped | dropped, ENGLISH.others | others)
+
+
 def _xml_pages(dump: Path) -> Iterator[Page]:
+    spaces = _namespaces(dump)
     for page in _elements(dump):
         if _text(page, "ns") in ("0", "") and _child(page, "redirect") is None:
-            own = tuple(paragraphs_of(_text(page, "text")))
+            own = tuple(paragraphs_of(_text(page, "text"), spaces))
             if own:
                 yield Page(_text(page, "id"), _text(page, "title"), own)
 

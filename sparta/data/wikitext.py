@@ -27,11 +27,12 @@ class Paragraph:
     section: str = ""
 
 
-_NO_TEXT = "ref|math|gallery|timeline|syntaxhighlight|code|pre|score|imagemap|chem"
+_NO_TEXT = "ref|math|gallery|timeline|syntaxhighlight|pre|score|imagemap|chem"
 _HIDDEN = re.compile(
-    rf"<!--.*?(?:-->|\Z)|<({_NO_TEXT})\b[^>]*/>|<({_NO_TEXT})\b[^>]*>.*?(?:</\2\s*>|\Z)",
+    rf"<nowiki>(.*?)</nowiki\s*>|<!--.*?(?:-->|\Z)|<({_NO_TEXT})\b[^>]*/>|<({_NO_TEXT})\b[^>]*>.*?</\3\s*>",
     re.DOTALL | re.IGNORECASE,
 )
+_MARKUP = re.compile(r"[<>\[\]{|}='*#:;]")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK = re.compile(r"<br\b[^<>]*>(?!\s*[.,;:!?)])", re.IGNORECASE)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}")
@@ -41,23 +42,40 @@ _WEB_LINK = re.compile(r"\[(?:https?:)?//[^\s\]]+\s*([^\]]*)\]")
 _EMPHASIS = re.compile(r"'{2,5}")
 _TRAIL = re.compile(r"[a-z]+")
 _ANCHOR = re.compile(r'<a href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
-_DROPPED = ("file", "image", "category")
-_OTHER_SPACES = ("wikipedia", "help", "template", "portal", "special", "user", "talk", "wiktionary", "module")
 
 
-def paragraphs_of(wikitext: str) -> Iterator[Paragraph]:
+class Namespaces(NamedTuple):
+    """What stands before the colon of titles, in lower case: of pictures and categories, and of other pages
+    that are no articles.
+    """
+
+    dropped: frozenset[str] = frozenset(("file", "image", "category"))
+    others: frozenset[str] = frozenset(
+        ("wikipedia", "help", "template", "portal", "special", "user", "talk", "wiktionary", "module")
+    )
+
+
+ENGLISH = Namespaces()
+
+
+def paragraphs_of(wikitext: str, spaces: Namespaces = ENGLISH) -> Iterator[Paragraph]:
     """Yield the paragraphs of a page that have text, in order: lines of prose and items of lists.
 
     Templates, tables, references, pictures and categories are left out.
     """
     section = ""
-    for line in _without_braces(_HIDDEN.sub("", wikitext)).split("\n"):
+    for line in _without_braces(_HIDDEN.sub(_as_written, wikitext)).split("\n"):
         if heading := _HEADING.fullmatch(line.strip()):
             section = _Text().add(_untagged(heading[2])).text
         elif line.strip() and not line.startswith(("|", "!", "----")):
-            made = _line(line.lstrip("*#:; \t"))
+            made = _line(line.lstrip("*#:; \t"), spaces)
             if made.text:
                 yield Paragraph(made.text, tuple(made.links), section)
+
+
+def _as_written(hidden: re.Match[str]) -> str:
+    """What stays of what is hidden: the text of <nowiki>, which is no markup."""
+    return _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", hidden[1] or "")
 
 
 def anchored(text: str) -> Paragraph:
@@ -71,11 +89,11 @@ def anchored(text: str) -> Paragraph:
     return Paragraph(made.text, tuple(made.links))
 
 
-def target_of(target: str) -> str:
+def target_of(target: str, spaces: Namespaces = ENGLISH) -> str:
     """Return the title of the article that a link names; "" where it names none."""
     title = " ".join(html.unescape(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
     space, found, _ = title.partition(":")
-    known = space.lower() in _OTHER_SPACES or space.lower() in _DROPPED
+    known = space.lower() in spaces.dropped | spaces.others
     if (found and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
         return ""
     return title[:1].upper() + title[1:]
@@ -130,7 +148,7 @@ class _Text:
         return self
 
 
-def _line(line: str) -> _Text:
+def _line(line: str, spaces: Namespaces) -> _Text:
     line = _WEB_LINK.sub(r"\1", _untagged(line))
     made, place, opened = _Text(), 0, list[int]()
     for match in _BRACKETS.finditer(line):
@@ -143,10 +161,10 @@ def _line(line: str) -> _Text:
             made.add(line[place : start - 2])
             inside, place = line[start : match.start()], match.end()
             named, _, shown = inside.partition("|")
-            if named.strip().partition(":")[0].lower() in _DROPPED:
+            if named.strip().partition(":")[0].strip().lower() in spaces.dropped:
                 continue
             trail = _TRAIL.match(line, place)  # [[bus]]es is a link as a whole
             tail = trail[0] if trail else ""
             place += len(tail)
-            made.add((shown.rpartition("|")[2] or named.lstrip(":")) + tail, target_of(named))
+            made.add((shown.rpartition("|")[2] or named.lstrip(":")) + tail, target_of(named, spaces))
     return made.add(line[place:]).strip()

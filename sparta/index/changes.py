@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.files import STANDARD_INPUT
-from sparta.index.folder import GROWING, Generation, index_flag
+from sparta.data.languages import DEFAULT_LANGUAGE
+from sparta.data.units import unit_options
+from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name, index_flag
 
 _COMMANDS = {
     "append": "sparta index --append",
@@ -39,17 +41,36 @@ def job_name(job: dict[str, Any]) -> str:
     return f"{what} of {'standard input' if source == STANDARD_INPUT else source}"
 
 
-def how_to_finish(job: dict[str, Any], index: Path) -> str:
-    """What finishes a job that was interrupted."""
+def how_to_finish(generation: Generation, index: Path) -> str:
+    """What finishes the job of a generation, which was interrupted."""
     from sparta.data.corpus import RECORDS
 
+    job = generation.job
     mode, source = str(job.get("mode")), str(job.get("source"))
     if source == RECORDS:
         again = "update with the same records (Index.update)"
         return again if mode in GROWING else "create it from the same records with IndexOptions(resume=True)"
     given = "--corpus" if job.get("from", "corpus") == "corpus" else "--vectors"
     command = f"{_COMMANDS.get(mode, 'sparta index')} {given} {shlex.join(job.get('folders') or [source])}"
-    return f"repeat its command with --resume: {command} --resume {index_flag(index)}"
+    options = "" if mode in GROWING else _options(generation)
+    return f"repeat its command with --resume: {command}{options} --resume {index_flag(index)}"
+
+
+def _options(generation: Generation) -> str:
+    """The options of `sparta index` that a generation was made with, where they are not the default."""
+    from sparta.models.resolve import shipped_for
+
+    form = generation.form
+    given = [] if form["unit"] == "passage" else [unit_options(form["unit"])]
+    given += [f"--channels {form['channels']}"] if form["channels"] != BOTH_CHANNELS else []
+    given += [f"--top-k {form['top_k']}"] if form.get("top_k") else []
+    given += [f"--min-weight {form['min_weight']}"] if form.get("min_weight") else []
+    given += [f"--codec {generation.codec}"] if generation.codec != codec_name(None) else []
+    if generation.job.get("from", "corpus") == "corpus":
+        given += [f"--language {form['language']}"] if form["language"] != DEFAULT_LANGUAGE else []
+        name = str(generation.model["name"])
+        given += [f"--model {shlex.quote(name)}"] if name and name != shipped_for(form["language"]) else []
+    return "".join(f" {one}" for one in given)
 
 
 def changed_by(generation: Generation, deleted: int) -> str:

@@ -99,7 +99,7 @@ def _check_unchanged(
     if adds_impacts:
         remedy = how_to_add_impacts(live, index.path, changed)
     elif not is_whole(live, done=progress.done):
-        remedy = f"{how_to_finish(live.job, index.path)}; or {replaced}"
+        remedy = f"{how_to_finish(live, index.path)}; or {replaced}"
     elif job.get("from") == "corpus":
         update = f"sparta update --corpus {shlex.quote(job['source'])} {index_flag(index.path)}"
         remedy = f"write its passages again with: {update} (Index.update), {replaced}"
@@ -133,8 +133,7 @@ def _grow(
         raise IndexStateError(
             f"expected the {job_name(live.job)} to be finished first, found it interrupted",
             where=str(index.path),
-            remedy=f"{how_to_finish(live.job, index.path)}; if its input was mended since,"
-            " sparta update with it",
+            remedy=f"{how_to_finish(live, index.path)}; if its input was mended since, sparta update with it",
         )
     grown = replace(live, job=new_job(job), complete=False, origin=live.first_source)
 
@@ -232,8 +231,8 @@ def _exists(index: IndexFolder, state: IndexState, *, adds_impacts: bool) -> Ind
 def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: dict[str, Any]) -> None:
     """Refuse to resume with another input or other options than the build was started with."""
     _check_model(index, generation, source)
-    old, new = generation.job, job
-    differing = [k for k in new if k != "mode" and old.get(k) != new[k]]
+    old, new = ({"channels": BOTH_CHANNELS, **input_of(one)} for one in (generation.job, job))
+    differing = [k for k in {**old, **new} if k != "mode" and old.get(k) != new.get(k)]
     if differing and {*differing} <= {"bytes", "sha256"}:
         raise IndexStateError(
             "expected the input that this index was started with, found that it has changed since",
@@ -245,7 +244,7 @@ def _check_same_job(index: IndexFolder, generation: Generation, source: Source, 
             "expected the input and options that this index was started with, found another"
             f" {', '.join(differing)}",
             where=str(index.path),
-            remedy="repeat the original command with --resume, or start again with --overwrite",
+            remedy=f"{how_to_finish(generation, index.path)}; or start again with --overwrite",
         )
 
 

@@ -51,14 +51,14 @@ def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
         return _broken("manifest", error), None
     begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
     if not generation or not begun:
-        remedy = how_to_finish(generation.job, folder.path) if generation else "sparta index --corpus FILE"
+        remedy = how_to_finish(generation, folder.path) if generation else "sparta index --corpus FILE"
         return Part("manifest", "", "no passages yet", remedy), None
     if _finished(folder, generation):
         return Part("manifest", f"model {generation.model['name']}"), generation
     if folder.is_being_written():
         return Part("manifest", "being written", remedy="wait until it is done"), generation
     found = f"the {job_name(generation.job)} was interrupted"
-    return Part("manifest", found, remedy=how_to_finish(generation.job, folder.path)), generation
+    return Part("manifest", found, remedy=how_to_finish(generation, folder.path)), generation
 
 
 def _finished(folder: IndexFolder, generation: Generation) -> bool:

@@ -151,7 +151,7 @@ class OpenIndex(Shared[IndexView]):
             "%s is incomplete, the %s was interrupted: searching what is committed; %s",
             path,
             job_name(job),
-            how_to_finish(job, path),
+            how_to_finish(view.generation, path),
         )
 
 

@@ -342,9 +342,15 @@ def test_the_advice_for_other_formats_works(
 
 
 def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found a list") as caught:
-        ids_of(written(tmp_path / "c.json", '[{"id": 1, "text": "a"}]'))
-    assert "jq" in caught.value.remedy
+    """Whatever stands on its lines, of which few would be records with --skip-invalid."""
+    for text in ('[{"id": 1, "text": "a"}]', '[\n{"id": 1, "text": "a"},\n{"id": 2, "text": "a"}\n]'):
+        with pytest.raises(InputError, match="found an array") as caught:
+            list(CorpusReader(written(tmp_path / "c.json", text), skip_invalid=True))
+        assert "jq -c '.[]'" in caught.value.remedy
+    spread = '{\n"id": 1,\n"text": "a"\n}\n'
+    with pytest.raises(InputError, match="an object of several lines") as caught:
+        list(CorpusReader(written(tmp_path / "c.json", spread), skip_invalid=True))
+    assert "jq -c ." in caught.value.remedy
 
 
 def incompressible(count: int) -> str:

@@ -120,6 +120,9 @@ def test_tsv_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "c.tsv"
     path.write_text('17\tthe moon\nb\t"the ""sun"""\n')
     assert [(p.passage_id, p.text) for p in CorpusReader(path)] == [("17", "the moon"), ("b", 'the "sun"')]
+    texts = ['"I have a dream" is a speech.', '"Hello said he"', 'a 5" disk']
+    path.write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)) + '"9"\t"all quoted"\n')
+    assert [p.text for p in CorpusReader(path)] == [*texts, "all quoted"], "as MS MARCO's"
     path.write_text("docid\tbody\nb\tthe sun\n")
     with pytest.raises(InputError, match="wrong header"):
         ids(path)
@@ -222,3 +225,19 @@ def test_a_file_name_that_is_not_utf_8_is_a_bad_record(tmp_path: Path) -> None:
     assert [passage.passage_id for passage in reader] == ["moon.txt"]
     assert dict(reader.counts.reasons) == {"invalid id": 1}
     assert reader.fingerprint() == source_fingerprint(tmp_path)
+
+
+def test_files_of_questions_are_no_passages(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "queries_dev.jsonl", "questions-2.jsonl", "qrels.jsonl", "querieslike.jsonl"):
+        (tmp_path / name).write_text(record(name.partition(".")[0]))
+    assert ids(tmp_path) == ["a", "querieslike"]
+
+
+def test_links_to_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are not followed, which could go round in a circle."""
+    for folder in ("texts", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("the moon")
+    (tmp_path / "texts" / "more").symlink_to(tmp_path / "elsewhere")
+    assert ids(tmp_path / "texts") == ["a.txt"]
+    assert "more (a link to a folder)" in caplog.text

@@ -6,7 +6,7 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import BadRecordError
-from sparta.data.sentences import sentence_splitter, split_units
+from sparta.data.sentences import _tell_replaced, sentence_splitter, split_units
 
 
 def sentences(text: str, language: str = "en") -> list[str]:
@@ -131,3 +131,15 @@ def test_ids_that_end_like_a_sentences(tmp_path):
     assert len(list(split_units(CorpusReader(path), "passage"))) == 3
     with pytest.raises(BadRecordError, match="found 'b#1'"):
         list(split_units([Passage("b#1", "One.")], "sentence"))
+
+
+@pytest.mark.parametrize(("unit", "name"), [("sentence", "passage_id"), ("chunk:2:0", "document_id")])
+def test_fields_that_parts_need_are_theirs(unit: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    _tell_replaced.cache_clear()
+    one = Passage("a", "The moon. The sun.", record={name: "mine", "start": 3.5, "lang": "en"})
+    parts = list(split_units([one], unit))
+    assert {(part.record[name], part.record["lang"]) for part in parts} == {("a", "en")}
+    assert parts[0].record["start"] == 0
+    for field in (name, "start"):
+        assert f"{field}: what the records say is replaced" in caplog.text
+    assert len(caplog.records) == 2, "once, not for each part"

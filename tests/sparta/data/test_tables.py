@@ -10,6 +10,8 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.data.corpus import CorpusReader
+from sparta.data.parsing import BadRecordError
+from sparta.data.tables import row_passage
 
 ROW: dict[str, Any] = {
     "page_title": "Ada Lovelace",
@@ -54,3 +56,10 @@ def test_broken_rows(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="broken table row") as raised:
         read(tmp_path / "rows.jsonl", {**ROW, **change})
     assert "rows.jsonl:1" in str(raised.value)
+
+
+def test_a_cell_without_a_value_says_nothing() -> None:
+    row = {"page_title": "P", "section_title": "S", "header": ["a", "b"], "cells": ["1", None]}
+    assert row_passage(row, "1")["text"] == "S. a is 1."
+    with pytest.raises(BadRecordError, match="texts or numbers"):
+        row_passage({**row, "cells": ["1", ["x"]]}, "1")

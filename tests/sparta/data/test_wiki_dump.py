@@ -73,7 +73,34 @@ def test_what_never_ends_does_no_harm() -> None:
     assert [p.text for p in paragraphs_of(open_one)] == ["a stray {{open", "Then text, {|", "d"]
     assert [p.text for p in paragraphs_of("one<br>line<BR />break")] == ["one line break"]
     assert [p.text for p in paragraphs_of("}} closed ]] too|}")] == ["}} closed ]] too|}"]
-    assert [p.text for p in paragraphs_of("text <ref>never closed")] == ["text"]
+    assert [p.text for p in paragraphs_of("text <ref>never closed")] == ["text never closed"]
+
+
+def test_tags_that_are_shown() -> None:
+    """A tag in <nowiki> hides nothing; code in a line is text."""
+    shown = "The <nowiki><ref></nowiki> tag.\nAnother [[page]], <nowiki>[[no link]]</nowiki>."
+    first, second = paragraphs_of(shown)
+    assert (first.text, second.text) == ("The <ref> tag.", "Another page, [[no link]].")
+    assert [link.target for link in second.links] == ["Page"]
+    [one] = paragraphs_of("The function <code>printf</code> prints <math>x^2</math> squares.")
+    assert one.text == "The function printf prints squares."
+
+
+def test_namespaces_of_another_language(tmp_path: Path) -> None:
+    spaces = "".join(
+        f'<namespace key="{key}">{name}</namespace>'
+        for key, name in ((0, ""), (6, "Datei"), (12, "Hilfe"), (14, "Kategorie"))
+    )
+    text = (
+        "[[Datei:a.jpg|mini|Ein [[Hund]]]] Ein [[Haustier]], siehe [[Hilfe:Suche|Suche]]. [[Kategorie:Hunde]]"
+    )
+    page = f"<page><title>Hund</title><ns>0</ns><id>1</id><revision><text>{text}</text></revision></page>"
+    dump = tmp_path / "dump.xml"
+    dump.write_text(f"<mediawiki><siteinfo><namespaces>{spaces}</namespaces></siteinfo>{page}</mediawiki>")
+    [found] = pages_of(dump)
+    [paragraph] = found.paragraphs
+    assert paragraph.text == "Ein Haustier, siehe Suche."
+    assert [link.target for link in paragraph.links] == ["Haustier"]
 
 
 @pytest.mark.parametrize(

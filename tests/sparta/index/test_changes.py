@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import cli._sparta
 from sparta.base.errors import IndexStateError, Interrupted
 from sparta.doctor import examine
+from sparta.index.changes import how_to_finish
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index, folder_size
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
@@ -138,7 +139,7 @@ def test_an_interrupted_first_build_is_named_too(
     assert len(ids(index)) == 4
     assert f"the indexing of {tmp_path / 'b 1.jsonl'} was interrupted" in caplog.text
     assert manifest(index).remedy in caplog.text
-    run_what_is_printed(f"{manifest(index).remedy} --channels bm25")
+    run_what_is_printed(manifest(index).remedy)
     assert len(ids(index)) == 5
     assert ("--overwrite" in caplog.text) == (mode == "overwrite")
 
@@ -240,3 +241,32 @@ def test_a_file_that_is_removed_while_sizes_are_taken_counts_nothing(
     monkeypatch.setattr("os.walk", late)
     assert folder_size(tmp_path) == 7
     assert folder_size(tmp_path / "none") == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"unit": "sentence", "language": "de", "codec": "lucene"}, {"unit": "chunk:2:1"}],
+)
+def test_the_command_that_finishes_an_index_has_its_options(
+    write: Callable[..., Path], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """What is printed is typed as it is; without its options, what is left would be of another form."""
+    index, corpus = tmp_path / "ix", write("b")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "OPTIONS", IndexOptions(channels="bm25", **options))
+        interrupted(index, corpus, "create")
+    if "language" not in options:  # there is a model
+        with pytest.raises(IndexStateError, match="found another channels"):
+            build_index(index, corpus, options=IndexOptions(resume=True, **options))
+    run_what_is_printed(manifest(index).remedy)
+    found = describe_index(index)
+    assert (found["complete"], found["channels"], found["unit"]) == (True, "bm25", options["unit"])
+
+
+def test_the_command_names_the_model_and_what_is_pruned(
+    write: Callable[..., Path], tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    options = IndexOptions(model=str(tiny_model_folder), top_k=3, min_weight=0.1)
+    build_index(tmp_path / "ix", write("b"), options=options)
+    said = how_to_finish(IndexFolder(tmp_path / "ix").require_live(), tmp_path / "ix")
+    assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --resume" in said
