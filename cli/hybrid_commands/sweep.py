@@ -55,7 +55,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     from hybrid.evaluation.plots import check_plot
     from hybrid.evaluation.sweep import draw, sweep_table
     from hybrid.evaluation.sweep import sweep as measure
-    from hybrid.evaluation.testsets import check_test_set
+    from hybrid.evaluation.testsets import check_test_set, names_of
 
     try:
         wanted = [int(k) for k in ks.split(",")]
@@ -69,6 +69,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
         raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
+    sets = tuple(dict.fromkeys(sets))
     chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
     from sparta.models.load import open_encoder
     from sparta.models.resolve import model_for
@@ -76,6 +77,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
     encoding = encode_options(**given, top_k=None, min_weight=0.0)
     model = open_encoder(model_for(given["model"], given["language"]), given["bits"], encoding.devices)
     found = []
+    names = names_of(sets)
     for source, corpus in chosen:
         with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
             found += measure(
@@ -88,6 +90,7 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
                 threads=given["threads"],
                 skip_invalid=given["skip_invalid"],
                 advance=bar.update,
+                name=names.get(source, "") if isinstance(source, Path) else "",
             )
     click.echo(sweep_table(found, measures).write(given["form"]))
     if given["plot"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
     can_measure,
+    cutoff_of,
     depth_of,
     measures_of,
     search_all,
@@ -30,6 +32,8 @@ from hybrid.retrieval.hits import fused_hits
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Advance
+
+logger = logging.getLogger("sparta.hybrid")
 
 TIMED_QUERIES = 50
 _WARMING = 150
@@ -48,7 +52,7 @@ def compare(
     chains: Sequence[ChainSearcher] = (),
     advance: Advance | None = None,
 ) -> SetResults:
-    """Search every channel once, fuse in every way, and measure all rankings to the same depth.
+    """Search every channel once, fuse in every way, and measure all rankings; fusions have their candidates.
 
     :param chains: asked every question one at a time, and measured beside the channels
     :param advance: told of each question that a chain was asked
@@ -74,6 +78,10 @@ def compare(
             remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
         )
     depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
+    few = min((one.candidates for one in fusions), default=depth)
+    for measure in own:
+        if cutoff_of(measure) > few:
+            logger.warning("%s: fusions have %d candidates of each channel (--candidates)", measure, few)
     if output_runs:
         make_folder(output_runs)  # before hours of searching
     retrieved = search_all(channels, query_set, depth, threads)

@@ -14,6 +14,7 @@ from sparta.base.records import Run, ScoredPassage
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
+_NO_SHARES = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
 _NOTHING = 1e-9
 
 
@@ -41,8 +42,8 @@ def parse_measures(names: Sequence[str]) -> list[str]:
         try:
             measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + at + cutoff)
             measure.validate_params()
-            if measure.NAME == "Accuracy":
-                raise ValueError("undefined where each passage found is relevant")
+            if measure.NAME in _NO_SHARES:
+                raise ValueError("a count, or undefined where each passage found is relevant")
             if not ir_measures.DefaultPipeline.supports(measure):
                 raise ValueError("no provider of this measure is installed")
             parsed.append(str(measure))
@@ -67,8 +68,9 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     }
     per_query: dict[str, dict[str, float]] = {m: dict.fromkeys(qrels, 0.0) for m in measures}
     ids = {str(number): q for number, q in enumerate(qrels, 1)}  # some tools take numbers alone
-    judged = {number: dict(qrels[q]) for number, q in ids.items()}
-    scored = {number: found[q] for number, q in ids.items() if q in found}
+    # none of -1 alone, which pytrec_eval does not survive: they are 0 in any case
+    judged = {n: dict(qrels[q]) for n, q in ids.items() if max(qrels[q].values(), default=0) >= 0}
+    scored = {n: found[ids[n]] for n in judged if ids[n] in found}
     for metric in ir_measures.iter_calc(list(names), judged, scored):
         per_query[names[metric.measure]][ids[metric.query_id]] = metric.value
     return Evaluation(name, per_query)

@@ -13,6 +13,7 @@ from hybrid.answering.answers import as_read
 from hybrid.evaluation.chains import of_paths
 from hybrid.evaluation.measures import Evaluation, evaluate, parse_measures
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import Qrels
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, evidence_by_passage, of_evidence
 from hybrid.evidence.measures import measured as by_evidence
@@ -120,8 +121,19 @@ class Retrieved:
             gold = asked.gold or Gold({}, evidence_by_passage(None, asked.qrels))
             per_query |= by_evidence(run, gold, of_sets, self.pages.__getitem__)
         if by_passage:
-            per_query |= evaluate(name, run, self.query_set.qrels, by_passage).per_query
+            per_query |= evaluate(name, run, self._judgments(), by_passage).per_query
         return Evaluation(name, per_query)
+
+    def _judgments(self) -> Qrels:
+        """The judged passages; of KILT's provenance also what the index lacks, which is never found."""
+        gold, qrels = self.query_set.gold, self.query_set.qrels
+        if not gold or not qrels:
+            return qrels
+        named = {q: dict(own) for q, own in qrels.items()}
+        for q, sets in gold.passages.items():
+            known = named.setdefault(q, {})
+            known.update((i, 1) for units in sets for unit in units for i in unit if i not in known)
+        return named
 
 
 def measures_of(query_set: QuestionSet) -> list[str]:
@@ -151,14 +163,19 @@ def can_measure(query_set: QuestionSet, measure: str) -> bool:
     if query_set.gold and (of_evidence(measure) or of_paths(measure)):
         return query_set.gold.knows(measure)
     if of_evidence(measure):
-        return bool(query_set.qrels) and measure.startswith("passage_")
+        return measure.startswith("passage_") and bool(evidence_by_passage(None, query_set.qrels))
     return bool(query_set.qrels)
 
 
 def depth_of(fusion: Fusion, measure: str = "") -> int:
     """Return how many passages of each channel are ranked: all candidates, and what is measured."""
-    cutoff = _CUTOFF.search(measure)
-    return max(fusion.candidates, *RECALL_AT, int(cutoff[1]) if cutoff else 0)
+    return max(fusion.candidates, *RECALL_AT, cutoff_of(measure))
+
+
+def cutoff_of(measure: str) -> int:
+    """How many passages a measure looks at; 0 where it looks at all."""
+    found = _CUTOFF.search(measure)
+    return int(found[1]) if found else 0
 
 
 class Shown(NamedTuple):

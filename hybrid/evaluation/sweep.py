@@ -49,12 +49,14 @@ def sweep(
     threads: int = 2,
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
+    name: str = "",
 ) -> list[Kept]:
     """Encode a test set once, and index and search it with K terms per passage, for each K and with all.
 
     The milliseconds are those of all questions together, searched by `threads`, divided by their number.
 
     :param source: what `hybrid.evaluation.testsets.open_test_set` opens, or a set that is open.
+    :param name: what the set is called, if not by its file or folder (`names_of`)
     """
     from sparta.shards.encode import encode_corpus
 
@@ -74,7 +76,7 @@ def sweep(
             run, seconds = search_index(index.path, "impact", tested, depth, threads)
             found.append(
                 Kept(
-                    tested.name,
+                    name or tested.name,
                     top_k,
                     evaluate(name_of(top_k), run, tested.qrels, measures),
                     written["postings"] / max(1, written["passages"]),

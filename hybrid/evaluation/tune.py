@@ -10,8 +10,16 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import NamedTuple
 
+from hybrid.evaluation.chains import of_paths
 from hybrid.evaluation.questions import QuestionSet
-from hybrid.evaluation.rankings import ANSWER_RECALL, Retrieved, can_measure, depth_of, search_all
+from hybrid.evaluation.rankings import (
+    ANSWER_RECALL,
+    Retrieved,
+    can_measure,
+    depth_of,
+    measures_of,
+    search_all,
+)
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
@@ -82,14 +90,21 @@ def measure_for(sets: Sequence[QuestionSet]) -> str:
 
 
 def _check_measure(measure: str, sets: Sequence[QuestionSet]) -> None:
-    by_answer = measure.startswith(ANSWER_RECALL)
+    if of_paths(measure):
+        raise InputError(
+            f"expected a measure of single passages to tune for, found {measure}, which only chains have",
+            remedy="name another, as in --measure passage_Rprec",
+        )
+    wanted = "answers" if measure.startswith(ANSWER_RECALL) else "judged passages"
+    wanted = "KILT's provenance" if measure.startswith("page_") else wanted
     for one in sets:
         if not can_measure(one, measure):
-            wanted, other = ("answers", "RR") if by_answer else ("judged passages", "answer_recall@20")
+            others = [m for m in measures_of(one) if can_measure(one, m)]
+            other = f", or another measure, as in --measure {others[0]}" if others else ""
             raise InputError(
                 f"expected {wanted} to tune on for {measure}, found none",
                 where=one.name,
-                remedy=f"name sets that have them, or another measure, as in --measure {other}",
+                remedy=f"name sets that have them{other}",
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from hybrid.evidence.measures import EvidenceSets, Gold, Unit
 from sparta.base.errors import InputError
 from sparta.data.kilt import Evidence, Place, Provenance
-from sparta.data.units import is_cut, passage_of
+from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.search.searcher import BM25, Searcher
 
 logger = logging.getLogger("sparta.hybrid")
@@ -35,7 +35,8 @@ def gold_of(
     """
     with Searcher(index, channel=BM25) as searcher:
         with searcher.index.reading() as view:
-            cut, by_id = is_cut(view.generation.unit), WIKIPEDIA_ID in view.lucene.fields()
+            unit, by_id = view.generation.unit, WIKIPEDIA_ID in view.lucene.fields()
+        cut = is_cut(unit)
         known = _Known(searcher, evidence.values(), cut=cut, by_id=by_id)
     units = {q: [list(known.passages(output)) for output in own] for q, own in evidence.items()}
     passages = {q: sets for q, own in units.items() if (sets := _sets(own))}
@@ -53,7 +54,8 @@ def gold_of(
         q: {i: 1 for output in units[q] for unit in output for i in sorted(unit) if i in known.records}
         for q in passages
     }
-    return Gold(pages, passages, cut), {} if cut else {q: own for q, own in there.items() if own}
+    strips = cut and not is_chunk(unit)  # a hit in an index of chunks is a document
+    return Gold(pages, passages, strips), {} if cut else {q: own for q, own in there.items() if own}
 
 
 def beginnings_of_pages(

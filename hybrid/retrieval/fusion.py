@@ -16,6 +16,7 @@ from sparta.base.records import Ranking, Run, ScoredPassage
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
 CANDIDATES = 100
+_HIGHEST_WEIGHT = 1e6
 RRF_K = 60
 
 
@@ -69,8 +70,11 @@ class Fusion:
     rrf_k: int = RRF_K
 
     def __post_init__(self) -> None:
-        if len(self.weights) < 1 or not all(math.isfinite(w) for w in self.weights.values()):
-            raise InputError(f"expected a finite weight for each channel, found {dict(self.weights)}")
+        if len(self.weights) < 1 or not all(abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
+            raise InputError(
+                f"expected weights of {_HIGHEST_WEIGHT:g} at most, found {dict(self.weights)}",
+                remedy="give weights near 1: only their ratios count",
+            )
         if self.method not in ("linear", "rrf"):
             raise InputError(f"expected the method linear or rrf, found {self.method!r}")
         if self.normalization not in NORMALIZATIONS:
@@ -213,7 +217,8 @@ def parse_weights(text: str, known: Sequence[str], option: str = "--weights") ->
     weights: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, given = (piece.strip() for piece in (part if "=" in part else f"{part}=1").rpartition("="))
-        name = "impact" if name == "sparta" and "impact" in known else name  # its former name
+        if name == "sparta" and name not in known and "impact" in known:
+            name = "impact"  # its present name
         if name not in known:
             raise _not_weights(option, known, repr(name or given))
         if name in weights:

@@ -53,6 +53,8 @@ type Evidence = tuple[tuple[Provenance, ...], ...]
 def evidence_of(outputs: Any) -> Evidence:
     """Return the provenance of each output of a KILT record; an output without any is left out.
 
+    So is one with an empty list, which the published evaluation counts as a set that nothing finds.
+
     :raises BadRecordError: provenance of another form.
     """
     given = outputs if isinstance(outputs, list) else [outputs]

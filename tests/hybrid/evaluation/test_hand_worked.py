@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hybrid.evaluation.measures import Evaluation, against_best, holm
-from hybrid.evaluation.rankings import Holds, answer_recall, depth_of
+from hybrid.evaluation.measures import Evaluation, against_best, evaluate, holm, parse_measures
+from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import Holds, Retrieved, answer_recall, depth_of
+from hybrid.evidence.measures import Gold
 from hybrid.retrieval.fusion import Fusion
-from sparta.base.records import ScoredPassage
+from sparta.base.errors import InputError
+from sparta.base.records import Query, ScoredPassage
 
 
 def ranking(*passage_ids: str) -> list[ScoredPassage]:
@@ -53,3 +56,30 @@ def test_holms_correction() -> None:
 )
 def test_rankings_are_as_deep_as_what_is_measured(candidates: int, measure: str, depth: int) -> None:
     assert depth_of(Fusion(candidates=candidates), measure) == depth
+
+
+def test_questions_with_negative_judgments_alone() -> None:
+    """As TREC's web tracks have them; pytrec_eval would end the process."""
+    measures = ["RR", "RR@3", "nDCG@5", "R@5", "AP", "P@5", "Success@2", "Rprec", "Bpref", "nDCG"]
+    qrels = {"spam": {"d2": -1}, "one": {"d1": 1, "d2": -2}}
+    run = {q: [ScoredPassage("d2", 2.0), ScoredPassage("d1", 1.0)] for q in qrels}
+    found = evaluate("run", run, qrels, measures).per_query
+    assert (found["RR"], found["Success@2"]) == ({"spam": 0.0, "one": 0.5}, {"spam": 0.0, "one": 1.0})
+
+
+def test_evidence_that_the_index_lacks_is_never_found() -> None:
+    """In measures of ranks too: questions without any of it in the index count 0, and do not vanish."""
+    units = {"1": ("a",), "2": ("gone",), "3": ("a", "gone")}
+    sets = {q: (frozenset(frozenset((i,)) for i in own),) for q, own in units.items()}
+    asked = tuple(Query(q, "who") for q in units)
+    questions = QuestionSet("kilt", asked, {"1": {"a": 1}, "3": {"a": 1}}, gold=Gold({}, sets))
+    run = {q: [ScoredPassage("a", 1.0)] for q in units}
+    retrieved = Retrieved(questions, {"x": run}, Holds({}, lambda *_: ""), lambda *_: {})
+    found = retrieved.measured("x", run, ["RR", "R@20"]).per_query
+    assert found == {"RR": {"1": 1.0, "2": 0.0, "3": 1.0}, "R@20": {"1": 1.0, "2": 0.0, "3": 0.5}}
+
+
+@pytest.mark.parametrize("name", ["NumRet", "NumRel", "NumQ", "Accuracy"])
+def test_counts_are_no_shares(name: str) -> None:
+    with pytest.raises(InputError, match="expected a measure"):
+        parse_measures([name])

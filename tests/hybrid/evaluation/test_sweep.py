@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,16 @@ def test_without_a_set_it_is_the_index(
     both = run("sweep", beir, "--index", index)
     assert both.exit_code == 2
     assert "found both" in both.stderr
+
+
+def test_sets_of_one_name_are_told_apart(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    """By their paths, as in sparta eval; one that is given twice is measured once."""
+    other = tmp_path / "other" / "small"
+    shutil.copytree(beir, other)
+    result = run(
+        *("sweep", beir, other, beir, "--model", tiny_model_folder, "-K", "2", "--dtype", "fp32", "--quiet"),
+        *("--format", "json"),
+    )
+    assert result.exit_code == 0, result.output
+    sets = [row["set"] for row in json.loads(result.stdout)]
+    assert sets == [str(beir), str(beir), str(other), str(other)]

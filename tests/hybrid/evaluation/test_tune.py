@@ -15,12 +15,14 @@ import pytest
 from hybrid.evaluation.compare import compare, timed, with_macro
 from hybrid.evaluation.measures import evaluate
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.rankings import can_measure
 from hybrid.evaluation.results import results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.tune import (
     ALPHAS,
     Setting,
     Tuned,
+    _check_measure,
     chosen,
     cross_validate,
     fold_of,
@@ -374,3 +376,23 @@ def test_macro_and_micro_by_hand() -> None:
         assert grouped.per_query["RR"] == pytest.approx({"P1": values[0], "P2": sum(values[1:]) / 3})
         assert grouped.mean("RR") == pytest.approx((values[0] + sum(values[1:]) / 3) / 2)
     assert len(results_table([micro, macro]).rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("path_recall@20", r"which only chains have[\s\S]*--measure passage_Rprec"),
+        ("page_Rprec", r"KILT's provenance to tune on for page_Rprec[\s\S]*--measure RR"),
+        ("answer_recall@20", r"answers to tune on for answer_recall@20[\s\S]*--measure RR"),
+    ],
+)
+def test_measures_that_a_set_cannot_be_tuned_for(measure: str, said: str) -> None:
+    one = QuestionSet("set", (Query("1", "who"),), {"1": {"a": 1}})
+    with pytest.raises(InputError, match=said):
+        _check_measure(measure, [one])
+
+
+def test_judgments_without_a_right_passage_measure_no_evidence() -> None:
+    none = QuestionSet("set", (Query("1", "who"),), {"1": {"a": 0}})
+    assert not can_measure(none, "passage_Rprec")
+    assert can_measure(none, "RR")

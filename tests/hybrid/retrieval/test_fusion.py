@@ -291,3 +291,14 @@ def test_answer_recall() -> None:
     assert answer_recall("x", {"1": ranking(c=1)}, Holds({"1": ["[wxyz]"]}, text_of, match="regex")).mean(
         "answer_recall@20"
     )
+
+
+def test_a_run_may_be_named_as_a_channel_was_once() -> None:
+    """`sparta` is the former name of impact, but not where something else is called so."""
+    assert parse_weights("sparta=1,impact=0.5", ["sparta", "impact"]) == {"sparta": 1.0, "impact": 0.5}
+
+
+@pytest.mark.parametrize("weight", [1e39, -1e9, math.inf, math.nan])
+def test_weights_that_no_score_can_hold(weight: float) -> None:
+    with pytest.raises(InputError, match=r"expected weights of 1e\+06 at most"):
+        Fusion({"impact": weight})
