@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # An index with impacts, BM25 and vectors of one in PART of Wikipedia's articles (1: all; which one, its title decides).
 #
-#   bash benchmarks/part_of_wikipedia.sh PASSAGES WORK [PART]
+#   bash benchmarks/part_of_wikipedia.sh PASSAGES WORK [PART] [MODEL]
 #
-# PASSAGES is JSONL with titles, gzipped. WORK gets passages.jsonl and index. Two CPU cores read 40 passages a second, so
+# PASSAGES is JSONL with titles, gzipped; MODEL makes the vectors. WORK gets passages.jsonl and index. Two CPU cores read 40 passages a second, so
 # that a quarter of 307,247 takes 50 minutes; the commands that were interrupted go on when this is repeated.
 set -euo pipefail
-passages=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4}
+passages=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} model=${4:-taser-det-en}
 mkdir -p "$work"
 cd "$(dirname "$0")/.."
 
@@ -22,4 +22,4 @@ fi
 resume=()
 [ ! -d "$work/index" ] || resume=(--resume)
 python -m cli._sparta index --corpus "$work/passages.jsonl" --index "$work/index" "${resume[@]}" --quiet
-python -m cli._dense index --index "$work/index" --kind flat --quiet
+python -m cli._dense index --index "$work/index" --kind flat --model "$model" --quiet
