@@ -55,5 +55,5 @@ for name, found in (("tune-corpus.jsonl", records), ("tune.jsonl", questions)):
 PYTHON
 [ -d "$work/tune-index" ] || python -m cli._sparta index --corpus "$work/tune-corpus.jsonl" --language zh \
   --channels bm25 --index "$work/tune-index"
-python -m cli._sparta tune-reader --reader "$work/reader-2/best" --dataset "$work/tune.jsonl" \
+[ -d "$work/reader-small-zh" ] || python -m cli._sparta tune-reader --reader "$work/reader-2/best" --dataset "$work/tune.jsonl" \
   --index "$work/tune-index" --int8 --output "$work/reader-small-zh"

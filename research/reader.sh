@@ -124,5 +124,5 @@ with (work / "unseen.jsonl").open("w", encoding="utf-8") as stream:
     for one in (*answered[0], *answered[1], *unanswered):
         stream.write(json.dumps({key: one[key] for key in ("question", "answers")}) + "\n")
 PYTHON
-sparta tune-reader --dataset "$work/unseen.jsonl" --index "$work/wikipedia" --channel bm25 --reader "$work/reader-mean" \
+[ -d "$work/reader-bge-small-en" ] || sparta tune-reader --dataset "$work/unseen.jsonl" --index "$work/wikipedia" --channel bm25 --reader "$work/reader-mean" \
   --output "$work/reader-bge-small-en" --int8

@@ -52,7 +52,8 @@ def compare(
     chains: Sequence[ChainSearcher] = (),
     advance: Advance | None = None,
 ) -> SetResults:
-    """Search every channel once, fuse in every way, and measure all rankings; fusions have their candidates.
+    """Search every channel once, fuse in every way, and measure all rankings; a fusion ranks
+    no more than its `candidates` of each channel.
 
     :param chains: asked every question one at a time, and measured beside the channels
     :param advance: told of each question that a chain was asked
@@ -78,7 +79,7 @@ def compare(
             remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
         )
     depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
-    few = min((one.candidates for one in fusions), default=depth)
+    few = min((one.candidates for one in fusions if len(one.weights) > 1), default=depth)
     for measure in own:
         if cutoff_of(measure) > few:
             logger.warning("%s: fusions have %d candidates of each channel (--candidates)", measure, few)

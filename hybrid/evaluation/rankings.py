@@ -132,7 +132,9 @@ class Retrieved:
         named = {q: dict(own) for q, own in qrels.items()}
         for q, sets in gold.passages.items():
             known = named.setdefault(q, {})
-            known.update((i, 1) for units in sets for unit in units for i in unit if i not in known)
+            for unit in (unit for units in sets for unit in units):
+                if unit and unit.isdisjoint(known):  # any of it would do
+                    known[min(unit)] = 1
         return named
 
 

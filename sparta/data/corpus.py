@@ -359,8 +359,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
     for here, folders, names in folder.walk(on_error=refuse):
         folders[:] = (name for name in folders if not name.startswith("."))
-        links = (name for name in folders if (here / name).is_symlink())
-        yield from (here / name for name in (*names, *links) if not name.startswith("."))
+        yield from (here / name for name in names if not name.startswith("."))  # links to folders among them
 
 
 def _why_not_read(path: Path, folder: Path) -> str:
@@ -368,7 +367,8 @@ def _why_not_read(path: Path, folder: Path) -> str:
     if path.parent != folder and _ends(path, _RECORD_SUFFIXES):
         return "records in a subfolder"
     if not path.is_file():
-        return "a link to a folder" if path.is_symlink() else "a folder" if path.is_dir() else "not a file"
+        what = "a link to a folder" if path.is_symlink() else "a folder"
+        return what if path.is_dir() else "not a file"
     if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
         return "another format"
     return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
@@ -406,14 +406,12 @@ def _check_one_a_line(path: str, first: tuple[int, bytes]) -> None:
     """
     text = first[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
     array = text.startswith("[")
-    if array or (text.startswith("{") and text.endswith(("{", "[", ",", ":"))):
-        given = "FILE" if path == STANDARD_INPUT else shlex.quote(path)
-        plain = "FILE" if path == STANDARD_INPUT else plain_name(path)
+    if array or text == "{":
+        read, source, made = _shell_names(path)
         raise InputError(
             f"expected one JSON object a line, found {'an array' if array else 'an object of several lines'}",
             where=f"{shown_name(path)}:{first[0]}",
-            remedy=f"make lines of it: jq -c {shlex.quote('.[]' if array else '.')} {given} >"
-            f" {shlex.quote(f'{plain}.jsonl')}",
+            remedy=f"make lines of it: {read}jq -c '{'.[]' if array else '.'}'{source} > {made}",
         )
 
 
@@ -475,9 +473,8 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
 
 def _conversion(path: str | Path) -> str:
     """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
-    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
-    plain = plain_name(given)
-    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
+    plain = plain_name(path)
+    read, source, made = _shell_names(path)
     opened = 'open(0, encoding="utf-8-sig", newline="")'
     records = (
         f"csv.DictReader({opened})"
@@ -487,9 +484,17 @@ def _conversion(path: str | Path) -> str:
     code = (
         f"import csv, json, sys; csv.field_size_limit(sys.maxsize); [print(json.dumps(r)) for r in {records}]"
     )
+    return f"{read}python3 -c '{code}'{source} > {made}"
+
+
+def _shell_names(path: str | Path) -> tuple[str, str, str]:
+    """What decompresses a file before a command, what is the command's input, and JSONL to be made of it."""
+    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
+    plain = plain_name(given)
+    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
     read = f"{program} -dc {shlex.quote(given)} | " if program else ""
     source = "" if program else f" < {shlex.quote(given)}"
-    return f"{read}python3 -c '{code}'{source} > {shlex.quote(f'{plain}.jsonl')}"
+    return read, source, shlex.quote(f"{plain}.jsonl")
 
 
 def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> list[_Outcome]:

@@ -166,6 +166,8 @@ def read_header(path: str, first: tuple[int, bytes]) -> list[str] | None:
         if len(plain) == 2 and all(map(str.strip, plain)) and not known:
             return None
         columns = _split_row(line)
+        if len(columns) == 2 < len(plain) and not known:  # a text quoted around a tab
+            return None
     except BadRecordError as bad:  # not one record among others: nothing can be read without a header
         raise InputError(bad.message, where=where, remedy=bad.remedy) from None
     names = set(columns)

@@ -28,11 +28,9 @@ class Paragraph:
 
 
 _NO_TEXT = "ref|math|gallery|timeline|syntaxhighlight|pre|score|imagemap|chem"
-_HIDDEN = re.compile(
-    rf"<nowiki>(.*?)</nowiki\s*>|<!--.*?(?:-->|\Z)|<({_NO_TEXT})\b[^>]*/>|<({_NO_TEXT})\b[^>]*>.*?</\3\s*>",
-    re.DOTALL | re.IGNORECASE,
-)
-_MARKUP = re.compile(r"[<>\[\]{|}='*#:;]")
+_OPENING = re.compile(rf"<!--|<(nowiki|{_NO_TEXT})\b[^>]*?(/?)>", re.IGNORECASE)
+_CLOSING = re.compile(rf"</(nowiki|{_NO_TEXT})\s*>", re.IGNORECASE)
+_MARKUP = re.compile(r"[&<>\[\]{|}='*#:;]")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK = re.compile(r"<br\b[^<>]*>(?!\s*[.,;:!?)])", re.IGNORECASE)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}")
@@ -64,7 +62,7 @@ def paragraphs_of(wikitext: str, spaces: Namespaces = ENGLISH) -> Iterator[Parag
     Templates, tables, references, pictures and categories are left out.
     """
     section = ""
-    for line in _without_braces(_HIDDEN.sub(_as_written, wikitext)).split("\n"):
+    for line in _without_braces(_shown(wikitext)).split("\n"):
         if heading := _HEADING.fullmatch(line.strip()):
             section = _Text().add(_untagged(heading[2])).text
         elif line.strip() and not line.startswith(("|", "!", "----")):
@@ -73,9 +71,28 @@ def paragraphs_of(wikitext: str, spaces: Namespaces = ENGLISH) -> Iterator[Parag
                 yield Paragraph(made.text, tuple(made.links), section)
 
 
-def _as_written(hidden: re.Match[str]) -> str:
-    """What stays of what is hidden: the text of <nowiki>, which is no markup."""
-    return _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", hidden[1] or "")
+def _shown(wikitext: str) -> str:
+    """Leave out comments and what stands in tags that hold no text; a tag that never ends hides nothing.
+
+    What stands in <nowiki> stays, and is no markup.
+    """
+    last = {tag[1].lower(): tag.start() for tag in _CLOSING.finditer(wikitext)}
+    shown, place = list[str](), 0
+    while tag := _OPENING.search(wikitext, place):
+        name = (tag[1] or "").lower()
+        ends = not name or tag[2] or last.get(name, -1) >= tag.end()
+        shown.append(wikitext[place : tag.start() if ends else tag.end()])
+        place = tag.end()
+        if not name:
+            closed = wikitext.find("-->", place)
+            place = len(wikitext) if closed < 0 else closed + 3
+        elif ends and not tag[2]:
+            closing = next(one for one in _CLOSING.finditer(wikitext, place) if one[1].lower() == name)
+            if name == "nowiki":
+                inside = html.unescape(wikitext[place : closing.start()])
+                shown.append(_MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", inside))
+            place = closing.end()
+    return "".join((*shown, wikitext[place:]))
 
 
 def anchored(text: str) -> Paragraph:
@@ -132,7 +149,7 @@ class _Text:
         self.text, self.links = "", list[Link]()
 
     def add(self, piece: str, target: str = "") -> _Text:
-        words = _EMPHASIS.sub("", html.unescape(piece)).replace("\xa0", " ")
+        words = html.unescape(_EMPHASIS.sub("", piece)).replace("\xa0", " ")
         if not self.text or self.text.endswith(" "):
             words = words.lstrip()
         start = len(self.text)

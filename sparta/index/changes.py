@@ -12,6 +12,7 @@ from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.units import unit_options
 from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name, index_flag
 
+_USUAL_BITS = 8
 _COMMANDS = {
     "append": "sparta index --append",
     "update": "sparta update",
@@ -60,16 +61,18 @@ def _options(generation: Generation) -> str:
     """The options of `sparta index` that a generation was made with, where they are not the default."""
     from sparta.models.resolve import shipped_for
 
-    form = generation.form
-    given = [] if form["unit"] == "passage" else [unit_options(form["unit"])]
-    given += [f"--channels {form['channels']}"] if form["channels"] != BOTH_CHANNELS else []
-    given += [f"--top-k {form['top_k']}"] if form.get("top_k") else []
-    given += [f"--min-weight {form['min_weight']}"] if form.get("min_weight") else []
-    given += [f"--codec {generation.codec}"] if generation.codec != codec_name(None) else []
-    if generation.job.get("from", "corpus") == "corpus":
-        given += [f"--language {form['language']}"] if form["language"] != DEFAULT_LANGUAGE else []
-        name = str(generation.model["name"])
+    form, source = generation.form, generation.job.get("from", "corpus")
+    given = [f"--codec {generation.codec}"] if generation.codec != codec_name(None) else []
+    if source != "shards" and form["language"] != DEFAULT_LANGUAGE:
+        given.append(f"--language {form['language']}")
+    if source == "corpus":
+        given += [unit_options(form["unit"])] if form["unit"] != "passage" else []
+        given += [f"--channels {form['channels']}"] if form["channels"] != BOTH_CHANNELS else []
+        given += [f"--top-k {form['top_k']}"] if form.get("top_k") else []
+        given += [f"--min-weight {form['min_weight']}"] if form.get("min_weight") else []
+        name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
         given += [f"--model {shlex.quote(name)}"] if name and name != shipped_for(form["language"]) else []
+        given += [f"--bits {bits}"] if bits != _USUAL_BITS else []
     return "".join(f" {one}" for one in given)
 
 

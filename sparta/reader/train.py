@@ -345,18 +345,18 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
     :raises InputError: nothing is left to train on.
     """
     every = [example for one in sets for example in one.examples]
-    for key in (lambda e: e.passages[0].text, lambda e: e.question.casefold()):
-        kept, rest = _parted(every, held_out, key)
-        if 2 * len(rest) >= len(every) - held_out:
-            break
-    left_out = len(every) - len(rest) - len(kept)
-    if left_out:
-        logger.info("left out %d questions of the texts of held-out ones", left_out)
+    kept, rest = _parted(every, held_out, lambda e: e.passages[0].text)
+    if 2 * len(rest) < len(every) - held_out:
+        kept, rest = _parted(every, held_out, lambda e: e.question.casefold())
+        if rest:
+            logger.warning("few texts: held-out questions are asked of texts that are trained on")
+    if left_out := len(every) - len(rest) - len(kept):
+        logger.info("left out %d examples that share a text or a question with those held out", left_out)
     known = set(map(id, rest))
     drawn = [one.drawn([e for e in one.examples if id(e) in known]) for one in sets]
     if not any(drawn):
         raise InputError(
-            f"expected more questions than the {held_out} that are held out, found {len(every)}",
+            f"expected questions beside those of {held_out} held-out examples, found none in {len(every)}",
             remedy="give more data, or a smaller --held-out",
         )
     return [e for own in drawn for e in own], kept

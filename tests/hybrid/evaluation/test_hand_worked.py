@@ -70,7 +70,7 @@ def test_questions_with_negative_judgments_alone() -> None:
 def test_evidence_that_the_index_lacks_is_never_found() -> None:
     """In measures of ranks too: questions without any of it in the index count 0, and do not vanish."""
     units = {"1": ("a",), "2": ("gone",), "3": ("a", "gone")}
-    sets = {q: (frozenset(frozenset((i,)) for i in own),) for q, own in units.items()}
+    sets = {q: (frozenset(frozenset((i, f"{i}, copy")) for i in own),) for q, own in units.items()}
     asked = tuple(Query(q, "who") for q in units)
     questions = QuestionSet("kilt", asked, {"1": {"a": 1}, "3": {"a": 1}}, gold=Gold({}, sets))
     run = {q: [ScoredPassage("a", 1.0)] for q in units}

@@ -347,10 +347,16 @@ def test_a_json_array_gets_its_own_advice(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="found an array") as caught:
             list(CorpusReader(written(tmp_path / "c.json", text), skip_invalid=True))
         assert "jq -c '.[]'" in caught.value.remedy
+    packed = tmp_path / "p.json.gz"
+    packed.write_bytes(gzip.compress(b'[{"id": 1}]'))
+    with pytest.raises(InputError, match=r"gzip -dc .*p\.json\.gz \| jq -c '\.\[\]' > .*p\.json\.jsonl"):
+        ids_of(packed)
+    cut = written(tmp_path / "cut.jsonl", '{"id": "1", "text": "a",\n{"id": "2", "text": "b"}\n')
+    assert [p.passage_id for p in CorpusReader(cut, skip_invalid=True)] == ["2"]
     spread = '{\n"id": 1,\n"text": "a"\n}\n'
     with pytest.raises(InputError, match="an object of several lines") as caught:
         list(CorpusReader(written(tmp_path / "c.json", spread), skip_invalid=True))
-    assert "jq -c ." in caught.value.remedy
+    assert "jq -c '.'" in caught.value.remedy
 
 
 def incompressible(count: int) -> str:

@@ -123,6 +123,8 @@ def test_tsv_without_a_header(tmp_path: Path) -> None:
     texts = ['"I have a dream" is a speech.', '"Hello said he"', 'a 5" disk']
     path.write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)) + '"9"\t"all quoted"\n')
     assert [p.text for p in CorpusReader(path)] == [*texts, "all quoted"], "as MS MARCO's"
+    path.write_text('1\t"a\tb"\n2\tplain\n')
+    assert [p.text for p in CorpusReader(path)] == ["a\tb", "plain"]
     path.write_text("docid\tbody\nb\tthe sun\n")
     with pytest.raises(InputError, match="wrong header"):
         ids(path)
@@ -239,5 +241,6 @@ def test_links_to_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFix
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.txt").write_text("the moon")
     (tmp_path / "texts" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "texts" / "gone.txt").symlink_to(tmp_path / "nowhere")
     assert ids(tmp_path / "texts") == ["a.txt"]
-    assert "more (a link to a folder)" in caplog.text
+    assert "gone.txt (not a file), more (a link to a folder)" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import json
+import time
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -82,8 +83,18 @@ def test_tags_that_are_shown() -> None:
     first, second = paragraphs_of(shown)
     assert (first.text, second.text) == ("The <ref> tag.", "Another page, [[no link]].")
     assert [link.target for link in second.links] == ["Page"]
+    written = "L<nowiki>'</nowiki>''Avare'' <nowiki>&lt;x&gt; &#91;y&#93; ''z''</nowiki><!-- no -->"
+    written += " <ref name=a/>end"
+    assert [p.text for p in paragraphs_of(written)] == ["L'Avare <x> [y] ''z'' end"]
     [one] = paragraphs_of("The function <code>printf</code> prints <math>x^2</math> squares.")
     assert one.text == "The function printf prints squares."
+
+
+def test_many_tags_that_never_end_take_no_longer() -> None:
+    began = time.process_time()
+    [one] = paragraphs_of("<ref name=x>some words " * 50_000)
+    assert one.text.startswith("some words some words")
+    assert time.process_time() - began < 5, "minutes, if each looked for its end in all that follows"
 
 
 def test_namespaces_of_another_language(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,10 @@ def test_the_command_that_finishes_an_index_has_its_options(
 def test_the_command_names_the_model_and_what_is_pruned(
     write: Callable[..., Path], tmp_path: Path, tiny_model_folder: Path
 ) -> None:
-    options = IndexOptions(model=str(tiny_model_folder), top_k=3, min_weight=0.1)
+    options = IndexOptions(model=str(tiny_model_folder), top_k=3, min_weight=0.1, bits=4)
     build_index(tmp_path / "ix", write("b"), options=options)
-    said = how_to_finish(IndexFolder(tmp_path / "ix").require_live(), tmp_path / "ix")
-    assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --resume" in said
+    live = IndexFolder(tmp_path / "ix").require_live()
+    said = how_to_finish(live, tmp_path / "ix")
+    assert f"--top-k 3 --min-weight 0.1 --model {tiny_model_folder} --bits 4 --resume" in said
+    shards = replace(live, unit="sentence", job={**live.job, "from": "shards", "folders": ["s"]})
+    assert "sparta index --vectors s --resume --index" in how_to_finish(shards, tmp_path / "ix")
