@@ -85,7 +85,7 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     assert "--resume" in caught.value.remedy
     other = replace(builder.side, quantizer=Quantizer(9.0))
     for source, options, message in (
-        (builder.source(docs("b", 12)), {}, "another sha256"),
+        (builder.source(docs("b", 12)), {}, "has changed since"),
         (builder.source(a, name="b.jsonl"), {}, "another source"),
         (builder.source(a), {"language": "de"}, "another language"),
         (builder.source(a, side=other), {}, r"differing: quantizer"),
