@@ -3,8 +3,9 @@
 #
 #   bash benchmarks/part_of_wikipedia.sh PASSAGES WORK [PART] [MODEL]
 #
-# PASSAGES is JSONL with titles, gzipped; MODEL makes the vectors. WORK gets passages.jsonl and index. Two CPU cores read 40 passages a second, so
-# that a quarter of 307,247 takes 50 minutes; the commands that were interrupted go on when this is repeated.
+# PASSAGES is JSONL with titles, gzipped; MODEL makes the vectors. WORK gets passages.jsonl and index. Two CPU cores read
+# 40 passages a second, so that a quarter of 307,247 takes 50 minutes; the commands that were interrupted go on when this
+# is repeated.
 set -euo pipefail
 passages=$(realpath "$1") work=$(realpath -m "$2") part=${3:-4} model=${4:-taser-det-en}
 mkdir -p "$work"

@@ -69,16 +69,15 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
         raise InputError("expected test sets or --index, found both", remedy="leave one of them out")
     measures = parse_measures(given["measures"].split(","))
     check_plot(given["plot"])
-    sets = tuple(dict.fromkeys(sets))
-    chosen = [(path, str(path / "corpus.jsonl")) for path in sets] or [_indexed(given["index"])]
+    named = names_of(sets)
+    chosen = [(path, str(path / "corpus.jsonl"), name) for path, name in named.items()]
     from sparta.models.load import open_encoder
     from sparta.models.resolve import model_for
 
     encoding = encode_options(**given, top_k=None, min_weight=0.0)
     model = open_encoder(model_for(given["model"], given["language"]), given["bits"], encoding.devices)
     found = []
-    names = names_of(sets)
-    for source, corpus in chosen:
+    for source, corpus, name in chosen or [_indexed(given["index"])]:
         with corpus_bar(corpus, given["unit"], quiet=given["quiet"]) as bar:
             found += measure(
                 source,
@@ -90,17 +89,17 @@ def sweep(sets: tuple[Path, ...], ks: str, **given: Any) -> None:
                 threads=given["threads"],
                 skip_invalid=given["skip_invalid"],
                 advance=bar.update,
-                name=names.get(source, "") if isinstance(source, Path) else "",
+                name=name,
             )
     click.echo(sweep_table(found, measures).write(given["form"]))
     if given["plot"]:
         draw(found, measures[0], given["plot"])
 
 
-def _indexed(index: Path | None) -> tuple[Any, str]:
-    """Return the set beside an index, and its corpus."""
+def _indexed(index: Path | None) -> tuple[Any, str, str]:
+    """Return the set beside an index, its corpus, and its name."""
     from hybrid.evaluation.questions import set_beside
     from sparta.index.folder import default_index
 
     found = set_beside(index or default_index())
-    return found, str(found.corpus)
+    return found, str(found.corpus), found.name

@@ -21,6 +21,11 @@ def query_reader(skills: Skills, skill: str, task: str = "") -> str:
     return skills.config.reader(task) if skill == SINGLE else "expanded"
 
 
+def query_key(query: EncoderInput) -> tuple[int, ...]:
+    """What tells queries apart as they are read: their wordpieces, and where a mention stands."""
+    return (*query.ids, query.start, query.end)
+
+
 class SkillBatch(NamedTuple):
     """What one skill reads in one step.
 
@@ -89,7 +94,7 @@ class BatchMaker:
             for passage in chosen:
                 column(passage)
         queries = [self.query(e, skill, task) for e in examples]
-        known = right_of(((*q.ids, q.start, q.end) for q in queries), examples)
+        known = right_of(map(query_key, queries), examples)
         masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
         passages = [self.skills.passage(p) for p in candidates]
         return SkillBatch(skill, queries, passages, gold, masked, task=task)

@@ -10,9 +10,8 @@ import torch
 from dense.models.bi_encoder import Vectors
 from dense.models.skill_config import LINK, RERANK, SPAN
 from dense.models.skills import Skills
-from dense.training.skill_batches import TARGET_READER, BatchMaker, query_reader
+from dense.training.skill_batches import TARGET_READER, BatchMaker, query_key, query_reader
 from dense.training.skill_examples import SkillSet, distinct, right_of
-from sparta.neural.inputs import EncoderInput
 
 NEGATIVES = 4
 
@@ -37,14 +36,10 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
     targets = skills.encoded_by(TARGET_READER[one.skill], [skills.passage(p) for p in own])
     scores = found @ targets.T
     ranks = []
-    for row, known in zip(scores, right_of(map(_key, queries), one.examples), strict=True):
+    for row, known in zip(scores, right_of(map(query_key, queries), one.examples), strict=True):
         right = [columns[passage] for passage in known]
         ranks.append(_rank(row[right].max(), np.delete(row, right)))
     return float(np.mean([1 / rank for rank in ranks]))
-
-
-def _key(query: EncoderInput) -> tuple[int, ...]:
-    return (*query.ids, query.start, query.end)
 
 
 def _rank(score: np.float32, others: Vectors) -> int:

@@ -52,8 +52,9 @@ def compare(
     chains: Sequence[ChainSearcher] = (),
     advance: Advance | None = None,
 ) -> SetResults:
-    """Search every channel once, fuse in every way, and measure all rankings; a fusion ranks
-    no more than its `candidates` of each channel.
+    """Search every channel once, fuse in every way, and measure all rankings.
+
+    A fusion ranks no more than its `candidates` of each channel.
 
     :param chains: asked every question one at a time, and measured beside the channels
     :param advance: told of each question that a chain was asked

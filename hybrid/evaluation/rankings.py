@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -132,7 +133,7 @@ class Retrieved:
         named = {q: dict(own) for q, own in qrels.items()}
         for q, sets in gold.passages.items():
             known = named.setdefault(q, {})
-            for unit in (unit for units in sets for unit in units):
+            for unit in itertools.chain.from_iterable(sets):
                 if unit and unit.isdisjoint(known):  # any of it would do
                     known[min(unit)] = 1
         return named

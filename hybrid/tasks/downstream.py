@@ -116,8 +116,8 @@ def measure(
 def _answered(some: tuple[Query, ...], retriever: Retriever, solver: Solver, depth: int) -> Iterator[Solved]:
     texts, ids = [q.text for q in some], [q.query_id for q in some]
     found = retriever.batch_search(texts, ids, max(depth, _RANKED), 1)
-    hits = [as_read(retriever, found[i]) for i in ids]
-    answers = solver.solve(texts, [own[:depth] for own in hits])
+    hits = [found[i] for i in ids]
+    answers = solver.solve(texts, [as_read(retriever, own[:depth]) for own in hits])
     for answer, own in zip(answers, hits, strict=True):
         yield Solved(answer, [page_of(hit.passage_id, {**hit.metadata, "title": hit.title}) for hit in own])
 

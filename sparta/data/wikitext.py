@@ -110,7 +110,7 @@ def target_of(target: str, spaces: Namespaces = ENGLISH) -> str:
     """Return the title of the article that a link names; "" where it names none."""
     title = " ".join(html.unescape(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
     space, found, _ = title.partition(":")
-    known = space.lower() in spaces.dropped | spaces.others
+    known = space.lower() in spaces.dropped or space.lower() in spaces.others
     if (found and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
         return ""
     return title[:1].upper() + title[1:]

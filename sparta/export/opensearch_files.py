@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sparta.base.errors import InputError, folder_in_use
-from sparta.base.files import atomic_write, make_folder
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, check_new_folder, make_folder
 from sparta.base.manifest import write_manifest
 from sparta.export.opensearch import (
     FORMAT_VERSION,
@@ -43,8 +43,7 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
         raise InputError(
             "expected a folder to write, found a file", where=str(folder), remedy="choose another --output"
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise folder_in_use(folder, resumable=False)
+    check_new_folder(folder)
     with opened_source(searcher) as source, _whole_or_empty(folder):
         make_folder(folder / "bulk")
         body = index_body(source)

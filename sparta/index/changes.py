@@ -13,6 +13,16 @@ from sparta.data.units import unit_options
 from sparta.index.folder import BOTH_CHANNELS, GROWING, Generation, codec_name, index_flag
 
 _USUAL_BITS = 8
+_DEFAULTS = {
+    "codec": codec_name(None),
+    "language": DEFAULT_LANGUAGE,
+    "unit": "passage",
+    "channels": BOTH_CHANNELS,
+    "top_k": None,
+    "min_weight": 0.0,
+}
+_OF_VECTORS = {"shards": ("codec",), "json": ("codec", "language")}
+"""What of it a command says of vectors that are there."""
 _COMMANDS = {
     "append": "sparta index --append",
     "update": "sparta update",
@@ -61,19 +71,22 @@ def _options(generation: Generation) -> str:
     """The options of `sparta index` that a generation was made with, where they are not the default."""
     from sparta.models.resolve import shipped_for
 
-    form, source = generation.form, generation.job.get("from", "corpus")
-    given = [f"--codec {generation.codec}"] if generation.codec != codec_name(None) else []
-    if source != "shards" and form["language"] != DEFAULT_LANGUAGE:
-        given.append(f"--language {form['language']}")
+    form, source = {"codec": generation.codec, **generation.form}, generation.job.get("from", "corpus")
+    given = [
+        option_of(name, form[name])
+        for name in _OF_VECTORS.get(source, _DEFAULTS)
+        if form.get(name, _DEFAULTS[name]) != _DEFAULTS[name]
+    ]
     if source == "corpus":
-        given += [unit_options(form["unit"])] if form["unit"] != "passage" else []
-        given += [f"--channels {form['channels']}"] if form["channels"] != BOTH_CHANNELS else []
-        given += [f"--top-k {form['top_k']}"] if form.get("top_k") else []
-        given += [f"--min-weight {form['min_weight']}"] if form.get("min_weight") else []
         name, bits = str(generation.model["name"]), generation.model["quantizer"]["bits"]
         given += [f"--model {shlex.quote(name)}"] if name and name != shipped_for(form["language"]) else []
         given += [f"--bits {bits}"] if bits != _USUAL_BITS else []
     return "".join(f" {one}" for one in given)
+
+
+def option_of(name: str, value: object) -> str:
+    """The option of `sparta index` that gives a part of an index's form this value."""
+    return unit_options(str(value)) if name == "unit" else f"--{name.replace('_', '-')} {value}"
 
 
 def changed_by(generation: Generation, deleted: int) -> str:

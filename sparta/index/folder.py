@@ -149,6 +149,7 @@ class IndexState:
 
 
 def _finish(path: Path) -> str:
+    """What finishes a first build."""
     return (
         f"finish it with: sparta index --corpus FILE --resume {index_flag(path)}; if FILE has changed since,"
         " with --overwrite in place of --resume"

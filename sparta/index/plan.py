@@ -9,8 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError, InputError
-from sparta.data.units import unit_options
-from sparta.index.changes import changed_by, how_to_add_impacts, how_to_finish, is_whole, job_name
+from sparta.index.changes import (
+    changed_by,
+    how_to_add_impacts,
+    how_to_finish,
+    is_whole,
+    job_name,
+    option_of,
+)
 from sparta.index.folder import (
     BM25,
     BOTH_CHANNELS,
@@ -164,7 +170,7 @@ def _check_options(index: IndexFolder, live: Generation, source: Source, options
     for name in own:
         if name not in given or own[name] == given[name]:
             continue
-        option = f"--{name.replace('_', '-')} {own[name]}" if name != "unit" else unit_options(own[name])
+        option = option_of(name, own[name])
         raise InputError(
             f"expected the index's own {name.replace('_', '-')} {_shown(own[name])},"
             f" found {_shown(given[name])}",

@@ -345,28 +345,28 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
     :raises InputError: nothing is left to train on.
     """
     every = [example for one in sets for example in one.examples]
-    kept, rest = _parted(every, held_out, lambda e: e.passages[0].text)
-    if 2 * len(rest) < len(every) - held_out:
-        kept, rest = _parted(every, held_out, lambda e: e.question.casefold())
-        if rest:
-            logger.warning("few texts: held-out questions are asked of texts that are trained on")
-    if left_out := len(every) - len(rest) - len(kept):
-        logger.info("left out %d examples that share a text or a question with those held out", left_out)
-    known = set(map(id, rest))
-    drawn = [one.drawn([e for e in one.examples if id(e) in known]) for one in sets]
+    kept, may_train = _held_out(every, held_out, lambda e: e.passages[0].text)
+    if 2 * sum(map(may_train, every)) < len(every) - held_out:
+        kept, may_train = _held_out(every, held_out, lambda e: e.question.casefold())
+        if any(map(may_train, every)):
+            logger.warning("few texts: training and held-out questions share passages")
+    drawn = [one.drawn([*filter(may_train, one.examples)]) for one in sets]
     if not any(drawn):
         raise InputError(
             f"expected questions beside those of {held_out} held-out examples, found none in {len(every)}",
             remedy="give more data, or a smaller --held-out",
         )
+    if left_out := len(every) - len(kept) - sum(map(may_train, every)):
+        logger.info("left out %d examples that share a text or a question with those held out", left_out)
     return [e for own in drawn for e in own], kept
 
 
-def _parted(
-    examples: Sequence[ReadingExample], held_out: int, key: Callable[[ReadingExample], str]
-) -> tuple[list[ReadingExample], list[ReadingExample]]:
-    """Return so many examples, those of the lowest hashes of their keys, and the others that share neither
-    key nor question with any of these.
+def _held_out(
+    examples: Sequence[ReadingExample], n: int, key: Callable[[ReadingExample], str]
+) -> tuple[list[ReadingExample], Callable[[ReadingExample], bool]]:
+    """Return `n` examples, those of the lowest hashes of their keys, and what may be trained on beside them.
+
+    That is what shares neither key nor question with any of them.
     """
     by_key: dict[str, list[ReadingExample]] = {}
     for example in examples:
@@ -374,13 +374,12 @@ def _parted(
     kept: list[ReadingExample] = []
     taken: set[str] = set()
     for one in sorted(by_key, key=lambda one: hashlib.sha256(one.encode()).digest()):
-        if len(kept) >= held_out:
+        if len(kept) >= n:
             break
         kept += by_key[one]
         taken.add(one)
     asked = {example.question.casefold() for example in kept}
-    new = (e for e in examples if e.question.casefold() not in asked)
-    return kept[:held_out], [e for e in new if key(e) not in taken]
+    return kept[:n], lambda e: key(e) not in taken and e.question.casefold() not in asked
 
 
 def fingerprint(examples: Sequence[ReadingExample]) -> str:
