@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,13 @@ from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
-from sparta.neural.encoding import length_sorted_batches, one_thread, pick_dtype
+from sparta.neural.encoding import (
+    each_batch,
+    length_sorted_batches,
+    one_thread,
+    pick_dtype,
+    tokens_at_once,
+)
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
 
@@ -168,14 +174,27 @@ class DenseModel(nn.Module):
         found: list[Vectors | None] = [None] * len(inputs)
         kind = pick_dtype(dtype, self.device)
         with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
-            for chosen in length_sorted_batches([len(inputs[g[0]].ids) for g in groups], TOKEN_BUDGET, 256):
-                batch = np.concatenate([groups[i] for i in chosen])
-                vectors = self.passages([inputs[i] for i in batch]).float().cpu().numpy()
-                for i, vector in zip(batch, vectors, strict=True):
-                    found[i] = vector
-                if advance:
-                    advance(len(batch))
+            budget = tokens_at_once(TOKEN_BUDGET, self.device)
+            cut = length_sorted_batches([len(inputs[g[0]].ids) for g in groups], budget, 256)
+            batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
+            with closing(self._vectors_of([[inputs[i] for i in batch] for batch in batches])) as read:
+                for batch, vectors in zip(batches, read, strict=True):
+                    for i, vector in zip(batch, vectors, strict=True):
+                        found[i] = vector
+                    if advance:
+                        advance(len(batch))
         return np.stack([v for v in found if v is not None])
+
+    def _vectors_of(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
+        """Read each batch; routers, which keep what they saw last, see one at a time."""
+
+        @torch.inference_mode()
+        def read(batch: Sequence[EncoderInput]) -> Vectors:
+            vectors: Vectors = self.passages(batch).float().cpu().numpy()
+            return vectors
+
+        routed = any(one.router is not None for one in self._experts)
+        yield from map(read, batches) if routed else each_batch(read, batches, self.device)
 
     # ------------------------------------------------------------------ on disk
 

@@ -14,17 +14,14 @@ import itertools
 import logging
 import os
 import re
-import shlex
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from sparta.base.closing import Closing
-from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
+from sparta.base.errors import InputError
 from sparta.base.files import (
     STANDARD_INPUT,
     Tally,
@@ -39,6 +36,7 @@ from sparta.base.files import (
     unreadable,
 )
 from sparta.base.records import Passage, Skip
+from sparta.data.files import check_one_a_line, files_of, format_of, is_text_of, no_records
 from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
     EMPTY_TEXT,
@@ -50,18 +48,14 @@ from sparta.data.parsing import (
     read_pair,
     read_passage,
     read_row,
-    shortened,
 )
+from sparta.data.seen_ids import SeenIds
 from sparta.data.tables import is_row, row_passage
 
 KEPT_SKIPS = 20
 RECORDS = "records"
 """How the source of passages in memory is named."""
 
-BEIR_CORPUS = "corpus.jsonl"
-_RECORD_SUFFIXES = (".jsonl", ".ndjson", ".tsv")
-_TEXT_SUFFIXES = (".txt", ".md", ".markdown")
-_NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
 _HEADING = re.compile(r"^#+[ \t]+([^\r\n]+?)[ \t#]*\r?$", re.MULTILINE)
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
@@ -143,7 +137,7 @@ class CorpusReader:
         self.source = str(source)
         self.skip_invalid = skip_invalid
         self.counts = ReadCounts()
-        self._paths, self._left_out = _files_of(self.source)
+        self._paths, self._left_out = files_of(self.source)
         if self._paths == [self.source] and Path(self.source).is_file():
             for _, first in itertools.islice(numbered_lines(self.source, Tally()), 1):
                 format_of(self.source, first)
@@ -189,7 +183,7 @@ class CorpusReader:
 
     def _outcomes(self) -> Iterator[tuple[int, _Outcome]]:
         for path in self._paths:
-            if _is_text_of(path, self.source):
+            if is_text_of(path, self.source):
                 yield _text_file(path, self.source, self._tally)
                 self._tally.end_text(path, self.source)
             else:
@@ -274,7 +268,7 @@ def _checked(passage: Passage, where: str) -> _Outcome:
 def source_fingerprint(source: str | Path) -> dict[str, Any]:
     """Return what `CorpusReader.fingerprint` returns, from the bytes alone; standard input is left unread."""
     tally = _SourceTally()
-    for path in _files_of(str(source))[0]:
+    for path in files_of(str(source))[0]:
         if path == STANDARD_INPUT:
             continue
         try:
@@ -283,7 +277,7 @@ def source_fingerprint(source: str | Path) -> dict[str, Any]:
                     tally.add(data)
         except OSError as error:
             raise unreadable(path, error) from error
-        if _is_text_of(path, str(source)):
+        if is_text_of(path, str(source)):
             tally.end_text(path, str(source))
     return _fingerprint(str(source), tally)
 
@@ -303,75 +297,10 @@ def _fingerprint(source: str, tally: Tally) -> dict[str, Any]:
     return {"source": source, "bytes": tally.size, "sha256": tally.sha256()}
 
 
-def _files_of(source: str) -> tuple[list[str], list[str]]:
-    """Return the files of a source, and for each file of a folder that is left out its name and why."""
-    if source == STANDARD_INPUT:
-        return [source], []
-    path = Path(source)
-    if not path.is_dir():
-        if not path.exists():
-            raise unreadable(source, FileNotFoundError())
-        return [source], []
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    if not any(_ends(entry, _RECORD_SUFFIXES) for entry in entries):
-        entries = sorted(_below(path))
-    left_out = {entry: why for entry in entries if (why := _why_not_read(entry, path))}
-    files = [entry for entry in entries if entry not in left_out]
-    if records := [entry for entry in files if _ends(entry, _RECORD_SUFFIXES)]:
-        left_out |= dict.fromkeys(set(files) - set(records), "a text beside files of records")
-        files = records
-    if corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
-        left_out |= dict.fromkeys(set(files) - set(corpus), f"beside {BEIR_CORPUS}")
-        files = corpus
-    if not files:
-        raise InputError(
-            "no corpus in this folder: expected *.jsonl, *.tsv, *.txt or *.md (.gz, .bz2, .zst), found none",
-            where=source,
-            remedy="give a file, or the folder that holds the files itself (of subfolders, texts are read)",
-        )
-    named = [f"{entry.relative_to(path)} ({left_out[entry]})" for entry in entries if entry in left_out]
-    return [str(entry) for entry in files], named
-
-
 def _listed(names: Sequence[str]) -> str:
     """Some names, and how many more there are."""
     more = len(names) - KEPT_SKIPS
     return ", ".join(names[:KEPT_SKIPS]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _is_text_of(path: str, source: str) -> bool:
-    """Whether a file is a passage of its own, in a folder of texts."""
-    return path != source and _ends(Path(path), _TEXT_SUFFIXES)
-
-
-def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
-    return plain_name(path.name).endswith(suffixes)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, but hidden ones, and the links to folders, which are not followed.
-
-    :raises InputError: a folder cannot be read.
-    """
-
-    def refuse(error: OSError) -> None:
-        raise unreadable(str(error.filename), error)
-
-    for here, folders, names in folder.walk(on_error=refuse):
-        folders[:] = (name for name in folders if not name.startswith("."))
-        yield from (here / name for name in names if not name.startswith("."))  # links to folders among them
-
-
-def _why_not_read(path: Path, folder: Path) -> str:
-    """Why an entry of a folder is no part of the corpus; "" if it is one."""
-    if path.parent != folder and _ends(path, _RECORD_SUFFIXES):
-        return "records in a subfolder"
-    if not path.is_file():
-        what = "a link to a folder" if path.is_symlink() else "a folder"
-        return what if path.is_dir() else "not a file"
-    if not _ends(path, _RECORD_SUFFIXES + _TEXT_SUFFIXES):
-        return "another format"
-    return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
 
 
 # From lines to passages
@@ -384,7 +313,7 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
         raise no_records(path)
     if format_of(path, first[1]) == "jsonl":
         parse: Callable[[str], dict[str, Any]] = parse_object
-        _check_one_a_line(path, first)
+        check_one_a_line(path, first)
         lines = itertools.chain([first], lines)
     else:
         columns = read_header(path, first)
@@ -397,22 +326,6 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
             yield len(line) // len(outcomes), outcome
     if not number:
         raise no_records(path)
-
-
-def _check_one_a_line(path: str, first: tuple[int, bytes]) -> None:
-    """Refuse an array, and objects of several lines, of which few lines would be records.
-
-    :raises InputError: the first line begins one.
-    """
-    text = first[1].decode("utf-8", "replace").strip().removeprefix("\ufeff")
-    array = text.startswith("[")
-    if array or text == "{":
-        read, source, made = _shell_names(path)
-        raise InputError(
-            f"expected one JSON object a line, found {'an array' if array else 'an object of several lines'}",
-            where=f"{shown_name(path)}:{first[0]}",
-            remedy=f"make lines of it: {read}jq -c '{'.[]' if array else '.'}'{source} > {made}",
-        )
 
 
 def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
@@ -445,58 +358,6 @@ def _in_utf8(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def no_records(path: str | Path) -> InputError:
-    """Say that a file holds nothing."""
-    message = "empty file: expected at least one record, found none"
-    return InputError(message, where=shown_name(path), remedy="check that the file was written completely")
-
-
-def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
-    """Recognise the format by the file's name, otherwise by its first line."""
-    name = plain_name(path)
-    if name.endswith((".jsonl", ".ndjson")):
-        return "jsonl"
-    if name.endswith(".tsv"):
-        return "tsv"
-    if first_line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
-        return "jsonl"
-    if b"\t" in first_line:
-        return "tsv"
-    text = name.endswith(_TEXT_SUFFIXES)
-    folder = "give its folder, of which each .txt or .md file is a passage; or " if text else ""
-    raise InputError(
-        f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
-        where=f"{shown_name(path)}:1",
-        remedy=f"{folder}make JSONL of it: {_conversion(path)}",
-    )
-
-
-def _conversion(path: str | Path) -> str:
-    """The command that makes JSONL of CSV with a header, or of any text with one record a line."""
-    plain = plain_name(path)
-    read, source, made = _shell_names(path)
-    opened = 'open(0, encoding="utf-8-sig", newline="")'
-    records = (
-        f"csv.DictReader({opened})"
-        if plain.endswith(".csv")
-        else f'({{"id": i, "text": t.strip()}} for i, t in enumerate({opened}))'
-    )
-    code = (
-        f"import csv, json, sys; csv.field_size_limit(sys.maxsize); [print(json.dumps(r)) for r in {records}]"
-    )
-    return f"{read}python3 -c '{code}'{source} > {made}"
-
-
-def _shell_names(path: str | Path) -> tuple[str, str, str]:
-    """What decompresses a file before a command, what is the command's input, and JSONL to be made of it."""
-    given = "FILE" if str(path) == STANDARD_INPUT else str(path)
-    plain = plain_name(given)
-    program = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}.get(given.removeprefix(plain))
-    read = f"{program} -dc {shlex.quote(given)} | " if program else ""
-    source = "" if program else f" < {shlex.quote(given)}"
-    return read, source, shlex.quote(f"{plain}.jsonl")
-
-
 def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str) -> list[_Outcome]:
     """Return the passage of a line or of a table row, those of a page of KILT, or what is wrong with it."""
     try:
@@ -507,57 +368,3 @@ def _passages_of(parse: Callable[[str], Mapping[str, Any]], line: bytes, where: 
     except BadRecordError as bad:
         bad.where = where
         return [bad]
-
-
-# Duplicate ids
-
-
-class SeenIds(Closing):
-    """The ids met so far and where, in a temporary database on disk, so that memory does not grow with them.
-
-    The database has no name: it is gone when the process ends, however it ends.
-    """
-
-    def __init__(self) -> None:
-        self._paths: dict[str, int] = {}
-        # isolation_level None and one transaction that is never committed: nothing here needs to last.
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", "cache_size=-16384"):
-            self._database.execute(f"PRAGMA {pragma}")
-        columns = "id TEXT PRIMARY KEY, path INTEGER, line INTEGER"
-        self._database.execute(f"CREATE TABLE ids ({columns}) WITHOUT ROWID")
-        self._database.execute("BEGIN")
-
-    def close(self) -> None:
-        """Forget them."""
-        self._database.close()
-
-    def add(self, batch: Sequence[tuple[str, str]]) -> dict[int, str]:
-        """Remember pairs of an id and its `path:line`, where several may stand.
-
-        Returns, for the number of every pair whose id was there before, the first `path:line` of that id.
-        """
-        before = self._database.total_changes
-        rows = [(passage_id, *self._place(where)) for passage_id, where in batch]
-        try:
-            self._database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?, ?)", rows)
-            if self._database.total_changes - before == len(rows):
-                return {}
-            firsts = [self._first(passage_id) for passage_id, _ in batch]
-        except sqlite3.Error as error:
-            raise StorageError(f"the list of ids on disk failed: {error}", remedy=FREE_TEMPORARY) from error
-        repeated, own = {}, set[str]()
-        for number, ((passage_id, where), first) in enumerate(zip(batch, firsts, strict=True)):
-            if first != where or passage_id in own:
-                repeated[number] = first
-            own.add(passage_id)
-        return repeated
-
-    def _place(self, where: str) -> tuple[int, int]:
-        path, _, line = where.rpartition(":")
-        return self._paths.setdefault(path, len(self._paths)), int(line)
-
-    def _first(self, passage_id: str) -> str:
-        query = "SELECT path, line FROM ids WHERE id = ?"
-        path, line = self._database.execute(query, (passage_id,)).fetchone()
-        return f"{list(self._paths)[path]}:{line}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.records import Query
-from sparta.data.corpus import format_of, no_records
+from sparta.data.files import format_of, no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 
 _ID_COLUMNS = {"id", "_id", "qid", "query_id", "query-id"}

@@ -12,7 +12,7 @@ import numpy as np
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, shown_name
 from sparta.base.records import Ranking, ScoredPassage
-from sparta.data.corpus import no_records
+from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed
 
 _LARGEST_SCORE = 1e38  # what single precision holds

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
-from sparta.data.corpus import SeenIds, no_records
+from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
+from sparta.data.seen_ids import SeenIds
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
 from sparta.shards.store import EncodedShard, searched_text

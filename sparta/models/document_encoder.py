@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,13 @@ from sparta.base.records import Advance, Passage
 from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.encoding import length_sorted_batches, pick_dtype, with_halving
+from sparta.neural.encoding import (
+    each_batch,
+    length_sorted_batches,
+    pick_dtype,
+    tokens_at_once,
+    with_halving,
+)
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import (
     mixed,
@@ -89,14 +96,20 @@ class DocumentEncoder:
         ends = np.cumsum(np.bincount(shared_inputs(windows))) if windows else np.zeros(0, dtype=np.int64)
         groups = np.split(np.arange(len(windows)), ends[:-1])
         lengths = [self._padded(len(windows[group[0]].ids)) for group in groups] if windows else []
-        for chosen in length_sorted_batches(lengths, self.token_budget, self.max_batch):
-            batch = np.concatenate([groups[i] for i in chosen])
+        budget = tokens_at_once(self.token_budget, self.device)
+        cut = length_sorted_batches(lengths, budget, self.max_batch)
+        batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
+
+        def encode(batch: npt.NDArray[np.int64]) -> list[SparseRows]:
             whole = bool((per_passage[owner[batch]] > 1).any())
-            encode = partial(self._encode_batch, whole=whole)
-            parts += with_halving(encode, [windows[i] for i in batch])
-            order += batch.tolist()
-            if advance:
-                advance(int(first[batch].sum()))
+            return with_halving(partial(self._encode_batch, whole=whole), [windows[i] for i in batch])
+
+        with closing(each_batch(encode, batches, self.device)) as encoded:
+            for batch, rows in zip(batches, encoded, strict=True):
+                parts += rows
+                order += batch.tolist()
+                if advance:
+                    advance(int(first[batch].sum()))
         everything = SparseRows.concatenate(parts)
         return everything.take(np.argsort(np.array(order, dtype=np.int64), kind="stable"))
 

@@ -13,6 +13,9 @@ from sparta.base.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+CPU_TOKENS = 1024
+"""Tokens that a CPU's thread reads at once: more leave its cache."""
+
 _MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
 
 
@@ -131,3 +134,17 @@ def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator
             yield from pool.map(alone, items)
     finally:
         torch.set_num_threads(threads)  # what a thread sets is what every later thread begins with
+
+
+def each_batch[T, R](compute: Callable[[T], R], batches: Iterable[T], device: torch.device) -> Generator[R]:
+    """What a model computes of each batch, in their order: on a CPU every thread has a batch of its own.
+
+    Threads that share one wait for each other at every layer, the longer the more other work there is. Close
+    the generator: batches that nobody waits for are then left out.
+    """
+    yield from in_threads(compute, batches) if device.type == "cpu" else map(compute, batches)
+
+
+def tokens_at_once(budget: int, device: torch.device) -> int:
+    """Return how many tokens a batch of `each_batch` has at most: the budget, or less on a CPU."""
+    return min(budget, CPU_TOKENS) if device.type == "cpu" else budget

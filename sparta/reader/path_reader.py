@@ -23,7 +23,7 @@ from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, given_or_shipped
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
-from sparta.neural.encoding import in_threads, pick_device, pick_dtype
+from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame, with_accents
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
@@ -311,7 +311,7 @@ class PathReader(nn.Module):
         order = sorted(range(len(made)), key=lambda i: -len(made[i].ids))
         alone = self.device.type == "cpu"
         batches = [[made[i] for i in some] for some in batched(order, 1 if alone else _PATHS_AT_ONCE)]
-        scores = in_threads(self._score, batches) if alone else map(self._score, batches)
+        scores = each_batch(self._score, batches, self.device)
         rows = [(own, row) for some, own in zip(batches, scores, strict=True) for row in range(len(some))]
         found = dict(zip(order, rows, strict=True))
         return [self._reading(made[i], paths[i], parts[i], *found[i]) for i in range(len(made))]

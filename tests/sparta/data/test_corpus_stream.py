@@ -20,7 +20,8 @@ import pytest
 
 from sparta.base.errors import StorageError
 from sparta.base.records import Passage
-from sparta.data.corpus import CorpusReader, SeenIds, source_fingerprint
+from sparta.data.corpus import CorpusReader, source_fingerprint
+from sparta.data.seen_ids import SeenIds
 from tests.sparta.data.corpora import small, written
 
 

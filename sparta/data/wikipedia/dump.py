@@ -16,7 +16,7 @@ from sparta.base.files import atomic_path, numbered_lines, open_decompressed, re
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
-from sparta.data.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of
+from sparta.data.wikipedia.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of
 
 _DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
 _NO_TEXT_SPACES = ("6", "14")  # pictures and categories

@@ -1,0 +1,1 @@
+"""Dumps of Wikipedia: pages, their text and the links in it."""
