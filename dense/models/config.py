@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from dense.models.skill_config import NONE, SkillConfig
-from dense.models.tasks import around_mention, marked
+from dense.models.tasks import around_mention, marked, names_entity
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
@@ -84,16 +84,22 @@ class DenseConfig:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"the dense object is not as expected: {error}", where=where) from error
 
-    def question_input(self, text: str, tokenizer: Tokenizer, task: str = "") -> EncoderInput:
+    def question_input(
+        self, text: str, tokenizer: Tokenizer, task: str = "", *, length: int | None = None
+    ) -> EncoderInput:
         """Return what the encoder reads of a question: its first wordpieces, or those around a mention.
 
-        A word is taken for two wordpieces there. With `task`, that stands before it if the model marks it.
+        With `task`, that stands before it if the model marks it.
+
+        :param length: most wordpieces, [CLS] and [SEP] among them; `question_length` if None
         """
-        text = around_mention(text, self.question_length // 2)
-        if self.skills and task in self.skills.markers:
-            text = marked(text, task)
-        layout = InputLayout(answer_segment=0, max_length=self.question_length, overlap=0)
-        return layout.windows(Passage("", text), tokenizer)[0]
+        length = length or self.question_length
+        marker = marked("", task) if self.skills and task in self.skills.markers else ""
+        if names_entity(text):
+            used = len(tokenizer.encode(marker, add_special_tokens=False)) if marker else 0
+            text = around_mention(text, tokenizer, length - 2 - used)
+        layout = InputLayout(answer_segment=0, max_length=length, overlap=0)
+        return layout.windows(Passage("", marker + text), tokenizer)[0]
 
     def question_expert(self, task: str = "") -> int:
         """Return which expert reads questions of a task: its own, or that of all questions."""

@@ -21,11 +21,11 @@ def pair_input(question: str, passage: Passage, tokenizer: Tokenizer, config: De
     """Return `[CLS] question [SEP] passage [SEP]`: an expanded query, or what is reranked.
 
     The question's part is the input's `lead`, so that the first [SEP] stands at `1 + lead`; of both together
-    at most the layout's `max_length` wordpieces are read, of the passage what the question leaves.
+    at most the layout's `max_length` wordpieces are read: of the question, which may be a paragraph, half of
+    them, of the passage what the question leaves.
     """
-    asked = config.question_input(question, tokenizer).ids[1:-1]
     layout = config.layout
-    asked = asked[: layout.max_length // 2]
+    asked = config.question_input(question, tokenizer, length=layout.max_length // 2 + 2).ids[1:-1]
     room = layout.max_length - len(asked) - 1
     own = replace(layout, use_context=False, share_context=False, max_length=room, overlap=0)
     text = own.windows(Passage("", passage.text, passage.title), tokenizer)[0].ids[1:]

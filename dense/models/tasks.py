@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tokenizers import Tokenizer
+
 from sparta.base.errors import InputError
 
 CLASSES = {
@@ -14,7 +16,7 @@ CLASSES = {
     "dialogue": ("wow",),
 }
 """The five classes of KILT, and the names of their sets; the last three of QA and `hover` are not in KILT."""
-_MARK = "[START_ENT]"
+_MARK, _END = "[START_ENT]", "[END_ENT]"
 
 
 def class_of(name: str) -> str:
@@ -43,15 +45,25 @@ def marked(text: str, task: str) -> str:
     return f"{task}: {text}"
 
 
-def around_mention(text: str, words: int) -> str:
-    """Return a text of at most so many words; a longer one is cut around its `[START_ENT]`, if it has one.
+def around_mention(text: str, tokenizer: Tokenizer, room: int) -> str:
+    """Return a text of at most `room` wordpieces: of a longer one, a part with what `[START_ENT]` marks.
 
-    A third of the words stand before the mark, as far as there are so many; without a mark, the text is as
-    it comes. Words are what white space separates.
+    Before the mark stand a third of them, more where less comes after it, less where the mention is long. The
+    part begins and ends between words.
     """
+    read = tokenizer.encode(text, add_special_tokens=False)
     place = text.find(_MARK)
-    if place < 0 or len(text.split()) <= words:
+    if place < 0 or len(read.ids) <= room:
         return text
-    before, after = text[:place].split(), text[place:].split()
-    left = min(len(before), max(words // 3, words - len(after)))
-    return " ".join([*before[len(before) - left :], *after[: words - left]])
+    end = text.find(_END, place)
+    end = end + len(_END) if end >= 0 else place + len(_MARK)
+    first = next(i for i, (_, behind) in enumerate(read.offsets) if behind > place)
+    last = next((i for i, (start, _) in enumerate(read.offsets) if start >= end), len(read.ids))
+    left = min(first, max(room // 3, room - (len(read.ids) - first)), max(0, room - (last - first)))
+    begin = first - left
+    while begin < first and begin and read.word_ids[begin] == read.word_ids[begin - 1]:
+        begin += 1
+    stop = min(len(read.ids), begin + room)
+    while stop > last and stop < len(read.ids) and read.word_ids[stop] == read.word_ids[stop - 1]:
+        stop -= 1
+    return text[read.offsets[begin][0] : read.offsets[stop - 1][1]]

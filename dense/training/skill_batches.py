@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, TextWindow
 from dense.models.skills import Skills
-from dense.training.skill_examples import SkillExample, SkillSet, right_of
+from dense.training.skill_examples import SkillExample, SkillSet, distinct, right_of
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput
 
@@ -101,7 +101,7 @@ class BatchMaker:
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
         """Each question with a positive and its own negatives; what lacks is taken from other questions."""
-        pool = [p for e in examples for p in (*e.positives, *e.negatives)]
+        pool = distinct(p for e in examples for p in (*e.positives, *e.negatives))
         pairs: list[EncoderInput] = []
         for example, right in zip(examples, right_of((e.query for e in examples), examples), strict=True):
             own = [p for p in example.negatives if (p.title, p.text) not in right]

@@ -10,7 +10,7 @@ from typing import Any
 
 from dense.models.skill_config import SINGLE
 from dense.models.tasks import class_of
-from dense.training.skill_examples import SkillExample, SkillSet
+from dense.training.skill_examples import SkillExample, SkillSet, merged
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
@@ -44,7 +44,7 @@ def read_skill_sets(
     """Return the examples of files, with the passages that they name taken from `texts`.
 
     Files are JSONL with hyperlinks (paragraphs or table rows), KILT's rows, pairs, DPR's JSON. Examples whose
-    passages are not in `texts` are left out, with a warning.
+    passages are not in `texts` are left out, with a warning; those of the same query become one.
 
     :param by_size: weights are multiplied by the number of examples
     :param largest: a set of more examples counts as so many (Maillard et al., 2021, §4.1)
@@ -67,6 +67,7 @@ def read_skill_sets(
                 where=str(one.path),
                 remedy="name the files that hold the passages with --texts" if own else "give another file",
             )
+        examples = merged(examples)
         weight = one.weight * (min(len(examples), largest or len(examples)) if by_size else 1)
         task = class_of(one.path.name) if tasks and one.skill == SINGLE else ""
         sets.append(SkillSet(one.path.name, one.skill, tuple(examples), weight, batch_size, task))

@@ -104,6 +104,21 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
+def merged(examples: Iterable[SkillExample]) -> list[SkillExample]:
+    """Put together examples of the same query: what is right in one of them is wrong in none."""
+    same: dict[Hashable, list[SkillExample]] = {}
+    for one in examples:
+        before = (one.evidence.title, one.evidence.text) if one.evidence else None
+        same.setdefault((one.query, before, one.spans), []).append(one)
+    made = []
+    for own in same.values():
+        positives = distinct(p for one in own for p in one.positives)
+        right = {(p.title, p.text) for p in positives}
+        negatives = distinct(n for one in own for n in one.negatives if (n.title, n.text) not in right)
+        made.append(replace(own[0], positives=tuple(positives), negatives=tuple(negatives)))
+    return made
+
+
 def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list[frozenset[tuple[str, str]]]:
     """Return the titles and texts that are right for each example's query, which may stand in several.
 

@@ -224,15 +224,19 @@ def _hops(record: Record) -> Iterator[Draft]:
 
 def _marked(record: Record) -> Iterator[Draft]:
     """`… [START_ENT] mention [END_ENT] …`: the text without marks, and the span of the mention."""
-    given = string_field(record, "input", of="input")
+    text, span = _mention(string_field(record, "input", of="input"))
+    positives = _provenance(record)
+    if positives:
+        yield Draft(text, positives, _negatives(record), spans=(span,))
+
+
+def _mention(given: str) -> tuple[str, Span]:
+    """Return a text without the marks of its mention, and where this is."""
     match = _MENTION.search(given)
     if match is None or not match[1]:
         raise InputError("expected a mention between [START_ENT] and [END_ENT] in the input, found none")
     text = given[: match.start()] + match[1] + given[match.end() :]
-    span = (match.start(), match.start() + len(match[1]))
-    positives = _provenance(record)
-    if positives:
-        yield Draft(text, positives, spans=(span,))
+    return text, (match.start(), match.start() + len(match[1]))
 
 
 def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
@@ -248,12 +252,19 @@ def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
 
 
 def _pair(record: Record) -> Iterator[Draft]:
-    title = str(record.get("title") or "")
-    positive = Passage("", str(record.get("context") or record["positive"]), title)
+    first = (str(record.get("title") or ""), str(record.get("context") or record["positive"]))
+    positives = [Passage("", text, name) for name, text in record.get("positive_ctxs") or [first]]
     given = record.get("negative") or ()
     negatives = [Passage("", str(t)) for t in ([given] if isinstance(given, str) else given)]
     negatives += [Passage("", text, name) for name, text in record.get("negative_ctxs") or ()]
-    yield Draft(record["question"], (positive,), tuple(negatives))
+    yield Draft(record["question"], tuple(positives), tuple(negatives))
+
+
+def _marked_pair(record: Record) -> Iterator[Draft]:
+    """A question with a marked mention, as `dense mine` writes those of entity linking."""
+    for draft in _pair(record):
+        text, span = _mention(draft.query)
+        yield replace(draft, query=text, spans=(span,))
 
 
 _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
@@ -270,6 +281,7 @@ _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
     (KILT, SPAN): _marked,
     (PAIRS, SINGLE): _pair,
     (PAIRS, RERANK): _pair,
+    (PAIRS, LINK): _marked_pair,
 }
 
 

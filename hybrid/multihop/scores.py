@@ -14,7 +14,8 @@ Scores = Mapping[str, float]
 def aligned(links: Scores, retrieved: Scores) -> dict[str, float]:
     """Eq. 6: linking scores that are higher than the highest retrieval score are scaled down to it.
 
-    Without retrieved passages, and where no score is above 0, they stay as they are.
+    Without retrieved passages, and where no retrieval score is above 0, they stay as they are: the equation's
+    factor would be 0, or turn their order round.
     """
     if not links or not retrieved:
         return dict(links)

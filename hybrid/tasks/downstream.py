@@ -28,7 +28,7 @@ ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
 DEPTH = 3
 """§4.1: the top 3 passages stand before the input."""
 _AT_ONCE = 16
-_RANKED = 20
+_RANKED = 100
 
 
 class Solved(NamedTuple):

@@ -213,10 +213,7 @@ def answer_places(drawn: Drawn) -> list[tuple[int, int]]:
 
 
 def supporting(drawn: Drawn) -> list[bool]:
-    """Of each sentence of an input whether it supports the answer; nothing where that is not known."""
-    spans = [one.sentences for one in drawn.passages]
-    if not all(spans):
-        return []
+    """Of each sentence of an input whether it supports the answer; nothing where no sentences are known."""
     return [drawn.passages[p].supporting[number] for p, number, _, _ in drawn.input.sentences]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ def form_of(path: Path) -> str:
 
 
 def read_records(path: Path, form: str, most: int = LONGEST_CHARACTERS) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file: question, positive; maybe title, context, start, negative, negative_ctxs.
+    """Yield the records of a file: question, positive; maybe title, context, start, negative, negative_ctxs,
+    and of DPR's form all positive_ctxs, of which `positive` is the first.
 
     :param form: `pairs`, `triples`, `dpr` or `beir`, as `form_of` says.
     :param most: characters of a negative text that are kept
@@ -88,7 +89,7 @@ def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_dpr(path: Path, most: int) -> Iterator[dict[str, Any]]:
-    """Yield DPR's training questions: the first positive, the hard negatives, and others where these lack."""
+    """Yield DPR's training questions: positives, the hard negatives, and others where these lack."""
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             positives = record["positive_ctxs"]
@@ -100,10 +101,13 @@ def _read_dpr(path: Path, most: int) -> Iterator[dict[str, Any]]:
                 "question": str(record["question"]),
                 "title": str(positives[0].get("title") or ""),
                 "positive": str(positives[0]["text"]),
-                "negative_ctxs": [
-                    (str(c.get("title") or ""), str(c["text"])[:most]) for c in [*hard, *others]
-                ],
+                "positive_ctxs": [_titled(c) for c in positives],
+                "negative_ctxs": [(title, text[:most]) for title, text in map(_titled, [*hard, *others])],
             }
+
+
+def _titled(context: Mapping[str, Any]) -> tuple[str, str]:
+    return str(context.get("title") or ""), str(context["text"])
 
 
 def _read_beir(folder: Path, most: int) -> Iterator[dict[str, Any]]:

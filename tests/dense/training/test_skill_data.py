@@ -137,8 +137,8 @@ def test_paragraphs_without_links_take_no_place(read: Any) -> None:
 
 def test_linking_rows(read: Any) -> None:
     """Marks are taken out (§3.1); mentions of the same text are the entities of one."""
-    [link] = read("link", LINKING)
-    assert (link.query, ids(link)[0]) == ("Then Einstein left Paris .", ["k3"])
+    [link] = read("link", {**LINKING, "meta": {"negatives": ["k4"]}})
+    assert (link.query, ids(link)[:2]) == ("Then Einstein left Paris .", (["k3"], ["k4"]))
     assert link.query[slice(*link.spans[0])] == "Einstein"
     other = {**LINKING, "input": "Then Einstein left [START_ENT] Paris [END_ENT] ."}
     [span] = read("span", LINKING, other)
@@ -160,6 +160,36 @@ def test_pairs_and_dprs_json(read: Any, tmp_path: Path) -> None:
         ("T", "a text"),
         ("N", "no"),
     ]
+
+
+def test_all_positives_of_dprs_json(tmp_path: Path) -> None:
+    """Each of a question's passages is right for it; the mention of entity linking is what its marks enclose."""
+    given = {
+        "question": "[START_ENT] Mercury [END_ENT] is hot",
+        "positive_ctxs": [{"title": "T", "text": "one"}, {"title": "U", "text": "two"}],
+        "negative_ctxs": [{"title": "N", "text": "no"}],
+    }
+    path = tmp_path / "dpr.json"
+    path.write_text(json.dumps([given]))
+    for skill, query in (("single", given["question"]), ("link", "Mercury is hot")):
+        [one] = read_skill_sets([SkillFile(skill, path)], [])
+        [example] = one.examples
+        assert (example.query, [p.text for p in example.positives]) == (query, ["one", "two"])
+        assert [p.text for p in example.negatives] == ["no"]
+    assert example.query[slice(*example.spans[0])] == "Mercury"
+
+
+def test_records_of_the_same_query_are_one_example(read: Any) -> None:
+    """What one record calls right is a negative in none, whether both stand in a batch or not."""
+    pairs = [
+        {"question": "which", "positive": "one", "negative": ["two", "no"]},
+        {"question": "other", "positive": "three"},
+        {"question": "which", "positive": "two", "negative": ["no", "nor"]},
+    ]
+    which, other = read("single", *pairs)
+    assert [p.text for p in which.positives] == ["one", "two"]
+    assert [p.text for p in which.negatives] == ["no", "nor"]
+    assert (other.query, len(other.positives)) == ("other", 1)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
 from dense.models.question_encoder import BertQuestionEncoder
+from dense.models.resolve import dense_model_folder
 from dense.models.skills import Skills
 from dense.models.tasks import around_mention, class_of
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import InputError
+from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.checkpoint import read_json
 from tests.dense.training.skill_sets import recipe, sets_of, training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,16 +61,44 @@ def test_unknown_tasks() -> None:
         class_of("feverish.train.jsonl")
 
 
+def whole_words() -> Tokenizer:
+    """Each word and each mark is one piece, but those of letters: one piece a letter."""
+    tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = Split(Regex(r"\[[A-Z_]+\]|[0-9]+|[a-z]"), "removed", invert=True)
+    return tokenizer
+
+
 def test_a_mention_in_a_long_text() -> None:
+    words = whole_words()
     numbers = [str(n) for n in range(100)]
     text = " ".join([*numbers[:60], "[START_ENT]", "x", "[END_ENT]", *numbers[60:]])
-    assert around_mention(text, 12) == "56 57 58 59 [START_ENT] x [END_ENT] 60 61 62 63 64"
+    assert around_mention(text, words, 12) == "56 57 58 59 [START_ENT] x [END_ENT] 60 61 62 63 64"
     late = " ".join([*numbers, "[START_ENT]", "x", "[END_ENT]"])
-    assert around_mention(late, 8) == "95 96 97 98 99 [START_ENT] x [END_ENT]"
-    assert around_mention("[START_ENT] x [END_ENT] " + text, 5) == "[START_ENT] x [END_ENT] 0 1"
+    assert around_mention(late, words, 8) == "95 96 97 98 99 [START_ENT] x [END_ENT]"
+    assert around_mention("[START_ENT] x [END_ENT] " + text, words, 5) == "[START_ENT] x [END_ENT] 0 1"
+    long = text.replace(" x ", " abcdefgh ")
+    assert around_mention(long, words, 12) == "58 59 [START_ENT] abcdefgh [END_ENT]"
+    assert around_mention(long, words, 4) == "[START_ENT] abc"
+    unclosed = text.replace("[END_ENT] ", "")
+    assert around_mention(unclosed, words, 6) == "58 59 [START_ENT] x 60 61"
     plain = " ".join(numbers)
-    assert around_mention(plain, 12) == plain
-    assert around_mention(text, 200) == text
+    assert around_mention(plain, words, 12) == plain
+    assert around_mention(text, words, 200) == text
+
+
+def test_a_mention_among_long_words_is_read() -> None:
+    """Few words may be many wordpieces: the mention is read whole, behind the marker of its task."""
+    folder = dense_model_folder("multi-task-minilm-en")
+    tokenizer = load_tokenizer(folder)
+    config = DenseConfig.from_dict(read_json(folder / "config.json")["dense"], str(folder))
+    assert config.skills is not None
+    config = replace(config, skills=replace(config.skills, markers=("entity linking",)))
+    text = "honorificabilitudinitatibus " * 9 + "[START_ENT] moon [END_ENT] " + "honorificabilitudo " * 9
+    read = config.question_input(text, tokenizer, "entity linking").ids
+    shown = tokenizer.decode(read)
+    assert len(read) <= config.question_length
+    assert shown.startswith("entity linking :")
+    assert "[ start _ ent ] moon [ end _ ent ]" in shown
 
 
 def test_markers(encoder: str, words: list[str], tmp_path: Path) -> None:

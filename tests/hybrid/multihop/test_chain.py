@@ -118,6 +118,20 @@ def test_links_are_aligned_with_all_that_was_retrieved() -> None:
     assert [(path.ids, path.score) for path in found] == [(("b", "e"), 22), (("b", "f"), 19)]
 
 
+def test_links_to_the_path_itself_scale_no_others() -> None:
+    """A passage names itself best; eq. 6 is of the links that can go on from it."""
+    tools = Made()
+    tools.links = {"text of a": [("A", hits(a=40)), ("Bee", hits(b=5))]}
+    steps = [
+        *ONE,
+        Step("links", "link", ("first",), depth=9),
+        Step("expand", "expand", ("first",), depth=9),
+        Step("second", "rerank", ("links", "expand"), weight=0, keep=9),
+    ]
+    scores = {path.ids: path.score for path in Chain(steps, tools).search("which").paths}
+    assert scores["a", "b"] == 10 + 5
+
+
 def test_only_the_best_candidates_are_reranked() -> None:
     """The best two of hop 1 before reranking, a and b with 10 each (b after eq. 6); c and d are left out."""
     steps = [replace(s, candidates=2) if s.name == "first" else s for s in read_chain("hotpot")]

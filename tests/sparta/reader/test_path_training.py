@@ -6,6 +6,7 @@ import json
 import math
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,10 @@ def test_what_is_right_in_an_input(training: PathTraining) -> None:
     both = drawn(training, told, 1, 0)
     assert supporting(both) == [False, True, False]
     assert supporting(one) == []
+    silent = replace(
+        told, passages=(told.passages[0], replace(told.passages[1], sentences=(), supporting=()))
+    )
+    assert supporting(drawn(training, silent, 1, 0)) == [True, False], "of sentences that are known"
 
 
 def test_the_loss_is_that_of_eq_10(training: PathTraining, monkeypatch: pytest.MonkeyPatch) -> None:
