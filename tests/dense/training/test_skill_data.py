@@ -163,7 +163,7 @@ def test_pairs_and_dprs_json(read: Any, tmp_path: Path) -> None:
 
 
 def test_all_positives_of_dprs_json(tmp_path: Path) -> None:
-    """Each of a question's passages is right for it; the mention of entity linking is what its marks enclose."""
+    """All passages of a question are right for it; a mention is what the marks of entity linking enclose."""
     given = {
         "question": "[START_ENT] Mercury [END_ENT] is hot",
         "positive_ctxs": [{"title": "T", "text": "one"}, {"title": "U", "text": "two"}],
