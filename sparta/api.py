@@ -39,7 +39,8 @@ class Index(Closing):
     """
 
     def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
-        self.path = Path(path) if path is not None else default_index()
+        given = Path(path) if path is not None else default_index()
+        self.path = given.absolute()  # a program may go to another folder while the index is open
         self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, FollowingRetriever] = {}

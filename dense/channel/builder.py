@@ -26,6 +26,7 @@ from dense.search.store import (
 )
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.records import Advance
+from sparta.data.units import SENTENCE
 from sparta.shards.folder import SHARD_SIZE
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class ChannelBuilder:
         if self._encoder is None:
             self._encoder = PassageEncoder(self.identity.name, self.device, self.dtype)
         docids = self.passages.docids[chosen]
-        return self._encoder(self.passages.passages(docids, context=self._encoder.wants_context), advance)
+        context = self._encoder.wants_context and self.unit == SENTENCE
+        return self._encoder(self.passages.passages(docids, context=context), advance)
 
     def finish(self, asked: str) -> Channel:
         """Build what searches, replace the manifest, remove what it no longer names."""

@@ -24,6 +24,7 @@ from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
+from sparta.data.units import SENTENCE
 from sparta.index.folder import IndexFolder, default_index, index_flag, no_passages, require_fields
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
@@ -197,7 +198,7 @@ class DenseSearcher(ChannelSearcher):
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
-        return in_context(self.lucene, hits)
+        return in_context(self.lucene, hits) if self.unit == SENTENCE else list(hits)
 
     def search_vectors(
         self,

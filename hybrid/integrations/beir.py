@@ -49,7 +49,7 @@ class BeirSearch(BaseSearch):
         **__: Any,
     ) -> dict[str, dict[str, float]]:
         """The `top_k` best passages for each query, without the query's own id, as BEIR's searches do it."""
-        self.collection.hold({"id": i, **passage} for i, passage in corpus.items())
+        self.collection.hold({**passage, "id": i} for i, passage in corpus.items())
         found = self.collection.scores(queries, top_k + 1)
         return {
             q: dict([hit for hit in scores.items() if hit[0] != q][:top_k]) for q, scores in found.items()

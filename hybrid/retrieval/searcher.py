@@ -136,7 +136,7 @@ def open_retriever(
     :param channels: None is `impact`, or `bm25` in an index for BM25 alone
     :param candidates: how many passages of each channel are fused
     """
-    folder = Path(index) if index is not None else default_index()
+    folder = (Path(index) if index is not None else default_index()).absolute()
     if channels and ("," in channels or "=" in channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
         return HybridSearcher(folder, fusion, bm25=bm25)

@@ -115,6 +115,11 @@ def open_corpus(corpus: Corpus, *, skip_invalid: bool = False) -> CorpusReader:
         return CorpusReader(corpus, skip_invalid=skip_invalid)
     if isinstance(corpus, Mapping | Passage):
         raise InputError("expected several records, found one", remedy="put it into a list: [record]")
+    if hasattr(corpus, "columns"):  # iterating over a table of pandas or polars gives its columns
+        raise InputError(
+            f"expected records, found a table ({type(corpus).__name__})",
+            remedy='give its rows: frame.to_dict("records") of pandas, frame.to_dicts() of polars',
+        )
     return RecordReader(corpus, skip_invalid=skip_invalid)
 
 

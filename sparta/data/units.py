@@ -6,7 +6,8 @@ import re
 
 from sparta.base.errors import InputError
 
-UNITS = ("passage", "sentence")
+SENTENCE = "sentence"
+UNITS = ("passage", SENTENCE)
 UNIT_ID = re.compile(r"#\d+$")
 CHUNK = re.compile(r"chunk:(\d+):(\d+)")
 

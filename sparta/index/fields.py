@@ -62,4 +62,5 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
 def _is_sentence(record: Mapping[str, Any]) -> bool:
     """Whether a record was cut from the passage that it names."""
     unit_id = str(record.get("id"))
-    return bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")
+    placed = all(type(record.get(name)) is int for name in _OFFSETS)
+    return placed and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")

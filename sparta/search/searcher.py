@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
-from sparta.data.units import is_chunk, is_cut, passage_of
+from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, IndexView, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
@@ -166,7 +166,7 @@ class Searcher(ChannelSearcher):
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
         with self.index.reading() as view:
-            return in_context(view.lucene, hits)
+            return in_context(view.lucene, hits) if view.generation.unit == SENTENCE else list(hits)
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """The values of a metadata field, to tell which passages share them; None where there is none."""

@@ -56,6 +56,11 @@ def test_beir(folder: Path, options: Any, ours: Any, channel: str) -> None:
     ndcg, ap, recall, _ = beir.evaluate(qrels, found, beir.k_values)
     theirs = {"nDCG@10": ndcg["NDCG@10"], "R@100": recall["Recall@100"], "AP@100": ap["MAP@100"]}
     assert theirs == pytest.approx(ours[channel], abs=6e-6)  # BEIR rounds to five digits
+    own_ids = {i: {**passage, "id": "of the record"} for i, passage in corpus.items()}
+    again = BeirSearch(None, channel, options=options)
+    assert again.search(own_ids, queries, 100) == {
+        q: dict(list(hits.items())[:100]) for q, hits in found.items()
+    }
     with pytest.raises(NotImplementedError, match="use retrieve"):
         beir.encode_and_retrieve(corpus, queries)
 

@@ -1,0 +1,60 @@
+"""`Index` over records in memory, as programs have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybrid.retrieval.searcher import open_retriever
+from sparta.api import Index
+from sparta.base.errors import InputError
+from sparta.index.pipeline import IndexOptions
+
+pytestmark = pytest.mark.jvm
+
+BM25 = IndexOptions(channels="bm25")
+
+
+def test_an_index_stays_the_same_when_the_program_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Index.create("ix", [{"id": "1", "text": f"moon of {name}"}], options=BM25).close()
+    monkeypatch.chdir(tmp_path / "one")
+    with Index("ix") as index, open_retriever("ix", "bm25") as retriever:
+        monkeypatch.chdir(tmp_path / "two")
+        assert index.delete(["1"]) == 1
+        index.append([{"id": "2", "text": "moon of one again"}])
+        assert [hit.passage_id for hit in index.search("moon")] == ["2"]
+        retriever.refresh()
+        assert [hit.text for hit in retriever.search("moon", 5)] == ["moon of one again"]
+    with Index("ix") as other:
+        assert [hit.text for hit in other.search("moon")] == ["moon of two"]
+
+
+def test_windows_of_ones_own_are_no_sentences(tmp_path: Path) -> None:
+    """Records that say what they were cut from, at other places or in other terms than sentences do."""
+    windows = [
+        {"id": "d#0", "passage_id": "d", "start": 0, "end": 9, "text": "Karl Benz"},
+        {"id": "d#1", "passage_id": "d", "start": 5, "end": 16, "text": "Benz engine"},
+        {"id": "v#0", "passage_id": "v", "start": "00:01:02", "end": "00:01:09", "text": "engine noise"},
+        {"id": "w#0", "passage_id": ["w"], "start": 1, "end": 2, "text": "engine oil"},
+    ]
+    with Index.create(tmp_path / "ix", windows, options=BM25) as index:
+        retriever: Any = index.retriever()
+        hits = retriever.in_context(index.search("engine"))
+        assert {hit.passage_id for hit in hits} == {"d#1", "v#0", "w#0"}
+        assert not any("context" in hit.metadata for hit in hits)
+        assert [hit.passage_id for hit in index.search("engine", filter={"start": "00:01:02"})] == ["v#0"]
+
+
+def test_a_table_is_no_list_of_records(tmp_path: Path) -> None:
+    table = SimpleNamespace(columns=["id", "text"])  # as pandas and polars have it
+    with pytest.raises(InputError, match=r"expected records, found a table \(SimpleNamespace\)") as caught:
+        Index.create(tmp_path / "ix", table, options=BM25)  # type: ignore[arg-type]
+    assert 'frame.to_dict("records")' in str(caught.value.remedy)
