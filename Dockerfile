@@ -11,11 +11,11 @@ COPY . .
 
 # Wheels of the locked versions, so that the images need neither a network nor a compiler.
 FROM source AS search-wheels
-RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[serve]' \
+RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[serve,zh]' \
     && mkdir /own && mv /wheels/sparta_search-*.whl /own
 
 FROM source AS full-wheels
-RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,serve,ray]' \
+RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[dense,train,serve,ray,zh]' \
     && mkdir /own && mv /wheels/sparta_search-*.whl /own
 
 FROM ${BASE} AS runtime

@@ -33,6 +33,9 @@ GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 11
 """Of the help of all three programs."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 class SpartaGroup(click.Group):
     """A command group that prints a SpartaError as a message, with its exit code, and Ctrl-C as what it is.
 
@@ -78,7 +81,7 @@ class SpartaGroup(click.Group):
             sys.stderr.close()
             ctx.exit(0)
         except OSError as error:
-            if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            if error.filename is not None or error.errno not in _FULL:
                 raise
             full = StorageError(
                 f"cannot be written: {error.strerror}",
@@ -126,7 +129,13 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
 
 
 def _never_fail_to_print() -> None:
-    """On a terminal without Unicode, print something else instead of characters that it lacks."""
+    """On a terminal without Unicode, print something else instead of characters that it lacks.
+
+    What would be printed where nobody listens is thrown away.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from sparta.base.errors import SpartaError
+from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
 from sparta.lucene.jvm import find_runtime, jar_paths
 
@@ -29,6 +29,8 @@ PACKAGES = (
     "tokenizers",
     "tqdm",
 )
+_DISTRIBUTIONS = {"jnius": "pyjnius"}
+"""What installs a package, where its name is another."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -71,11 +73,12 @@ def _python() -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     for name in PACKAGES:
         if find_spec(name) is None:
-            yield Finding(name, "bad", "not installed", "pip install --force-reinstall sparta-search")
+            yield Finding(name, "bad", "not installed", f"pip install {_DISTRIBUTIONS.get(name, name)}")
     for extra, names in EXTRAS.items():
         lacking = [name for name in names if find_spec(name) is None]
         if lacking:
-            found = f"{', '.join(lacking)} not installed; searching needs none of them"
+            use = "only Chinese needs it" if extra == "zh" else "searching needs none of them"
+            found = f"{', '.join(lacking)} not installed; {use}"
             yield Finding(f"[{extra}]", "note", found, f"pip install 'sparta-search[{extra}]'")
         else:
             yield Finding(f"[{extra}]", "ok", ", ".join(names))
@@ -158,6 +161,14 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     from sparta.index.verify import verify_index
 
     parts = verify_index(path, quick=True)
+    try:
+        if generation := folder.state().live:
+            generation.analysis.fold("一")  # what Chinese needs is missed at its first character
+    except MissingPackageError as error:
+        yield Finding("index", "bad", f"{path} is in {generation.language}: {error.message}", error.remedy)
+        return
+    except SpartaError:
+        pass  # a part of it says what is wrong
     for part in parts:
         if part.problem:
             yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)

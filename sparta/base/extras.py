@@ -25,8 +25,9 @@ EXTRAS = {
     "zh": ("opencc",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
-"""The packages, by the names they are imported by. `sparta-search` alone searches."""
-_EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
+"""The packages, by the names they are imported by. `sparta-search` alone searches, but for Chinese."""
+_EXTRA_OF = {package: extra for extra, packages in reversed(EXTRAS.items()) for package in packages}
+"""Of several extras with a package the first one, which has all that goes with it."""
 
 
 @contextmanager

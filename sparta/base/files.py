@@ -34,6 +34,11 @@ COMPRESSED = {
 _LONGEST_MAGIC = 10
 _UNREAD = {  # in this order: UTF-32 begins as UTF-16 does
     b"\xfd7zXZ\0": ("a file compressed with xz", "decompress it: xz -dk {path}"),
+    b"PAR1": (
+        "a Parquet file",
+        'make JSONL of it: python3 -c "import pandas, sys; pandas.read_parquet(sys.argv[1])'
+        ".to_json(sys.argv[1] + '.jsonl', orient='records', lines=True, force_ascii=False)\" {path}",
+    ),
     b"PK\3\4": ("a zip archive", "unpack it: unzip {path}"),
     b"\xff\xfe\0\0": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
     b"\0\0\xfe\xff": ("text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 {path} > NEW_FILE"),
@@ -50,6 +55,7 @@ _SPARE_FILES = 256
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another disk",
     errno.EROFS: "write to a folder that is not mounted read-only",
     errno.EACCES: "change the permissions of the folder, or write to another one",
     errno.EPERM: "change the permissions of the folder, or write to another one",
@@ -277,10 +283,12 @@ def open_decompressed(path: str | Path, tally: Tally | None = None) -> Iterator[
     Compression is recognised by the first bytes, and expected of a name that ends in .gz, .bz2 or .zst. The
     tally sees the bytes as they are stored.
 
-    :raises InputError: zstd, where the package zstandard is not installed.
+    :raises InputError: zstd, where the package zstandard is not installed; standard input that is closed.
     """
     with contextlib.ExitStack() as stack:
         if str(path) == STANDARD_INPUT:
+            if sys.stdin is None:
+                raise InputError("expected data on standard input, found it closed", remedy="name a file")
             below = cast(io.BufferedIOBase, sys.stdin.buffer)
         else:
             below = stack.enter_context(Path(path).open("rb"))

@@ -152,7 +152,8 @@ class CorpusReader:
     def __iter__(self) -> Iterator[Passage]:
         self.counts, self._tally, self._at_end = ReadCounts(), _SourceTally(), False
         if self._left_out:
-            read, others = _listed([Path(path).name for path in self._paths]), _listed(self._left_out)
+            names = [Path(path).relative_to(self.source).as_posix() for path in self._paths]
+            read, others = _listed(names), _listed(self._left_out)
             logger.warning("%s: reading %s; not reading %s", self.source, read, others)
             self._left_out = []  # told once
         with SeenIds() as seen:

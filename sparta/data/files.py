@@ -37,6 +37,7 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         files = records
     if corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
         left_out |= dict.fromkeys(set(files) - set(corpus), f"beside {BEIR_CORPUS}")
+        left_out = {entry: why for entry, why in left_out.items() if not _NOT_PASSAGES.match(entry.name)}
         files = corpus
     if not files:
         raise InputError(
@@ -100,6 +101,12 @@ def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
         return "jsonl"
     if b"\t" in first_line:
         return "tsv"
+    if b"\0" in first_line:
+        raise InputError(
+            "unknown format: expected text, found a binary file",
+            where=shown_name(path),
+            remedy="make JSONL of it: one object a line, with id, text and maybe title",
+        )
     text = name.endswith(_TEXT_SUFFIXES)
     folder = "give its folder, of which each .txt or .md file is a passage; or " if text else ""
     raise InputError(

@@ -55,7 +55,7 @@ def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
         values = value if isinstance(value, list) else [value]
         if len(values) <= MOST_VALUES and all(isinstance(one, str | int | float) for one in values):
             yield from (term(name, text_of(one)) for one in values)
-        elif value is not None:
+        elif value is not None and value != {}:
             left_out.add(name)
 
 

@@ -53,7 +53,7 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
     path = Path(name) / "tokenizer.json"
     if path.is_file():
         try:
-            tokenizer = Tokenizer.from_file(str(path))
+            tokenizer = Tokenizer.from_str(path.read_text("utf-8"))
         except Exception as error:  # tokenizers raises bare Exception
             raise ModelError(f"expected a tokenizer, could not read it: {error}", where=str(path)) from error
     else:

@@ -97,6 +97,38 @@ def test_standard_output_that_is_full(built):
     assert "Exception ignored" not in said
 
 
+def test_standard_streams_that_are_closed(built, tmp_path):
+    """As a daemon starts a command: what it prints is lost, what it does is not."""
+    for line, said in (
+        (f'search "{QUESTION}" --index "{built}" >&-', ""),
+        (f'index --corpus - --channels bm25 --index "{tmp_path}/ix" <&-', "found it closed"),
+    ):
+        ended = subprocess.run(
+            ["bash", "-c", f'"{sys.executable}" -c "{DRIVER}" {line}'],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        assert said in ended.stderr.decode()
+        assert "Traceback" not in ended.stderr.decode()
+        assert bool(ended.returncode) == bool(said)
+
+
+def test_files_that_may_not_grow(tmp_path):
+    path = written(tmp_path / "c.jsonl", {"id": "1", "text": "the moon"})
+    line = f'ulimit -f 20; "{sys.executable}" -c "{DRIVER}" index --corpus "{path}" --channels bm25'
+    ended = subprocess.run(
+        ["bash", "-c", f'{line} --index "{tmp_path}/ix"'],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "cannot be written: File too large" in ended.stderr
+    assert "ulimit -f" in ended.stderr
+
+
 def test_a_pipe_that_is_closed_early(built, tmp_path):
     """`sparta search … | head -1` is quiet and no error, also when what is printed exceeds the pipe."""
     code = "import sparta.search.searcher as s; hit = s.Searcher.search;" + (

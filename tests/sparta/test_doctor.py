@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from cli._sparta import main
 from sparta import doctor
 from sparta.base.manifest import write_manifest
+from sparta.data import languages
 from sparta.doctor import Finding, examine
 from sparta.index.folder import FORMAT_VERSION, KIND, Generation, IndexFolder, IndexState
 from sparta.index.verify import Part
@@ -68,6 +70,18 @@ def test_a_package_that_is_missing(monkeypatch):
     assert state_of("numpy")[:2] == ("bad", "not installed")
     what = "torch not installed; searching needs none of them"
     assert state_of("[encode]") == ("note", what, "pip install 'sparta-search[encode]'")
+    missing = ("jnius", "opencc")
+    assert state_of("jnius") == ("bad", "not installed", "pip install pyjnius")
+    assert state_of("[zh]")[1] == "opencc not installed; only Chinese needs it"
+
+
+def test_a_chinese_index_where_opencc_is_missing(make_index, monkeypatch):
+    path = make_index(language="zh", analyzer=languages.language_of("zh").analyzer)
+    monkeypatch.setitem(sys.modules, "opencc", None)
+    languages._opencc.cache_clear()
+    state, what, remedy = state_of("index", path)
+    assert (state, remedy) == ("bad", "pip install 'sparta-search[zh]'")
+    assert "is in zh: expected the Python package opencc" in what
 
 
 def test_java(monkeypatch, tmp_path):
@@ -135,10 +149,10 @@ def test_memory(gib, state, monkeypatch):
 def make_index(tmp_path: Path) -> Callable[..., Path]:
     """A function that writes an index's manifest and, if wanted, the folder of its Lucene index."""
 
-    def make(*, complete: bool = True, folder: bool = True) -> Path:
+    def make(*, complete: bool = True, folder: bool = True, **facts: str) -> Path:
         index = IndexFolder(tmp_path / "ix")
         index.path.mkdir(exist_ok=True)
-        generation = Generation(1, MODEL, complete=complete)
+        generation = Generation(1, MODEL, complete=complete, **facts)
         if folder:
             index.lucene_path(generation).mkdir()
         index.write_state(IndexState(live=generation))

@@ -35,7 +35,11 @@ def test_a_beir_folder_is_its_corpus(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert ids(tmp_path) == ["d1"]
     assert caplog.text.count("reading corpus.jsonl.gz") == 1
     assert "reading corpus.jsonl.gz; not reading other.jsonl (beside corpus.jsonl)" in caplog.text
-    assert "qrels (a folder), queries.jsonl (queries or judgments)" in caplog.text
+    assert "queries" not in caplog.text, "what belongs to the layout is no news"
+    (tmp_path / "other.jsonl").unlink()
+    caplog.clear()
+    assert ids(tmp_path) == ["d1"]
+    assert not caplog.text
 
 
 def test_queries_and_judgments_are_no_passages(tmp_path: Path) -> None:
@@ -57,6 +61,23 @@ def test_texts_and_markdown_are_passages_of_a_folder_of_their_own(tmp_path: Path
     assert ids(tmp_path) == ["r"], "a README beside records is no passage"
 
 
+def test_texts_that_are_read_are_named_by_their_paths(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "moon.txt").write_text("The moon.")
+    (tmp_path / "s" / "moon.png").write_bytes(b"")
+    assert ids(tmp_path) == ["s/moon.txt"]
+    assert "reading s/moon.txt; not reading s/moon.png (another format)" in caplog.text
+
+
+def test_what_is_no_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"\x93NUMPY\1\0v\0")
+    with pytest.raises(InputError, match="expected text, found a binary file"):
+        CorpusReader(path)
+
+
 def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
     (tmp_path / "sun.md").write_bytes(b"intro\r\n## \r\n# Win head #\r\nIt is hot.\r\n")
     (tmp_path / "moon.md").write_bytes(b"# \r\nIt is round.")
@@ -69,6 +90,7 @@ def test_a_heading_ends_before_a_carriage_return(tmp_path: Path) -> None:
 UNREAD = [
     (lzma.compress(record("a").encode()), "a file compressed with xz", "xz -dk "),
     (b"PK\3\4\n\0\0\0", "a zip archive", "unzip "),
+    (b"PAR1\x15\x04", "a Parquet file", 'lines=True, force_ascii=False)" '),
     (record("a").encode("utf-16"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
     (b"\xfe\xff" + record("a").encode("utf-16-be"), "text in UTF-16", "iconv -f UTF-16 -t UTF-8 "),
     (record("a").encode("utf-32"), "text in UTF-32", "iconv -f UTF-32 -t UTF-8 "),

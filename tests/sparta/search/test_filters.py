@@ -202,7 +202,10 @@ def test_pages_begin_at_0(index: Path) -> None:
 def test_fields_that_cannot_be_filtered_by_are_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = [{"id": f"p{i}", "text": "moon", "nested": {"a": i}, "none": None, "n": i} for i in range(3)]
+    records = [
+        {"id": f"p{i}", "text": "moon", "nested": {"a": i}, "none": None, "empty": {}, "n": i}
+        for i in range(3)
+    ]
     Index.create(tmp_path / "ix", records, options=IndexOptions(channels="bm25")).close()
     [told] = [r.getMessage() for r in caplog.records]
     assert told.startswith("nested: kept with the passages, but nothing to filter by")
