@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
+from sparta.base.given import path_of, queries_of, several
 from sparta.base.records import Advance, Hit, Ranking, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
@@ -19,7 +22,7 @@ from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
-from sparta.search.searcher import Searcher, channel_name
+from sparta.search.searcher import Searcher, channel_name, no_channel
 from sparta.search.seen import seen
 
 
@@ -31,7 +34,8 @@ class Index(Closing):
             print(hit.passage_id, hit.score, hit.text)
 
     Writing needs the extra `encode` (torch), searching does not. What this object writes is searched at
-    once; what other processes commit is searched after `refresh`. Threads may share it.
+    once; what other processes commit is searched after `refresh`. Threads may share it; one
+    of them writes at a time.
 
     :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :param bm25: k1 and b, where they are not 0.9 and 0.4
@@ -39,12 +43,12 @@ class Index(Closing):
     """
 
     def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
-        given = Path(path) if path is not None else default_index()
+        given = path_of(path, "an index folder") if path is not None else default_index()
         self.path = given.absolute()  # a program may go to another folder while the index is open
         self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, FollowingRetriever] = {}
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     @classmethod
     def create(
@@ -69,18 +73,22 @@ class Index(Closing):
 
     def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
         """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
-        return self._write(passages, "append", options)
+        with self._write():
+            return build_index(self.path, passages, "append", options)
 
     def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
         """Replace passages by id, and add those that are new."""
-        return self._write(passages, "update", options)
+        with self._write():
+            return build_index(self.path, passages, "update", options)
 
     def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; returns how many there were. Ids that are not there are not an error."""
-        named = [passage_ids] if isinstance(passage_ids, str) else [str(one) for one in passage_ids]
-        self._require_open()
-        report = delete_from_index(self.path, named)
-        self.refresh()
+        given = [passage_ids] if isinstance(passage_ids, str) else several(passage_ids, "passage ids")
+        wrong = [one for one in given if not isinstance(one, str | Integral)]
+        if wrong:
+            raise InputError(f"expected passage ids as texts or numbers, found {wrong[0]!r}")
+        with self._write():
+            report = delete_from_index(self.path, [str(one) for one in given])
         return report.named - len(report.missing)
 
     def search(
@@ -106,8 +114,8 @@ class Index(Closing):
 
     def batch_search(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str] | None = None,
+        queries: Iterable[str],
+        query_ids: Iterable[str] | None = None,
         k: int = 10,
         threads: int = 1,
         *,
@@ -117,16 +125,16 @@ class Index(Closing):
         collapse: str | None = None,
     ) -> dict[str, Sequence[Hit]]:
         """The same for many queries, by query id (their numbers from 0, where no ids are given)."""
-        ids = _ids(queries, query_ids)
+        texts, ids = queries_of(queries, query_ids)
         retriever = self.retriever(channel)
         return dict(
-            retriever.batch_search(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse)
+            retriever.batch_search(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse)
         )
 
     def run(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str] | None = None,
+        queries: Iterable[str],
+        query_ids: Iterable[str] | None = None,
         k: int = 10,
         threads: int = 1,
         *,
@@ -136,13 +144,15 @@ class Index(Closing):
         collapse: str | None = None,
     ) -> dict[str, Ranking]:
         """Passage ids and scores alone, by query id: the rankings of a TREC run."""
-        ids = _ids(queries, query_ids)
+        texts, ids = queries_of(queries, query_ids)
         retriever = self.retriever(channel)
-        return dict(retriever.run(queries, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
+        return dict(retriever.run(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
 
     def retriever(self, channel: str | None = None) -> Retriever:
         """A retriever of one channel, which follows this index: its `refresh`, and its `close`."""
-        channel = channel or self.searcher.channels[0]
+        channel = self.searcher.channels[0] if channel is None else channel
+        if not isinstance(channel, str):
+            raise no_channel(channel, self.channels)
         if channel not in self._others and channel in other_channels(self.path):
             self._open_other(channel)
         if channel in self._others:
@@ -194,6 +204,7 @@ class Index(Closing):
     def refresh(self) -> bool:
         """Search what was written since, in all channels; returns whether there was anything."""
         with self._lock:
+            self._require_open()
             now = seen(self.path)
             if now == self._seen:
                 return False
@@ -213,17 +224,19 @@ class Index(Closing):
             for retriever in self._others.values():
                 retriever.close()
 
-    def _write(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
+    def __enter__(self) -> Self:
         self._require_open()
-        report = build_index(self.path, passages, mode, options)
-        self.refresh()
-        return report
+        return self
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        """Let one thread write at a time, into an index that is open, and search what it wrote."""
+        with self._writing:
+            self._require_open()
+            yield
+            self.refresh()
 
     def _require_open(self) -> None:
-        """Refuse to change an index that was closed, before anything is written."""
+        """Refuse an index that was closed, before anything is written."""
         with self.searcher.index.reading():
             pass
-
-
-def _ids(queries: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
-    return given if given is not None else [str(i) for i in range(len(queries))]

@@ -23,6 +23,7 @@ from dense.search.selection import select
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter, FilterLike
+from sparta.base.given import whole
 from sparta.base.records import Hit
 from sparta.data.units import SENTENCE
 from sparta.index.folder import IndexFolder, default_index, index_flag, no_passages, require_fields
@@ -215,7 +216,7 @@ class DenseSearcher(ChannelSearcher):
         :raises InputError: another width than the channel's, NaN or infinity, k below 1.
         """
         depth = depth_of(k, offset)
-        ranked = self._rank(questions, depth, threads, filter, collapse)
+        ranked = self._rank(questions, depth, whole("threads", threads), filter, collapse)
         return (self.hits(own.part(offset, depth)) for own in ranked)
 
     def _rank(

@@ -26,7 +26,7 @@ from hybrid.multihop.steps import (
     ordered,
     read_chain,
 )
-from sparta.base.errors import InputError
+from sparta.base.given import query_of, whole
 from sparta.base.records import Hit
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ class Chain:
 
     def search(self, question: str, k: int = 10) -> ChainResult:
         """The `k` best paths for a question; of several of the same passages, the best."""
-        if k < 1:
-            raise InputError(f"k must be at least 1, found {k}")
+        question, k = query_of(question), whole("k", k)
         paths: dict[str, list[EvidencePath]] = {"": [EvidencePath()]}
         found: dict[str, Found] = {}
         seconds: dict[str, float] = {}

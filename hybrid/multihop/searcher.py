@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from hybrid.multihop.tools import IndexTools
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
+from sparta.base.given import queries_of, query_of, whole
 from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.channel_searcher import check_query_ids
 
 ALL = 2**31 - 1
 
@@ -86,8 +86,8 @@ class ChainSearcher(Closing):
 
     def batch_search(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -99,20 +99,22 @@ class ChainSearcher(Closing):
 
         :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
         """
-        check_query_ids(queries, query_ids)
+        texts, ids = queries_of(queries, query_ids)
+        whole("k", k)
         if offset or filter or collapse:
             raise InputError(
                 "expected a chain without offset, filter and collapse, found one of them",
                 remedy="leave it out: the steps of a chain search the whole index",
             )
+        threads = whole("threads", threads)
         with ThreadPoolExecutor(1 if self.reads else threads) as pool:
-            found = pool.map(lambda query: self.search(query, k).paths, queries)
-            return dict(zip(query_ids, found, strict=True))
+            found = pool.map(lambda query: self.search(query, k).paths, texts)
+            return dict(zip(ids, found, strict=True))
 
     def run(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -121,6 +123,7 @@ class ChainSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[ScoredPassage]]:
         """The first `k` different passages of the paths, each with the score of its best path."""
+        whole("k", k)
         found = self.batch_search(
             queries, query_ids, ALL, threads, offset=offset, filter=filter, collapse=collapse
         )
@@ -150,12 +153,13 @@ class ChainPassages(Closing):
 
     def search(self, query: str, k: int = 10, **page: Any) -> list[Hit]:
         """The first `k` different passages of the paths for a question."""
-        return self.batch_search([query], ["0"], k, **page)["0"]
+        return self.batch_search([query_of(query)], ["0"], k, **page)["0"]
 
     def batch_search(
-        self, queries: Sequence[str], query_ids: Sequence[str], k: int = 10, threads: int = 1, **page: Any
+        self, queries: Iterable[str], query_ids: Iterable[str], k: int = 10, threads: int = 1, **page: Any
     ) -> dict[str, list[Hit]]:
         """The same for many questions, by their ids."""
+        whole("k", k)
         found = self.chain.batch_search(queries, query_ids, ALL, threads, **page)
         return {i: passages_of(paths, k) for i, paths in found.items()}
 

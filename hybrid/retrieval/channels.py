@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
+from sparta.base.given import path_of, queries_of, several, whole
 from sparta.index.folder import IndexFolder
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread
@@ -63,8 +64,11 @@ class Channels(Closing):
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
-    def __init__(self, index: Path, names: Sequence[str], bm25: Bm25 | None = None) -> None:
-        names = [channel(name) for name in names]
+    def __init__(self, index: str | Path, names: Sequence[str], bm25: Bm25 | None = None) -> None:
+        index = path_of(index, "an index folder")
+        names = [channel(name) for name in several(names, "channels")]
+        if not names:
+            raise InputError(f"expected channels of {', '.join(CHANNELS)}, found none")
         both = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if both else None
         self._closed = False
@@ -104,6 +108,7 @@ class Channels(Closing):
         """The k best passages of each channel, or of some of them, for each question."""
         if self._closed:
             raise IndexStateError("the channels are closed", remedy="open the index again")
+        queries, threads = queries_of(queries)[0], whole("threads", threads)
         chosen = list(self.searchers if names is None else names)
         found: dict[str, list[Ranked]] = {}
 

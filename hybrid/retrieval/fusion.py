@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError
+from sparta.base.given import is_number, limit, whole
 from sparta.base.records import Ranking, Run, ScoredPassage
 
 Columns = tuple[Sequence[str], Sequence[float]]
@@ -70,9 +71,14 @@ class Fusion:
     rrf_k: int = RRF_K
 
     def __post_init__(self) -> None:
-        if len(self.weights) < 1 or not all(abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
+        if not isinstance(self.weights, Mapping) or not self.weights:
             raise InputError(
-                f"expected weights of {_HIGHEST_WEIGHT:g} at most, found {dict(self.weights)}",
+                f"expected the weights of channels, found {self.weights!r}",
+                remedy='name them, as in Fusion({"impact": 1.0, "bm25": 1.2})',
+            )
+        if not all(is_number(w) and abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
+            raise InputError(
+                f"expected weights of {_HIGHEST_WEIGHT:g} at most, as numbers, found {dict(self.weights)}",
                 remedy="give weights near 1: only their ratios count",
             )
         if self.method not in ("linear", "rrf"):
@@ -81,8 +87,8 @@ class Fusion:
             raise InputError(
                 f"expected a normalization of {', '.join(NORMALIZATIONS)}, found {self.normalization!r}"
             )
-        if self.candidates < 1 or self.rrf_k < 1:
-            raise InputError("expected at least 1 candidate, and a constant of RRF of at least 1")
+        whole("candidates", self.candidates)
+        whole("rrf_k", self.rrf_k)
 
     @property
     def label(self) -> str:
@@ -91,6 +97,12 @@ class Fusion:
             return f"RRF {self.sum()}"
         named = self.normalization != "minmax" and len(self.weights) > 1
         return f"{self.sum()} ({self.normalization})" if named else self.sum()
+
+    @property
+    def full_label(self) -> str:
+        """The same with what it leaves out: `RRF impact + bm25 (k 60, 100 candidates)`."""
+        constant = f"k {self.rrf_k}, " if self.method == "rrf" else ""
+        return f"{self.label} ({constant}{self.candidates} candidates)"
 
     def sum(self, term: str = "{}") -> str:
         """What is summed: `impact + 1.2·bm25`; `term` is what a channel adds."""
@@ -103,7 +115,7 @@ class Fusion:
         A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
         channel comes first, then in the next.
         """
-        return self.gather(rankings).ranked(list(self.weights.values()), k)
+        return self.gather(rankings).ranked(list(self.weights.values()), limit("k", k))
 
     def gather(self, rankings: Mapping[str, Ranking]) -> Candidates:
         """Return the candidates of one question with what each channel adds for them before the weight."""
@@ -142,8 +154,8 @@ class Fusion:
 
     def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, list[ScoredPassage]]:
         """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""
-        weights = list(self.weights.values())
-        return {q: found.ranked(weights, k) for q, found in self.gather_runs(runs).items()}
+        weights, most = list(self.weights.values()), limit("k", k)
+        return {q: found.ranked(weights, most) for q, found in self.gather_runs(runs).items()}
 
     def gather_runs(self, runs: Mapping[str, Run]) -> dict[str, Candidates]:
         """Return the candidates of every question, to be ranked by several weights."""
@@ -174,6 +186,23 @@ class Candidates:
         return [
             ScoredPassage(self.ids[i], score) for i, score in zip(order, total[order].tolist(), strict=True)
         ]
+
+
+def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:
+    """Return fusions by their labels: where those of different ones are the same, by the full labels.
+
+    :raises InputError: these are the same too.
+    """
+    found: dict[str, Fusion] = {}
+    for one in fusions:
+        alike = any(other.label == one.label and other != one for other in fusions)
+        label = one.full_label if alike else one.label
+        if found.setdefault(label, one) != one:
+            raise InputError(
+                f"expected fusions with names of their own, found two of {label}",
+                remedy="leave one of them out, or compare them one after the other",
+            )
+    return found
 
 
 def formula(*fusions: Fusion) -> str:

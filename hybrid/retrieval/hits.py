@@ -12,7 +12,7 @@ from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, ScoredPassage
-from sparta.search.channel_searcher import ChannelSearcher, hit_of
+from sparta.search.channel_searcher import ChannelSearcher, check_field, hit_of
 from sparta.search.ranked import Ranked, depth_of, first_places
 
 _QUERIES_AT_ONCE = 500  # whose candidates are in memory
@@ -41,15 +41,17 @@ class HybridHit(Hit):
         return {**Hit.as_dict(self), "channels": {name: p._asdict() for name, p in self.channels.items()}}
 
 
-def check_page(fusion: Fusion, k: int, offset: int) -> None:
+def check_page(fusion: Fusion, k: int, offset: int, collapse: str | None = None) -> None:
     """Refuse ranks beyond the candidates, on the first page as on others.
 
     Scores are normalized over the candidates, so fusing more of them gives another ranking: how many there
     are is chosen with the fusion and no search changes it, or pages would not be of one ranking.
 
-    :raises InputError: `offset + k` is more than the candidates; k or offset is too small.
+    :raises InputError: `offset + k` is more than the candidates; k or offset is too small; `collapse` is no
+        field.
     """
     depth = depth_of(k, offset)
+    check_field(collapse)
     if depth > fusion.candidates:
         raise InputError(
             f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
@@ -147,7 +149,7 @@ def fused_hits(
     collapse: str | None = None,
 ) -> list[list[HybridHit]]:
     """A page of the fused ranking of each query; the records of many of them are read together."""
-    check_page(fusion, k, offset)
+    check_page(fusion, k, offset, collapse)
     hits: list[list[HybridHit]] = []
     for fused in itertools.batched(
         fused_rankings(fusion, channels, queries, threads, filter), _QUERIES_AT_ONCE

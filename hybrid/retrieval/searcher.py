@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_w
 from hybrid.retrieval.hits import HybridHit, check_page, fused_hits, fused_rankings
 from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
+from sparta.base.given import path_of, queries_of, query_of
 from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.channel_searcher import ChannelSearcher, check_query_ids
+from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.searcher import BM25, IMPACT
 
 
@@ -26,16 +27,22 @@ class HybridSearcher(Closing):
     Order: fused score descending; ties as `Fusion.fuse` breaks them.
 
     :param index: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
-    :param fusion: which channels, and how; None for `default_weights` of the channels that there are
+    :param fusion: which channels, and how, or their weights alone; None for `default_weights` of the channels
+        that there are
     :param bm25: k1 and b, where they are not 0.9 and 0.4
     :raises IndexStateError: there is no index, or it lacks one of the channels.
     """
 
     def __init__(
-        self, index: str | Path | None = None, fusion: Fusion | None = None, *, bm25: Bm25 | None = None
+        self,
+        index: str | Path | None = None,
+        fusion: Fusion | Mapping[str, float] | None = None,
+        *,
+        bm25: Bm25 | None = None,
     ) -> None:
-        folder = Path(index) if index is not None else default_index()
-        fusion = fusion or Fusion(default_weights(channels_of(folder)))
+        folder = path_of(index, "an index folder") if index is not None else default_index()
+        fusion = default_weights(channels_of(folder)) if fusion is None else fusion
+        fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
         self.fusion = replace(fusion, weights={channel(n): w for n, w in fusion.weights.items()})
         self.channels = Channels(folder, list(self.fusion.weights), bm25)
 
@@ -79,12 +86,12 @@ class HybridSearcher(Closing):
         :param collapse: a metadata field; of the fused ranking only the best passage of each of its values
         """
         options: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        return fused_hits(self.fusion, self.channels, [query], k, **options)[0]
+        return fused_hits(self.fusion, self.channels, [query_of(query)], k, **options)[0]
 
     def batch_search(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -93,15 +100,15 @@ class HybridSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[HybridHit]]:
         """The same for many queries, by query id; `threads` for each channel."""
-        check_query_ids(queries, query_ids)
+        texts, ids = queries_of(queries, query_ids)
         options: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
-        hits = fused_hits(self.fusion, self.channels, queries, k, threads, **options)
-        return dict(zip(query_ids, hits, strict=True))
+        hits = fused_hits(self.fusion, self.channels, texts, k, threads, **options)
+        return dict(zip(ids, hits, strict=True))
 
     def run(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -110,10 +117,10 @@ class HybridSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[ScoredPassage]]:
         """The same without titles and texts."""
-        check_query_ids(queries, query_ids)
-        check_page(self.fusion, k, offset)
-        ranked = fused_rankings(self.fusion, self.channels, queries, threads, filter)
-        return {q: own.page(k, offset, collapse) for q, own in zip(query_ids, ranked, strict=True)}
+        texts, ids = queries_of(queries, query_ids)
+        check_page(self.fusion, k, offset, collapse)
+        ranked = fused_rankings(self.fusion, self.channels, texts, threads, filter)
+        return {q: own.page(k, offset, collapse) for q, own in zip(ids, ranked, strict=True)}
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
@@ -136,7 +143,8 @@ def open_retriever(
     :param channels: None is `impact`, or `bm25` in an index for BM25 alone
     :param candidates: how many passages of each channel are fused
     """
-    folder = (Path(index) if index is not None else default_index()).absolute()
+    folder = path_of(index, "an index folder") if index is not None else default_index()
+    folder = folder.absolute()  # it is opened again when it has a new commit
     if channels and ("," in channels or "=" in channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
         return HybridSearcher(folder, fusion, bm25=bm25)

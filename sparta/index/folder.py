@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError
 from sparta.base.files import storage_errors
+from sparta.base.given import path_of
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.data.languages import Language, language_of
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
@@ -179,7 +180,7 @@ class IndexFolder:
     """An index folder: its manifest, its paths, its lock."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = path_of(path, "an index folder")
 
     def exists(self) -> bool:
         """Whether there is an index."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,6 +120,8 @@ def build_index(
     :raises Interrupted: Ctrl-C; says how many passages are committed.
     """
     given = options or IndexOptions()
+    if not isinstance(corpus, Iterable | Path):
+        raise InputError(f"expected passages, or a file or folder of them, found {corpus!r}")
     reader = open_corpus(corpus, skip_invalid=given.skip_invalid)  # a wrong path is told before all else
     folder = IndexFolder(path)
     chosen = _resolved(folder, given, mode, encodes=True)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import InputError
+from sparta.base.given import not_unicode
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 MOST_BYTES = 2**31 - 9
@@ -90,10 +91,7 @@ def pack_strings(strings: Sequence[str]) -> bytes:
     try:
         return pack_bytes([string.encode() for string in strings])
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"text that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
-            remedy="repair the encoding of the input",
-        ) from error
+        raise not_unicode(error) from error
 
 
 def composed(text: str) -> str:

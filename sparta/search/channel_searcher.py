@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
+from sparta.base.given import queries_of, query_of, whole
 from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.ranked import Ranked, depth_of
@@ -88,19 +88,14 @@ class ChannelSearcher(Closing):
         :param collapse: a metadata field; only the best passage of each of its values, and those without it
         :raises InputError: a filter that is none, or a field that no passage has.
         """
-        if not isinstance(query, str):
-            found = type(query).__name__
-            raise InputError(
-                f"expected one query, a text, found {found}", remedy="batch_search takes a list of queries"
-            )
         with self.holding():
-            ranked = self._pages([query], k, offset=offset, filter=filter, collapse=collapse)
+            ranked = self._pages([query_of(query)], k, offset=offset, filter=filter, collapse=collapse)
             return self.hits(next(ranked))
 
     def batch_search(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -109,15 +104,15 @@ class ChannelSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[Hit]]:
         """The `k` best passages for each query, by query id; options as in `search`."""
-        check_query_ids(queries, query_ids)
+        texts, ids = queries_of(queries, query_ids)
         with self.holding():
-            ranked = self._pages(queries, k, threads, offset=offset, filter=filter, collapse=collapse)
-            return {query_id: self.hits(own) for query_id, own in zip(query_ids, ranked, strict=True)}
+            ranked = self._pages(texts, k, threads, offset=offset, filter=filter, collapse=collapse)
+            return {query_id: self.hits(own) for query_id, own in zip(ids, ranked, strict=True)}
 
     def run(
         self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
+        queries: Iterable[str],
+        query_ids: Iterable[str],
         k: int = 10,
         threads: int = 1,
         *,
@@ -126,16 +121,24 @@ class ChannelSearcher(Closing):
         collapse: str | None = None,
     ) -> dict[str, list[ScoredPassage]]:
         """The same without titles and texts, for runs and evaluation."""
-        check_query_ids(queries, query_ids)
-        ranked = self._pages(queries, k, threads, offset=offset, filter=filter, collapse=collapse)
-        return {i: own.scored() for i, own in zip(query_ids, ranked, strict=True)}
+        texts, ids = queries_of(queries, query_ids)
+        ranked = self._pages(texts, k, threads, offset=offset, filter=filter, collapse=collapse)
+        return {i: own.scored() for i, own in zip(ids, ranked, strict=True)}
 
     def _pages(
-        self, queries: Sequence[str], k: int, threads: int = 1, *, offset: int, **options: Any
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        *,
+        offset: int,
+        collapse: str | None,
+        **options: Any,
     ) -> Iterator[Ranked]:
         """The ranks `offset` + 1 to `offset` + k for each query."""
         depth = depth_of(k, offset)
-        ranked = self.rank(queries, depth, threads, **options)
+        check_field(collapse)
+        ranked = self.rank(queries, depth, whole("threads", threads), collapse=collapse, **options)
         return (own.part(offset, depth) for own in ranked) if offset else ranked
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
@@ -166,13 +169,9 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
     )
 
 
-def check_query_ids(queries: Sequence[str], query_ids: Sequence[str]) -> None:
-    """Refuse query ids that are not one for each query, or not distinct: results are kept by them."""
-    if len(queries) != len(query_ids):
-        raise InputError(f"expected as many query ids as queries, found {len(query_ids)} and {len(queries)}")
-    repeated = [query_id for query_id, n in Counter(query_ids).items() if n > 1]
-    if repeated:
+def check_field(collapse: str | None) -> None:
+    """Refuse what names no field to collapse by."""
+    if collapse is not None and not isinstance(collapse, str):
         raise InputError(
-            f"expected distinct query ids, found {repeated[0]!r} more than once",
-            remedy="give every query an id of its own",
+            f"expected the name of a field to collapse by, found {collapse!r}", remedy='as in collapse="lang"'
         )

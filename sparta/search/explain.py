@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sparta.base.filters import Filter, FilterLike
+from sparta.base.given import limit, query_of
 from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
 from sparta.index.view import IndexView
@@ -86,7 +87,7 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
         view.require_impacts()
         if kept:
             view.require_fields()
-        bag = view.tokenizer.terms(query)
+        bag = view.tokenizer.terms(query_of(query))
         docid, shares = _shares(view, passage_id, bag)
         rank = view.lucene.rank(bag, docid, kept)
         if rank and is_chunk(view.generation.unit):
@@ -120,6 +121,7 @@ def _best_part(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tupl
 
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
     """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
+    n = limit("n", n)
     with searcher.index.reading() as view:
         view.require_impacts()
         vector = view.lucene.vector(docid_of(view, passage_id))

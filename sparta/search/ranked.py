@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from numbers import Integral
 from typing import NamedTuple
 
-from sparta.base.errors import InputError
+from sparta.base.given import whole
 from sparta.base.records import ScoredPassage
 from sparta.data.units import is_chunk, passage_of
 
@@ -105,9 +104,4 @@ def deepened(
 
 def depth_of(k: int, offset: int = 0) -> int:
     """How many passages must be ranked to return the `k` after the first `offset`."""
-    for name, number, least in (("k", k, 1), ("offset", offset, 0)):
-        if not isinstance(number, Integral) or isinstance(number, bool):
-            raise InputError(f"{name} must be a whole number, found {number!r}")
-        if number < least:
-            raise InputError(f"{name} must be at least {least}, found {number}")
-    return k + offset
+    return whole("k", k) + whole("offset", offset, 0)

@@ -266,13 +266,19 @@ def docid_of(view: IndexView, passage_id: str) -> int:
 
 def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:
     """Return the name of one of these channels; the former name of `impact` is understood."""
-    known = _OLD_NAMES.get(name, name)
+    known = _OLD_NAMES.get(name, name) if isinstance(name, str) else None
     if known not in channels:
-        raise InputError(
-            f"expected a channel of {', '.join(channels)}, found {name!r}",
-            remedy="several are searched by hybrid.HybridSearcher" if set(name) & set(",=") else "",
-        )
+        raise no_channel(name, channels)
     return known
+
+
+def no_channel(found: Any, channels: Sequence[str]) -> InputError:
+    """Say that this names none of these channels."""
+    named = isinstance(found, str) and not set(found) & set(",=")
+    return InputError(
+        f"expected a channel of {', '.join(channels)}, found {found!r}",
+        remedy="" if named else "several are searched by hybrid.HybridSearcher",
+    )
 
 
 def _columns(lucene: ImpactSearcher, hits: Hits, integers: int) -> list[Ranked]:

@@ -131,6 +131,12 @@ def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> Non
             searcher.search("the moon", 0)
         with pytest.raises(InputError, match="as many query ids as queries"):
             searcher.batch_search(["a"], [])
+        with pytest.raises(InputError, match="a list of queries, found dict"):
+            searcher.run({"q": "moon"}, ["q"])
+        with pytest.raises(InputError, match="threads must be at least 1"):
+            searcher.run(["moon"], ["q"], threads=0)
+        with pytest.raises(InputError, match="lone surrogate"):
+            searcher.search("\ud800")
     with pytest.raises(InputError, match="expected the channel dense, found 'sparta'"):
         DenseSearcher(made, channel="sparta")
 

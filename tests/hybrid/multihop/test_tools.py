@@ -16,7 +16,7 @@ import cli._dense
 import cli._sparta
 from dense.models.skills import Skills
 from hybrid.multihop.chain import Chain
-from hybrid.multihop.searcher import ChainSearcher
+from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.multihop.steps import Step, read_chain
 from hybrid.multihop.tools import IndexTools
 from hybrid.retrieval.fusion import CANDIDATES
@@ -224,3 +224,21 @@ def test_expand_by_a_search(made: dict[str, Any]) -> None:
                 tools.retrieve(Step("s", "retrieve", channel="bm25", depth=4), text) for text in texts
             ]
             assert found == [*expected, expected[0]]
+
+
+def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
+    with ChainSearcher("hop", made["folder"] / "index") as chain:
+        assert chain.run((q for q in [ASKED]), (i for i in ["1"]), 3) == chain.run([ASKED], ["1"], 3)
+        for ask in (chain.batch_search, chain.run, ChainPassages(chain).batch_search):
+            for k in (None, 0, -1):
+                with pytest.raises(InputError, match="k must be"):
+                    ask([ASKED], ["1"], k)  # type: ignore[arg-type]
+            for threads in (0, None, "2", 1.5):
+                with pytest.raises(InputError, match="threads must be"):
+                    ask([ASKED], ["1"], threads=threads)  # type: ignore[arg-type]
+            with pytest.raises(InputError, match="a list of queries, found str"):
+                ask(ASKED, ["1"])
+        with pytest.raises(InputError, match="k must be a whole number, found None"):
+            chain.search(ASKED, None)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="one query, a text, found NoneType"):
+            chain.search(None)  # type: ignore[arg-type]

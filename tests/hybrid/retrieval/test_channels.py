@@ -260,3 +260,34 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
                 call("q", 5)
         with pytest.raises(InputError, match=r"within the 4 candidates.*ranks 1 to 5"):
             searcher.run(["q"], ["1"], 5)
+
+
+@pytest.mark.parametrize("query", [None, 5, ["q"], "\ud800"])
+def test_what_is_no_query(channels: Make, query: Any) -> None:
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    with (
+        HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher,
+        pytest.raises(InputError, match=r"one query, a text|lone surrogate"),
+    ):
+        searcher.search(query)
+
+
+@pytest.mark.parametrize("queries", ["q", {"1": "q"}, [None]])
+def test_what_is_no_list_of_queries(channels: Make, queries: Any) -> None:
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    with HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher:
+        for ask in (searcher.batch_search, searcher.run):
+            with pytest.raises(InputError, match="queries"):
+                ask(queries, ["1"])
+            with pytest.raises(InputError, match="threads must be"):
+                ask(["q"], ["1"], threads=0)
+            with pytest.raises(InputError, match="a field to collapse by"):
+                ask(["q"], ["1"], collapse=5)  # type: ignore[arg-type]
+
+
+def test_what_is_no_fusion_and_no_channels() -> None:
+    with pytest.raises(InputError, match="expected the weights of channels, found 5"):
+        HybridSearcher("nowhere", 5)  # type: ignore[arg-type]
+    for nothing in ([], "bm25"):
+        with pytest.raises(InputError, match=r"expected (a list of )?channels"):
+            Channels("nowhere", nothing)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hybrid.evaluation.rankings import Holds, answer_recall
-from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula, parse_weights
+from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula, named, parse_weights
 from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 from sparta.data.answers import has_answer, tokens
@@ -152,6 +153,11 @@ def test_runs() -> None:
         {"normalization": "softmax"},
         {"candidates": 0},
         {"rrf_k": 0},
+        {"weights": ["x", "y"]},
+        {"weights": {"x": "1"}},
+        {"weights": {"x": None}},
+        {"candidates": None},
+        {"candidates": 2.5},
     ],
 )
 def test_impossible_fusions(options: dict[str, object]) -> None:
@@ -302,3 +308,26 @@ def test_a_run_may_be_named_as_a_channel_was_once() -> None:
 def test_weights_that_no_score_can_hold(weight: float) -> None:
     with pytest.raises(InputError, match=r"expected weights of 1e\+06 at most"):
         Fusion({"impact": weight})
+
+
+def test_fusions_are_named_apart() -> None:
+    plain, few = Fusion(), Fusion(candidates=10)
+    by_rank = [Fusion(method="rrf", rrf_k=k) for k in (60, 1)]
+    assert list(named([plain, by_rank[0]])) == ["impact + bm25", "RRF impact + bm25"]
+    assert named([plain, few, plain, *by_rank]) == {
+        "impact + bm25 (100 candidates)": plain,
+        "impact + bm25 (10 candidates)": few,
+        "RRF impact + bm25 (k 60, 100 candidates)": by_rank[0],
+        "RRF impact + bm25 (k 1, 100 candidates)": by_rank[1],
+    }
+    with pytest.raises(InputError, match="names of their own"):
+        named([Fusion({"x": 1.0, "y": 0.5}), Fusion({"x": 1.0, "y": 0.50000001})])
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5])
+def test_how_many_are_wanted(k: Any) -> None:
+    found = {"impact": ranking(a=2, b=1), "bm25": ranking(b=1)}
+    with pytest.raises(InputError, match="k must be"):
+        Fusion().fuse(found, k)
+    with pytest.raises(InputError, match="k must be"):
+        Fusion().fuse_runs({name: {"q": own} for name, own in found.items()}, k)

@@ -1,0 +1,145 @@
+"""What a caller gives: queries and their ids, counts, numbers and paths, checked where they come in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from sparta.base.errors import InputError
+
+_LISTS = "give lists: run(list(q.values()), list(q)) of a dictionary q, run([text], [id]) of one query"
+
+
+def whole(name: str, given: Any, least: int = 1, remedy: str = "") -> int:
+    """Return a count; numpy's will do.
+
+    :raises InputError: no whole number, or one below `least`.
+    """
+    if not isinstance(given, Integral) or isinstance(given, bool):
+        raise InputError(f"{name} must be a whole number, found {given!r}", remedy=remedy)
+    if given < least:
+        raise InputError(f"{name} must be at least {least}, found {given}", remedy=remedy)
+    return int(given)
+
+
+def limit(name: str, given: Any) -> int | None:
+    """Return a count of what is wanted at most, 1 or more; None is all."""
+    return None if given is None else whole(name, given)
+
+
+def is_number(given: Any) -> bool:
+    """Whether this is a number, also one of numpy's; true and false are none."""
+    return isinstance(given, Real) and not isinstance(given, bool)
+
+
+def plain_number(given: Any) -> int | float:
+    """Return a number of Python for one of numpy's.
+
+    :raises TypeError: no number.
+    """
+    if isinstance(given, Integral):
+        return int(given)
+    if isinstance(given, Real):
+        return float(given)
+    raise TypeError(f"Object of type {_kind(given)} is not JSON serializable")
+
+
+def share(name: str, given: Any) -> float:
+    """Return a number from 0 to 1.
+
+    :raises InputError: anything else.
+    """
+    if not is_number(given) or not 0 <= given <= 1:
+        raise InputError(f"expected {name} from 0 to 1, found {given!r}")
+    return float(given)
+
+
+def path_of(given: Any, what: str) -> Path:
+    """Return a path that is given as a text or as a path.
+
+    :param what: what it leads to, for the message
+    :raises InputError: something else.
+    """
+    if not isinstance(given, str | Path):
+        raise InputError(f"expected the path of {what}, found {_kind(given)}")
+    return Path(given)
+
+
+def paths_of(given: Any, what: str) -> list[Path]:
+    """Return several paths.
+
+    :raises InputError: one alone, or something else.
+    """
+    return [path_of(one, what) for one in several(given, f"paths of {what}")]
+
+
+def several(given: Any, what: str, remedy: str = "") -> list[Any]:
+    """Return what is given as a list, a tuple or anything else to iterate over, as a list.
+
+    :raises InputError: a text, a dictionary, or nothing to iterate over.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InputError(f"expected a list of {what}, found {_kind(given)}", remedy=remedy)
+    return list(given)
+
+
+def query_of(given: Any) -> str:
+    """Return one query.
+
+    :raises InputError: no text, or one that UTF-8 cannot hold.
+    """
+    if not isinstance(given, str):
+        raise InputError(
+            f"expected one query, a text, found {_kind(given)}", remedy="batch_search takes a list of queries"
+        )
+    return _unicode(given)
+
+
+def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str]]:
+    """Return queries and their ids, by which results are kept; None as ids is the queries' numbers from 0.
+
+    :raises InputError: no texts, or ids that are not one for each query, or not distinct.
+    """
+    texts = several(queries, "queries", _LISTS)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"expected queries as texts, found {_kind(text)} at place {place}")
+        _unicode(text)
+    if query_ids is None:
+        return texts, [str(number) for number in range(len(texts))]
+    ids = several(query_ids, "query ids", _LISTS)
+    if len(texts) != len(ids):
+        raise InputError(f"expected as many query ids as queries, found {len(ids)} and {len(texts)}")
+    for place, query_id in enumerate(ids):
+        if not isinstance(query_id, str | Integral):
+            raise InputError(f"expected query ids as texts, found {_kind(query_id)} at place {place}")
+    repeated = [query_id for query_id, n in Counter(ids).items() if n > 1]
+    if repeated:
+        raise InputError(
+            f"expected distinct query ids, found {repeated[0]!r} more than once",
+            remedy="give every query an id of its own",
+        )
+    return texts, ids
+
+
+def not_unicode(error: UnicodeEncodeError) -> InputError:
+    """Say that a text has half a character, which UTF-8 cannot hold."""
+    return InputError(
+        f"text that is not valid Unicode (a lone surrogate): {error.object[error.start : error.end]!a}",
+        remedy="repair the encoding of the input",
+    )
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise not_unicode(error) from error
+    return text
+
+
+def _kind(given: Any) -> str:
+    return type(given).__name__

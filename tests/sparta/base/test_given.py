@@ -1,0 +1,120 @@
+"""Queries, ids, counts, numbers and paths as callers give them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sparta
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.given import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
+
+
+def test_lists_generators_and_views() -> None:
+    asked = {"a": "red fox", "b": "moon"}
+    expected = (["red fox", "moon"], ["a", "b"])
+    assert queries_of(list(asked.values()), list(asked)) == expected
+    assert queries_of((q for q in asked.values()), (i for i in asked)) == expected
+    assert queries_of(asked.values(), asked.keys()) == expected
+    assert queries_of(np.array(["red", "fox"])) == (["red", "fox"], ["0", "1"])
+    assert queries_of([], []) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("queries", "ids", "said"),
+    [
+        ("red", None, "a list of queries, found str"),
+        ({"q1": "red fox"}, None, "a list of queries, found dict"),
+        (b"red", None, "a list of queries, found bytes"),
+        (None, None, "a list of queries, found NoneType"),
+        ([None], None, "queries as texts, found NoneType at place 0"),
+        (["red", 1], None, "queries as texts, found int at place 1"),
+        ([b"x"], None, "queries as texts, found bytes at place 0"),
+        (["\ud800"], None, "lone surrogate"),
+        (["red"], "a", "a list of query ids, found str"),
+        (["red"], {"a": 1}, "a list of query ids, found dict"),
+        (["red"], [None], "query ids as texts, found NoneType at place 0"),
+        (["red"], [], "as many query ids as queries, found 0 and 1"),
+        (["red", "fox"], ["a", "a"], "distinct query ids, found 'a' more than once"),
+    ],
+)
+def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        queries_of(queries, ids)
+
+
+def test_a_dictionary_is_told_how_to_ask() -> None:
+    with pytest.raises(InputError) as refused:
+        queries_of({"q1": "red fox"})
+    assert "run(list(q.values()), list(q))" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("query", "said"), [(None, "found NoneType"), (["q"], "found list"), ("\ud800", "lone surrogate")]
+)
+def test_what_is_no_query(query: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        query_of(query)
+
+
+@pytest.mark.parametrize("given", [None, 2.5, "2", True, -1, 0])
+def test_what_is_no_count(given: Any) -> None:
+    with pytest.raises(InputError, match=r"n must be (a whole number|at least 1), found"):
+        whole("n", given)
+
+
+def test_counts() -> None:
+    assert [whole("n", np.int64(3)), whole("n", 0, 0), limit("n", None), limit("n", 2)] == [3, 0, None, 2]
+
+
+@pytest.mark.parametrize("given", [None, "1", True, -0.1, 1.1, float("nan")])
+def test_what_is_no_share(given: Any) -> None:
+    with pytest.raises(InputError, match="expected a weight from 0 to 1, found"):
+        share("a weight", given)
+
+
+def test_numbers_of_others() -> None:
+    found = [plain_number(one) for one in (np.int64(3), np.float32(0.5), Fraction(1, 4))]
+    assert (found, [type(one) for one in found]) == ([3, 0.5, 0.25], [int, float, float])
+    with pytest.raises(TypeError, match="set"):
+        plain_number({1})
+
+
+def test_paths() -> None:
+    assert paths_of(["a", Path("b")], "files") == [path_of("a", "a file"), Path("b")]
+    for wrong in (5, None, ["a"]):
+        with pytest.raises(InputError, match="expected the path of a file, found"):
+            path_of(wrong, "a file")
+    with pytest.raises(InputError, match="a list of paths of files, found str"):
+        paths_of("a", "files")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sparta.train_model",
+        "sparta.train_reader",
+        "sparta.train_path_reader",
+        "dense.train_dense",
+        "dense.train_in_two_stages",
+        "dense.train_skills",
+    ],
+)
+def test_the_folder_of_a_training_may_be_a_text(name: str, tmp_path: Path) -> None:
+    library, function = name.split(".")
+    (tmp_path / "file").touch()
+    with pytest.raises(IndexStateError, match="an empty or a new folder"):
+        getattr(import_module(library), function)([], None, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("train_reader", "ReaderRecipe"), ("train_path_reader", "PathRecipe")]
+)
+def test_files_of_a_training_may_be_texts(name: str, recipe: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        getattr(sparta, name)([str(tmp_path / "no.jsonl")], getattr(sparta, recipe)(), tmp_path / "out")
