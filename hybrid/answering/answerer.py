@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -15,8 +15,10 @@ from hybrid.answering.answers import Answer, answer_key, as_read, combine, folde
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
+from sparta.api import Index
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
+from sparta.base.given import queries_of, share, whole
 from sparta.base.records import Hit, Retriever
 from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
@@ -51,6 +53,7 @@ class Answerer(Closing):
     are read than can still hold a better one: the answers are those of reading all. Where mentions add up,
     all are read. `counts` says how many were.
 
+    :param retriever: what finds passages; an `Index` does by its first channel, a chain by its best paths
     :param depth: how many passages are retrieved for a question
     :param weight: the retriever's share of an answer's score, 0 to 1; None is the one that the reader was
         tuned with. With another, scores order answers and are no probabilities
@@ -60,7 +63,7 @@ class Answerer(Closing):
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: Retriever | Index | ChainSearcher,
         reader: Reader,
         *,
         depth: int = DEPTH,
@@ -68,27 +71,28 @@ class Answerer(Closing):
         threshold: float = 0.0,
         language: str | None = None,
     ) -> None:
-        config = reader.config.with_weight(weight)
-        if depth < 1 or not 0 <= config.weight <= 1 or not 0 <= threshold <= 1:
+        self.retriever, self.reader = _retriever(retriever), reader
+        if not hasattr(reader, "config"):
             raise InputError(
-                f"expected a depth of at least 1, a weight and a threshold from 0 to 1, found {depth},"
-                f" {config.weight:g} and {threshold:g}"
+                f"expected a reader, found {type(reader).__name__}", remedy="open one: Reader.open(folder)"
             )
-        self.retriever, self.reader, self.config = retriever, reader, config
-        self.depth, self.weight, self.threshold = depth, config.weight, threshold
-        self.language = language or retriever.language
+        self.config = reader.config.with_weight(None if weight is None else share("a weight", weight))
+        self.depth, self.threshold = whole("depth", depth), share("a threshold", threshold)
+        self.weight, self.language = self.config.weight, language or self.retriever.language
         self.counts = ReadingCounts()
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """The `n` best answers, best first; none where no passage was found, or none is probable enough."""
+        whole("n", n)
         hits = as_read(self.retriever, self.retriever.search(query, self.depth))
         return self.answer_hits(query, hits, n)
 
     def batch_answer(
-        self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
+        self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
     ) -> Iterator[tuple[str, list[Answer]]]:
         """The same for many questions: `(id, answers)`, in their order, as they are found."""
-        for block in itertools.batched(zip(queries, query_ids, strict=True), _QUERIES_AT_ONCE):
+        asked = queries_of(queries, query_ids)
+        for block in itertools.batched(zip(*asked, strict=True), _QUERIES_AT_ONCE):
             texts, ids = [q for q, _ in block], [i for _, i in block]
             hits = self.retriever.batch_search(texts, ids, self.depth, threads)
             for query, query_id in block:
@@ -100,8 +104,7 @@ class Answerer(Closing):
 
     def answer_hits(self, query: str, hits: Sequence[Hit], n: int = 1) -> list[Answer]:
         """The `n` best answers from passages that were retrieved before, best first."""
-        if n < 1:
-            raise InputError(f"expected at least 1 answer to be wanted, found {n}")
+        n = whole("n", n)
         texts, rankers = [text_of(hit) for hit in hits], ranker_scores([hit.score for hit in hits])
         if texts and not any(text.text for text in texts):
             raise no_texts()
@@ -147,6 +150,20 @@ class Answerer(Closing):
             key = answer_key(one.answer, self.language)
             known[key] = max(one.score, known.get(key, 0.0))
         return dict(heapq.nlargest(n, known.items(), key=itemgetter(1)))
+
+
+def _retriever(given: Any) -> Retriever:
+    """What finds passages, of what was given for it."""
+    if isinstance(given, Index):
+        return given.retriever()
+    if isinstance(given, ChainSearcher):
+        return ChainPassages(given)
+    if not hasattr(given, "batch_search"):
+        raise InputError(
+            f"expected a retriever, found {type(given).__name__}",
+            remedy="give index.retriever(), or any other Retriever",
+        )
+    return given  # type: ignore[no-any-return]
 
 
 def open_answerer(

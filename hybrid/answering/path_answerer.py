@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hybrid.answering.answerer import ReadingCounts
 from hybrid.answering.answers import Answer, answer_key, ranker_scores
@@ -10,6 +10,7 @@ from hybrid.multihop.paths import EvidencePath
 from hybrid.multihop.searcher import ALL, ChainPassages, ChainSearcher
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
+from sparta.base.given import queries_of, share, whole
 from sparta.reader.records import text_of
 
 
@@ -25,20 +26,22 @@ class PathAnswerer(Closing):
     """
 
     def __init__(self, chain: ChainSearcher, *, threshold: float = 0.0) -> None:
+        if not isinstance(chain, ChainSearcher):
+            raise InputError(
+                f"expected a chain that is open, found {chain!r}",
+                remedy='open it over an index: PathAnswerer(ChainSearcher("hop-read", "my-index"))',
+            )
         if not chain.reads:
             raise InputError(
                 f"expected a chain with a step read, found none in {chain.channel}",
                 remedy="answer from its passages: Answerer(ChainPassages(chain), reader)",
             )
-        if not 0 <= threshold <= 1:
-            raise InputError(f"expected a threshold from 0 to 1, found {threshold:g}")
-        self.chain, self.threshold = chain, threshold
+        self.chain, self.threshold = chain, share("a threshold", threshold)
         self.retriever, self.counts = ChainPassages(chain), ReadingCounts(reason="those of the best paths")
 
     def answer(self, query: str, n: int = 1) -> list[Answer]:
         """The answers of the `n` best paths that say different things, best path first."""
-        if n < 1:
-            raise InputError(f"expected at least 1 answer to be wanted, found {n}")
+        n = whole("n", n)
         paths = self.chain.search(query, ALL).paths
         read = [path for path in paths if path.answer]
         self.counts.retrieved += len({i for path in paths for i in path.evidence_ids})
@@ -46,10 +49,10 @@ class PathAnswerer(Closing):
         return answers_of(read, self.chain.tools.language, self.threshold)[:n]
 
     def batch_answer(
-        self, queries: Sequence[str], query_ids: Sequence[str], n: int = 1, threads: int = 1
+        self, queries: Iterable[str], query_ids: Iterable[str], n: int = 1, threads: int = 1
     ) -> Iterator[tuple[str, list[Answer]]]:
         """The same for many questions: `(id, answers)`, in their order, as they are found; one at a time."""
-        for query, query_id in zip(queries, query_ids, strict=True):
+        for query, query_id in zip(*queries_of(queries, query_ids), strict=True):
             yield query_id, self.answer(query, n)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,8 @@ from hybrid.answering.answers import (
     ranker_scores,
     reader_shares,
 )
+from hybrid.answering.path_answerer import PathAnswerer
+from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.reader.config import Calibration, ReaderConfig
@@ -315,11 +318,33 @@ def test_thresholds_and_nothing_found() -> None:
     assert Answerer(FixedRetriever([]), reader).answer("?") == []
     sure = Answerer(FixedRetriever(hits), reader, threshold=1.0)
     assert sure.answer("?") == []
-    with pytest.raises(InputError, match="at least 1 answer"):
-        Answerer(FixedRetriever(hits), reader).answer("?", 0)
-    for wrong in ({"depth": 0}, {"weight": 1.5}, {"threshold": -0.1}):
-        with pytest.raises(InputError, match="expected a depth of at least 1"):
-            Answerer(FixedRetriever(hits), reader, **wrong)
+    for wrong in (0, None, 2.5):
+        with pytest.raises(InputError, match="n must be"):
+            Answerer(FixedRetriever(hits), reader).answer("?", wrong)
+    for options in ({"depth": 0}, {"depth": None}, {"weight": 1.5}, {"threshold": -0.1}, {"threshold": None}):
+        with pytest.raises(InputError, match=r"depth must be|expected a (weight|threshold) from 0 to 1"):
+            Answerer(FixedRetriever(hits), reader, **options)
+
+
+@pytest.mark.parametrize(("queries", "ids"), [(["a", "b"], ["1"]), ("a", ["1"]), ({"1": "a"}, ["1"])])
+def test_what_is_no_list_of_questions(queries: Any, ids: Any) -> None:
+    hits, spans = made(3)
+    with pytest.raises(InputError, match="queries"):
+        next(Answerer(FixedRetriever(hits), FixedReader(spans)).batch_answer(queries, ids))
+
+
+def test_what_retrieves_and_what_reads() -> None:
+    hits, spans = made(3)
+    index = Mock(Index)
+    index.retriever.return_value = FixedRetriever(hits)
+    answerer = Answerer(index, FixedReader(spans))
+    assert answerer.answer("?", 2) == Answerer(FixedRetriever(hits), FixedReader(spans)).answer("?", 2)
+    with pytest.raises(InputError, match=r"expected a retriever, found str\n.*index.retriever"):
+        Answerer("ix", FixedReader(spans))
+    with pytest.raises(InputError, match="expected a reader, found str"):
+        Answerer(FixedRetriever(hits), "reader")
+    with pytest.raises(InputError, match="a chain that is open, found 'hop-read'"):
+        PathAnswerer("hop-read")
 
 
 def test_of_answers_that_overlap_in_a_passage_the_best_is_shown() -> None:
