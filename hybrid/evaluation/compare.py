@@ -21,16 +21,18 @@ from hybrid.evaluation.rankings import (
     cutoff_of,
     depth_of,
     measures_of,
+    parse_any,
     search_all,
     warn_if_none_judged,
 )
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import CANDIDATES, Fusion
+from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
 from hybrid.retrieval.hits import fused_hits
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
+from sparta.base.given import path_of, several
 from sparta.base.records import Advance
 
 logger = logging.getLogger("sparta.hybrid")
@@ -46,7 +48,7 @@ def compare(
     fusions: Sequence[Fusion],
     *,
     threads: int = 2,
-    output_runs: Path | None = None,
+    output_runs: str | Path | None = None,
     answering: Answering | None = None,
     measures: Sequence[str] = (),
     chains: Sequence[ChainSearcher] = (),
@@ -64,10 +66,11 @@ def compare(
         reads its paths, the answer of the best one
     """
     usual = [*measures_of(query_set), *(MEASURES if chains else ())]
-    own = [m for m in measures or usual if can_measure(query_set, m)]
+    wanted = [parse_any(m) for m in several(measures, "measures")] or usual
+    own = [m for m in wanted if can_measure(query_set, m)]
     if not own:
         raise InputError(
-            f"expected what {', '.join(measures)} can be measured by (answers, judged passages, KILT's"
+            f"expected what {', '.join(wanted)} can be measured by (answers, judged passages, KILT's"
             " provenance), found none of it",
             where=query_set.name,
             remedy="choose other --measures, or leave the set out",
@@ -85,13 +88,13 @@ def compare(
         if cutoff_of(measure) > few:
             logger.warning("%s: fusions have %d candidates of each channel (--candidates)", measure, few)
     if output_runs:
-        make_folder(output_runs)  # before hours of searching
+        make_folder(path_of(output_runs, "a folder"))  # before hours of searching
     retrieved = search_all(channels, query_set, depth, threads)
     warn_if_none_judged(retrieved)
     fused = {
-        fusion.label: retrieved.fused(fusion, depth)
-        for fusion in fusions
-        if fusion.label not in retrieved.runs  # one channel as it is
+        label: retrieved.fused(fusion, depth)
+        for label, fusion in named(fusions).items()
+        if label not in retrieved.runs  # one channel as it is
     }
     chained = [run_chain(chain, query_set, depth, own, advance) for chain in chains]
     retrieved = retrieved.with_pages(one.run for one in chained)
@@ -140,9 +143,10 @@ def latencies(
     asking: dict[str, Callable[[str], object]] = {
         name: partial(searcher.search, k=candidates) for name, searcher in channels.searchers.items()
     }
-    for fusion in fusions:
-        asking.setdefault(fusion.label, partial(_ask, channels, fusion, k))
-    dense = {"dense": True, **{fusion.label: "dense" in fusion.weights for fusion in fusions}}
+    own = named(fusions)
+    for label, fusion in own.items():
+        asking.setdefault(label, partial(_ask, channels, fusion, k))
+    dense = {"dense": True, **{label: "dense" in fusion.weights for label, fusion in own.items()}}
     names = sorted(asking, key=lambda name: dense.get(name, False))
     for number, query in enumerate(islice(cycle(queries), _WARMING)):
         for name in names:

@@ -10,12 +10,14 @@ import ir_measures
 
 from hybrid.evaluation.testsets import Qrels
 from sparta.base.errors import InputError
+from sparta.base.given import several
 from sparta.base.records import Run, ScoredPassage
 
 DEFAULT_MEASURES = ("RR", "Success@1", "R@20", "nDCG@10")
 _OTHER_NAMES = {"MRR": "RR", "MAP": "AP", "Recall": "R"}
 _NO_SHARES = ("Accuracy", "NumQ", "NumRet", "NumRel", "NumRelRet")
 _NOTHING = 1e-9
+_REMEDY = "name one of ir_measures, as in RR, RR@10, Success@5, R@100, nDCG@10, AP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,14 @@ class Evaluation:
 def parse_measures(names: Sequence[str]) -> list[str]:
     """Return the names as ir_measures writes them: RR, Success@1, R@20, nDCG@10, AP; MRR and MAP will do.
 
-    :raises InputError: an unknown name.
+    :raises InputError: an unknown name, or none.
     """
-    parsed = []
-    for name in names:
+    given, parsed = several(names, "measures", _REMEDY), []
+    if not given:
+        raise InputError("expected a measure, found none", remedy=_REMEDY)
+    for name in given:
+        if not isinstance(name, str):
+            raise InputError(f"expected a measure, found {name!r}", remedy=_REMEDY)
         head, at, cutoff = name.strip().partition("@")
         try:
             measure = ir_measures.parse_measure(_OTHER_NAMES.get(head, head) + at + cutoff)
@@ -50,7 +56,7 @@ def parse_measures(names: Sequence[str]) -> list[str]:
         except (ValueError, NameError, SyntaxError, AssertionError) as error:
             raise InputError(
                 f"expected a measure, found {name!r}",
-                remedy="name one of ir_measures, as in RR, RR@10, Success@5, R@100, nDCG@10, AP",
+                remedy=_REMEDY,
             ) from error
     return parsed
 

@@ -152,6 +152,8 @@ def parse_any(name: str) -> str:
 
     :raises InputError: an unknown name.
     """
+    if not isinstance(name, str):
+        return parse_measures([name])[0]
     head, _, depth = name.strip().partition("@")
     if f"{head}@" == ANSWER_RECALL and depth.isdecimal() and int(depth) > 0:
         return f"{head}@{int(depth)}"

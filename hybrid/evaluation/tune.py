@@ -18,12 +18,14 @@ from hybrid.evaluation.rankings import (
     can_measure,
     depth_of,
     measures_of,
+    parse_any,
     search_all,
 )
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
+from sparta.base.given import several, whole
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""
@@ -125,10 +127,15 @@ def tune(
 
     :param tuned: the channels whose weights are tried, each with each; the others keep the fusion's.
     :param candidates: the numbers of candidates to try, each with all weights; empty: the fusion's own.
-    :raises InputError: more than 20,000 settings, or sets on which it cannot be measured.
+    :raises InputError: nothing to try or to measure, more than 20,000 settings, or sets on which it cannot be
+        measured.
     """
+    sets, measure = several(sets, "sets of questions"), parse_any(measure)
+    alphas, tuned = several(alphas, "weights to try"), several(tuned, "channels to tune")
+    tried = [whole("candidates", k) for k in several(candidates, "numbers of candidates")]
     _check_measure(measure, sets)
-    fusions = [replace(fusion, candidates=k) for k in sorted(set(candidates)) or [fusion.candidates]]
+    _check_tried(fusion, sets, alphas, tuned)
+    fusions = [replace(fusion, candidates=k) for k in sorted(set(tried)) or [fusion.candidates]]
     if (settings := len(alphas) ** len(tuned) * len(fusions)) > MOST_SETTINGS:
         raise InputError(
             f"expected at most {MOST_SETTINGS:,} settings to measure, found {settings:,}",
@@ -150,6 +157,18 @@ def tune(
     means = {setting: [fmean(own[setting].values()) for own in values] for setting in values[0]}
     folds = cross_validate(values[0]) if len(sets) == 1 else []
     return Tuned(tuned, measure, [one.name for one in sets], means, folds, singles)
+
+
+def _check_tried(
+    fusion: Fusion, sets: Sequence[QuestionSet], alphas: Sequence[float], tuned: Sequence[str]
+) -> None:
+    """Refuse to tune on nothing, with nothing to try, or what is not fused."""
+    for what, given in (("set of questions", sets), ("weight to try", alphas), ("channel to tune", tuned)):
+        if not given:
+            raise InputError(f"expected at least one {what}, found none")
+    Fusion({str(alpha): alpha for alpha in alphas})  # refuses what is no weight
+    if unknown := [name for name in tuned if name not in fusion.weights]:
+        raise InputError(f"expected channels of {', '.join(fusion.weights)} to tune, found {unknown[0]!r}")
 
 
 def _values(

@@ -396,3 +396,42 @@ def test_judgments_without_a_right_passage_measure_no_evidence() -> None:
     none = QuestionSet("set", (Query("1", "who"),), {"1": {"a": 0}})
     assert not can_measure(none, "passage_Rprec")
     assert can_measure(none, "RR")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sets": []}, "at least one set of questions"),
+        ({"alphas": []}, "at least one weight to try"),
+        ({"alphas": ["1"]}, "weights of .* as numbers"),
+        ({"tuned": []}, "at least one channel to tune"),
+        ({"tuned": ("nope",)}, "expected channels of impact, bm25 to tune, found 'nope'"),
+        ({"tuned": "bm25"}, "a list of channels to tune, found str"),
+        ({"candidates": [0]}, "candidates must be at least 1"),
+        ({"measure": "foo"}, "expected a measure, found 'foo'"),
+        ({"measure": 5}, "expected a measure, found 5"),
+    ],
+)
+def test_what_cannot_be_tuned(given: dict[str, Any], said: str) -> None:
+    asked, runs = made_up(1, 4)
+    usual = {"sets": [asked], "fusion": Fusion(), "measure": "RR"}
+    with pytest.raises(InputError, match=said):
+        tune(Made(runs, names=("impact", "bm25")).channels(), **{**usual, **given})
+
+
+@pytest.mark.parametrize("measures", [["foo"], "RR", [None]])
+def test_what_cannot_be_compared_by(measures: Any) -> None:
+    asked, runs = made_up(1, 4)
+    with pytest.raises(InputError, match=r"expected a (measure|list of measures), found"):
+        compare(Made(runs, names=("impact", "bm25")).channels(), asked, [], measures=measures)
+
+
+def test_fusions_that_differ_in_their_candidates_alone() -> None:
+    asked, runs = made_up(1, 40)
+    fusions = [Fusion(candidates=k) for k in (2, 100)]
+    found = compare(Made(runs, names=("impact", "bm25")).channels(), asked, fusions, measures=["RR"])
+    names = ["impact + bm25 (2 candidates)", "impact + bm25 (100 candidates)"]
+    assert list(found.fused) == names
+    values = {one.name: one.per_query["RR"] for one in found.evaluations}
+    for name, k in zip(names, (2, 100), strict=True):
+        assert values[name] == slow(asked, runs, dict(Fusion().weights), candidates=k)
