@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybrid.evaluation.results import SetResults, results_table
     from hybrid.evaluation.tune import tune
     from hybrid.multihop.chain import Chain
-    from hybrid.multihop.searcher import ChainSearcher
+    from hybrid.multihop.searcher import ChainPassages, ChainSearcher
     from hybrid.multihop.steps import Step, read_chain
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
@@ -37,6 +37,7 @@ _HOMES = {
     "Answerer": "hybrid.answering.answerer",
     "Answering": "hybrid.evaluation.answering",
     "Chain": "hybrid.multihop.chain",
+    "ChainPassages": "hybrid.multihop.searcher",
     "ChainSearcher": "hybrid.multihop.searcher",
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
@@ -67,6 +68,7 @@ __all__ = [
     "Answerer",
     "Answering",
     "Chain",
+    "ChainPassages",
     "ChainSearcher",
     "Channels",
     "Evaluation",

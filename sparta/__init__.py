@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparta.index.build import IndexReport
     from sparta.index.pipeline import IndexOptions
     from sparta.index.view import IndexVersion
+    from sparta.lucene.bridge import Bm25
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
     from sparta.models.sparta import SpartaModel
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sparta.training.train import train_model
 
 _HOMES = {
+    "Bm25": "sparta.lucene.bridge",
     "EncodeOptions": "sparta.shards.encode",
     "EncodeReport": "sparta.shards.encode",
     "Explanation": "sparta.search.explain",
@@ -88,6 +90,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Bm25",
     "EncodeOptions",
     "EncodeReport",
     "Explanation",

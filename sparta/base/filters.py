@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparta.base.errors import InputError
+from sparta.base.given import is_number, plain_number
 
 Scalar = str | int | float | bool
 LONGEST = 256
@@ -227,6 +228,7 @@ def _condition(name: Any, wanted: Any) -> Condition:
 
 
 def _value(name: str, value: Any) -> str:
+    value = plain_number(value) if is_number(value) else value
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return _encodable(text_of(value))
     remedy = '{"in": [...]} names several' if isinstance(value, list) else _FORMS
@@ -258,7 +260,7 @@ def _text_bound(text: str, *, after: bool) -> str:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if is_number(value):
         try:
             number = float(value)
         except OverflowError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.files import shown_name
+from sparta.base.given import plain_number
 from sparta.base.records import Passage
 
 EMPTY_TEXT = "empty text"
@@ -78,7 +79,7 @@ def parse_object(line: str) -> dict[str, Any]:
 def as_object(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record in memory as a file would hold it; it must be JSON."""
     try:
-        line = json.dumps(dict(record))
+        line = json.dumps(dict(record), default=plain_number)
     except RecursionError:
         raise _too_deep("more") from None
     except (TypeError, ValueError) as error:

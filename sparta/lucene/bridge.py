@@ -28,6 +28,7 @@ from sparta.base.errors import (
     StorageError,
 )
 from sparta.base.filters import Filter
+from sparta.base.given import is_number
 from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
@@ -66,6 +67,14 @@ def _analyzer(language: str | Language) -> str:
     if language not in LANGUAGES:
         raise InputError(f"unknown language {language!r}; known are {', '.join(LANGUAGES)}")
     return LANGUAGES[language].analyzer
+
+
+def _parameters(bm25: Bm25 | None) -> Bm25:
+    """BM25's parameters as Java takes them; whether it takes these numbers is its to say."""
+    own = Bm25() if bm25 is None else bm25
+    if not isinstance(own, Bm25) or not all(map(is_number, own)):
+        raise InputError(f"expected Bm25(k1=…, b=…) of two numbers, found {own!r}")
+    return Bm25(*map(float, own))
 
 
 class ImpactWriter(Closing):
@@ -216,10 +225,10 @@ class ImpactSearcher(Closing):
         self, path: str | Path, *, language: str | Language = "en", bm25: Bm25 | None = None
     ) -> None:
         self.path = Path(path)
-        analyzer = _analyzer(language)
+        analyzer, parameters = _analyzer(language), _parameters(bm25)
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
-            self._java = java(str(self.path.absolute()), analyzer, *(bm25 or Bm25()))
+            self._java = java(str(self.path.absolute()), analyzer, *parameters)
         self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
         self._forgotten.atexit = False
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.errors import InputError
+from sparta.base.given import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class SparseRows:
 
 def check_top_k(top_k: int | None) -> None:
     """Refuse to keep less than one term of a passage."""
-    if top_k is not None and top_k < 1:
-        raise InputError(f"top_k must be at least 1, found {top_k}", remedy="leave it out to keep every term")
+    if top_k is not None:
+        whole("top_k", top_k, remedy="leave it out to keep every term")
 
 
 def prune(rows: SparseRows, *, top_k: int | None = None, min_weight: float = 0.0) -> SparseRows:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
+from sparta.models.prune import check_top_k
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
 
@@ -173,6 +174,7 @@ class SparseEncoder(nn.Module):
         self, embeddings: scipy.sparse.csr_matrix, top_k: int | None = None
     ) -> list[list[tuple[str, float]]]:
         """Return each row's strongest terms as `(wordpiece, weight)`, strongest first (SPARTA, Table 6)."""
+        check_top_k(top_k)
         decoded = []
         for row in embeddings.tocsr():
             order = np.lexsort((row.indices, -row.data))[:top_k]

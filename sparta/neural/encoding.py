@@ -85,10 +85,15 @@ def one_thread() -> Iterator[None]:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`fp32`, `bf16`, `fp16`, or `auto`: bf16 where the device multiplies it fast, else fp32."""
+    """`fp32`, `bf16`, `fp16`, or `auto`: bf16 where the device multiplies it fast, else fp32.
+
+    :raises InputError: another name.
+    """
     named = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     if name in named:
         return named[name]
+    if name != "auto":
+        raise InputError(f"expected the arithmetic {', '.join(named)} or auto, found {name!r}")
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     fast = device.type == "cpu" and (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder, greatest
@@ -202,3 +202,5 @@ def test_pick_dtype() -> None:
     assert pick_dtype("bf16", cpu) == torch.bfloat16
     assert pick_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
     assert pick_dtype("auto", torch.device("mps")) == torch.float32
+    with pytest.raises(InputError, match="fp32, bf16, fp16 or auto, found 'float16'"):
+        pick_dtype("float16", cpu)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.records import Passage
 from sparta.models.sparta import SpartaModel
 from tests.sparta.models.brute_force import TEXTS, Make, dense
@@ -49,6 +49,9 @@ def test_decode(tiny_model: SpartaModel) -> None:
         weights = [weight for _, weight in terms]
         assert weights == sorted(weights, reverse=True)
         np.testing.assert_allclose(sorted(weights), sorted(row[row > 0]))
+    for wrong in (0, -1, 2.5):
+        with pytest.raises(InputError, match="top_k must be"):
+            tiny_model.decode(matrix, top_k=wrong)
 
 
 def test_query_side_without_a_quantizer_is_refused(make_tiny_model: Make) -> None:

@@ -1,0 +1,107 @@
+"""`Index`: what it accepts, what it refuses, writes from several threads, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparta import Bm25, Index, IndexOptions
+from sparta.base.errors import IndexStateError, InputError
+
+pytestmark = pytest.mark.jvm
+
+PASSAGES = [
+    {"id": "fox", "text": "the red fox", "lang": "en", "year": np.int64(1990), "score": np.float32(0.5)},
+    {"id": np.int64(3), "text": "the moon of the earth", "lang": "en", "year": 2000},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("api") / "index"
+    Index.create(path, PASSAGES, options=IndexOptions(model=str(tiny_model_folder), dtype="fp32")).close()
+    return path
+
+
+@pytest.fixture
+def index(folder: Path) -> Iterator[Index]:
+    with Index(str(folder)) as opened:
+        yield opened
+
+
+Call = Callable[[Index], object]
+REFUSED: dict[str, tuple[Call, str]] = {
+    "a text for queries": (lambda ix: ix.batch_search("red"), "a list of queries, found str"),
+    "a dictionary for queries": (lambda ix: ix.run({"q1": "red fox"}), "a list of queries, found dict"),
+    "a retriever": (lambda ix: ix.retriever().run("red", ["1"]), "a list of queries, found str"),
+    "a query": (lambda ix: ix.explain(None, "fox"), "expected one query"),
+    "threads": (lambda ix: ix.run(["red"], threads=0), "threads must be at least 1"),
+    "no threads": (lambda ix: ix.run(["red"], threads=None), "threads must be a whole number"),
+    "a channel": (lambda ix: ix.search("red", channel=5), "expected a channel of impact, bm25, found 5"),
+    "channels": (lambda ix: ix.search("red", channel=["bm25"]), r"expected a channel .* found \['bm25'\]"),
+    "a field": (lambda ix: ix.search("red", collapse=5), "a field to collapse by, found 5"),
+    "fields": (lambda ix: ix.run(["red"], collapse=["lang"]), "a field to collapse by, found"),
+    "terms": (lambda ix: ix.terms("fox", -1), "n must be at least 1"),
+    "no passages": (lambda ix: ix.append(None), "expected passages, or a file or folder"),
+    "an id": (lambda ix: ix.delete(5), "a list of passage ids, found int"),
+    "ids": (lambda ix: ix.delete([None]), "passage ids as texts or numbers, found None"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(index: Index, name: str) -> None:
+    call, said = REFUSED[name]
+    with pytest.raises(InputError, match=said):
+        call(index)
+
+
+def test_generators_of_queries(index: Index) -> None:
+    asked = {"a": "red fox", "b": "moon"}
+    expected = index.run(list(asked.values()), list(asked))
+    assert index.run((q for q in asked.values()), (i for i in asked)) == expected
+    assert list(index.batch_search(q for q in asked.values())) == ["0", "1"]
+
+
+def test_numbers_of_numpy(index: Index) -> None:
+    assert index.passage("fox")["year"] == 1990
+    assert index.passage("fox")["score"] == 0.5
+    assert index.passage(3)["contents"] == "the moon of the earth"
+    for kept in ({"year": np.int64(1990)}, {"year": {"lt": np.float32(1995)}}, {"score": np.float32(0.5)}):
+        assert [hit.passage_id for hit in index.search("red moon", channel="bm25", filter=kept)] == ["fox"]
+
+
+@pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])  # type: ignore[arg-type]
+def test_parameters_of_bm25(folder: Path, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"expected Bm25\(k1=…, b=…\)"):
+        Index(folder, bm25=wrong)
+
+
+def test_no_path() -> None:
+    with pytest.raises(InputError, match="the path of an index folder, found int"):
+        Index(5)  # type: ignore[arg-type]
+
+
+def test_after_its_end(folder: Path) -> None:
+    closed = Index(folder)
+    closed.close()
+    for call in (closed.refresh, closed.__enter__, lambda: closed.search("red")):
+        with pytest.raises(IndexStateError, match="the index is closed"):
+            call()
+
+
+def test_threads_write_through_one_index(tmp_path: Path) -> None:
+    options = IndexOptions(channels="bm25")
+    with Index.create(tmp_path / "index", [{"id": "0", "text": "red"}], options=options) as index:
+
+        def write(number: int) -> None:
+            index.append([{"id": f"a{number}", "text": "fox"}, {"id": f"b{number}", "text": "fox"}])
+            index.delete([f"b{number}"])
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(4)))
+        assert {hit.passage_id for hit in index.search("fox")} == {"a0", "a1", "a2", "a3"}
