@@ -25,6 +25,7 @@ from dense.search.store import (
     sentence_hashes,
     write_shard,
 )
+from sparta.base.given import path_of
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
@@ -155,7 +156,7 @@ class VectorJob:
 
 def encode_vectors(
     source: str | Path,
-    output: Path,
+    output: str | Path,
     model: str | Path | None,
     options: VectorOptions,
     *,
@@ -171,6 +172,7 @@ def encode_vectors(
 
     :param cluster: encode there instead of in this process; its devices count, not `device`
     """
+    output = path_of(output, "a folder")
     reader = CorpusReader(source, skip_invalid=skip_invalid)
     chosen = cluster.dtype(options.dtype) if cluster else options.dtype
     encoder = PassageEncoder(model, "cpu" if cluster else device, chosen)

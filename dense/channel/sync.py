@@ -17,6 +17,7 @@ from dense.search.store import VectorFolder, open_finished
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
+from sparta.base.given import paths_of
 from sparta.base.records import Advance
 from sparta.data.units import unit_options
 from sparta.index.folder import Generation, IndexFolder, index_flag
@@ -57,11 +58,11 @@ def has_dense(index: Path) -> bool:
 
 @optional_packages()
 def build_dense(
-    index: Path,
+    index: str | Path,
     model: str | None = None,
     *,
     kind: str | None = None,
-    vectors: Sequence[Path] = (),
+    vectors: Sequence[str | Path] = (),
     device: str | None = None,
     dtype: str = "auto",
     overwrite: bool = False,
@@ -92,7 +93,7 @@ def build_dense(
         if overwrite:
             place.remove_if_damaged()
         before = place.read() if place.exists() else None
-        sources = [open_finished(path) for path in vectors]
+        sources = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = _chosen_model(model, before, sources, live.language, folder.path, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
         asked = kind or (before.asked if before else "auto")

@@ -19,6 +19,7 @@ from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
+from sparta.base.given import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
@@ -205,8 +206,9 @@ class DenseModel(nn.Module):
         save_model(folder, self, config, without=twice, int8=int8)
 
     @staticmethod
-    def load(folder: Path) -> DenseModel:
+    def load(folder: str | Path) -> DenseModel:
         """Return a model that `save_pretrained` wrote."""
+        folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = DenseConfig.from_dict(raw.pop("dense", None), str(folder / "config.json"))
         model = DenseModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)

@@ -14,6 +14,7 @@ from dense.training.skill_examples import SkillExample, SkillSet, merged
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
+from sparta.base.given import paths_of
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import decoded, parse_object, placed
@@ -34,7 +35,7 @@ class SkillFile:
 
 def read_skill_sets(
     files: Sequence[SkillFile],
-    texts: Sequence[Path],
+    texts: Sequence[str | Path],
     batch_size: int = 16,
     *,
     by_size: bool = False,
@@ -53,7 +54,7 @@ def read_skill_sets(
     """
     drafts = [list(_drafts(one)) for one in files]
     wanted = {name for own in drafts for name in names_in(own)}
-    known = _find(wanted, texts)
+    known = _find(wanted, paths_of(texts, "files of texts"))
     sets = []
     for one, own in zip(files, drafts, strict=True):
         examples = [e for draft in own if (e := _example(draft, known)) is not None]

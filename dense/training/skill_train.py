@@ -264,7 +264,7 @@ class SkillTraining:
 def train_skills(
     sets: Sequence[SkillSet],
     recipe: SkillRecipe,
-    output: Path,
+    output: str | Path,
     *,
     resume: bool = False,
     command: str = "",
@@ -275,7 +275,7 @@ def train_skills(
     :param command: what the card names as the command; otherwise the recipe
     :param validation: chooses the best model; without it, held-out examples do
     """
-    check_output(output, resume=resume)
+    output = check_output(output, resume=resume)
     training = SkillTraining(recipe, sets, output, validation)
     result = training.run(resume=resume)
     if not process_group()[0]:

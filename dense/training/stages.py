@@ -27,7 +27,7 @@ STARTED = "started.json"
 def train_in_two_stages(
     sets: Sequence[ParagraphSet],
     recipe: Recipe,
-    output: Path,
+    output: str | Path,
     *,
     p2_alone: bool = False,
     resume: bool = False,
@@ -50,7 +50,7 @@ def train_in_two_stages(
     :param p2_alone: use P2 alone even with a single set
     :param command: what the card names as the command; otherwise the recipe
     """
-    check_output(output, resume=resume)
+    output = check_output(output, resume=resume)
     if recipe.mine_every:
         raise InputError(
             "expected two stages or mining on the way, found both",

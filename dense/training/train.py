@@ -224,12 +224,17 @@ class Recipe(TrainOptions):
 
 
 def train_dense(
-    sets: Sequence[ParagraphSet], recipe: Recipe, output: Path, *, resume: bool = False, command: str = ""
+    sets: Sequence[ParagraphSet],
+    recipe: Recipe,
+    output: str | Path,
+    *,
+    resume: bool = False,
+    command: str = "",
 ) -> TrainResult:
     """Train a bi-encoder; the best by validation ends in `output/best`, with its model card.
 
     :param command: what the card names as the command; otherwise the recipe
     """
-    check_output(output, resume=resume)
+    output = check_output(output, resume=resume)
     training = recipe.training(sets, output)
     return finish("dense", training.run(resume=resume), training, sets, recipe, command)

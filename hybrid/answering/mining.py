@@ -10,6 +10,7 @@ from typing import Any
 from hybrid.answering.answers import as_read
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
+from sparta.base.given import path_of
 from sparta.base.records import Query, Retriever
 from sparta.data.answers import answer_spans
 from sparta.reader.records import no_texts, text_of
@@ -20,7 +21,7 @@ _QUERIES_AT_ONCE = 500
 def mine_answers(
     queries: Sequence[Query],
     retriever: Retriever,
-    output: Path,
+    output: str | Path,
     *,
     depth: int = 10,
     match: str = "string",
@@ -37,6 +38,7 @@ def mine_answers(
     :param language: that of the texts
     :return: how many questions were written
     """
+    output = path_of(output, "a file")
     written, found_any, texts = 0, False, False
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.evaluation.answering import JUDGED, Answering, measure_answers
-from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, without_own_passages
+from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_own_passages
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set, own_is_no_hit
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
+from sparta.base.given import path_of, paths_of
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
@@ -39,12 +40,12 @@ _AT_ONCE = 64
 
 
 def evaluate_runs(
-    paths: Sequence[Path],
-    qrels: Path,
+    paths: Sequence[str | Path],
+    qrels: str | Path,
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
     fusion: Fusion | None = None,
-    output_runs: Path | None = None,
+    output_runs: str | Path | None = None,
 ) -> SetResults:
     """Measure TREC runs against judgments in TREC's or BEIR's form.
 
@@ -52,10 +53,13 @@ def evaluate_runs(
     :param output_runs: a folder in which to leave the fused run
     :raises InputError: a run comes twice, or shares no query with the judgments
     """
+    qrels, measures = path_of(qrels, "judgments"), parse_measures(measures)
     judged = read_qrels(qrels)
     without_own = own_is_no_hit(qrels, judged)
     runs: dict[str, Run] = {}
-    for name, path in named_runs(paths).items():
+    if not paths:
+        raise InputError("expected runs to measure, found none")
+    for name, path in named_runs(paths_of(paths, "runs")).items():
         runs[name] = without_own_passages(read_run(path), None) if without_own else read_run(path)
         if not runs[name].keys() & judged.keys():
             raise InputError(
@@ -85,7 +89,7 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
 
 
 def evaluate_set(
-    path: Path,
+    path: str | Path,
     model: SparseEncoder | None,
     options: EncodeOptions,
     *,
@@ -94,7 +98,7 @@ def evaluate_set(
     measures: Sequence[str] = DEFAULT_MEASURES,
     depth: int = 100,
     threads: int = 2,
-    output_runs: Path | None = None,
+    output_runs: str | Path | None = None,
     skip_invalid: bool = False,
     advance: Callable[[int], object] | None = None,
     name: str = "",
@@ -118,6 +122,8 @@ def evaluate_set(
     from sparta.index.pipeline import IndexOptions, build_index
     from sparta.index.sources import corpus_source
 
+    path, measures = path_of(path, "a test set"), parse_measures(measures)
+    output_runs = output_runs and path_of(output_runs, "a folder")
     if answering and is_chunk(options.unit):
         raise InputError(
             "expected --answers without --chunk, found both: runs name documents, not the chunks to be read",

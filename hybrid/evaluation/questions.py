@@ -17,6 +17,7 @@ from hybrid.evidence.gold import gold_of
 from hybrid.evidence.measures import Gold
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
+from sparta.base.given import path_of
 from sparta.base.records import Query
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
@@ -143,7 +144,7 @@ def _corpus_of(index: Path) -> Path | None:
     return generation.corpus if generation else None
 
 
-def questions_of(path: Path) -> QuestionSet:
+def questions_of(path: str | Path) -> QuestionSet:
     """Return the questions of a file or a folder, in one of `FORMS`.
 
     Questions without an id of their own are numbered: by the line or the item, from 1; in EntityQuestions
@@ -151,6 +152,7 @@ def questions_of(path: Path) -> QuestionSet:
 
     :raises InputError: none of these forms; a line or an item of another form.
     """
+    path = path_of(path, "questions")
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
         found = list(_file(path))

@@ -19,6 +19,7 @@ from hybrid.evaluation.plots import figure
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.files import atomic_write, make_folder
+from sparta.base.given import path_of
 from sparta.base.records import Run
 from sparta.data.trec import write_run
 
@@ -190,8 +191,9 @@ def _write_lines(output: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     atomic_write(output, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
 
 
-def save_run(folder: Path, of: str, name: str, run: Run) -> None:
+def save_run(folder: str | Path, of: str, name: str, run: Run) -> None:
     """Write a TREC run into a folder, named after the test set and the ranking."""
+    folder = path_of(folder, "a folder")
     make_folder(folder)
     write_run(folder / f"{_word(of)}-{_word(name)}.trec", run.items(), _word(name))
 

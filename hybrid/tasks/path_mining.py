@@ -14,6 +14,7 @@ from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
+from sparta.base.given import path_of
 from sparta.base.records import Advance, Hit
 from sparta.data.kilt import LEAST_BLEU
 from sparta.data.kilt import Evidence as KiltEvidence
@@ -27,7 +28,7 @@ DEPTH = 20
 def mine_paths(
     questions: QuestionSet,
     chain: ChainSearcher,
-    output: Path,
+    output: str | Path,
     *,
     depth: int = DEPTH,
     advance: Advance | None = None,
@@ -41,6 +42,7 @@ def mine_paths(
 
     :return: how many questions were written
     """
+    output = path_of(output, "a file")
     folder = Path(chain.tools.index or default_index())
     known = judged(questions, folder)
     every = needed = evidence_by_passage(known.gold, known.qrels)

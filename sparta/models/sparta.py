@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from sparta.base.given import path_of
 from sparta.models.config import SpartaConfig
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
@@ -96,8 +97,9 @@ class SpartaModel(SparseEncoder):
         return SpartaModel(load_encoder(name), load_tokenizer(name), config or SpartaConfig())
 
     @staticmethod
-    def load(folder: Path) -> SpartaModel:
+    def load(folder: str | Path) -> SpartaModel:
         """Return a model that `save_pretrained` wrote."""
+        folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
         model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.given import path_of
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
@@ -187,11 +188,12 @@ class PathReader(nn.Module):
         return reader
 
     @staticmethod
-    def load(folder: Path) -> PathReader:
+    def load(folder: str | Path) -> PathReader:
         """Return what `save_pretrained` wrote.
 
         :raises ModelError: another layout.
         """
+        folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         where, remedy = str(folder / "config.json"), "copy the model folder again, whole"
         try:

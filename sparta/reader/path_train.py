@@ -14,6 +14,7 @@ import torch
 
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
+from sparta.base.given import paths_of
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (
@@ -232,17 +233,22 @@ def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExam
 
 
 def train_path_reader(
-    data: Sequence[Path], recipe: PathRecipe, output: Path, *, resume: bool = False, command: str = ""
+    data: Sequence[str | Path],
+    recipe: PathRecipe,
+    output: str | Path,
+    *,
+    resume: bool = False,
+    command: str = "",
 ) -> TrainResult:
     """Train a reader of paths; the best on held-out questions ends in `output/best`, with its model card.
 
     :param data: files as `read_path_examples` takes them
     :param command: what the card names as the command; otherwise the recipe
     """
-    check_output(output, resume=resume)
-    if len({path.resolve() for path in data}) < len(data):
+    output, files = check_output(output, resume=resume), paths_of(data, "files")
+    if len({path.resolve() for path in files}) < len(files):
         raise InputError("expected different files, found one twice", remedy="name it once")
-    by_file = [(path.name, read_path_examples(path)) for path in data]
+    by_file = [(path.name, read_path_examples(path)) for path in files]
     training = PathTraining(recipe, [one for _, own in by_file for one in own], output)
     result = training.run(resume=resume)
     rows = [f"| {name} | {len(own):,} | `{short_hash(own)}` |" for name, own in by_file]

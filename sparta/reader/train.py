@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
+from sparta.base.given import path_of, several
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import shipped_for
 from sparta.neural.encoding import pick_dtype
@@ -388,9 +389,9 @@ def fingerprint(examples: Sequence[ReadingExample]) -> str:
 
 
 def train_reader(
-    data: Sequence[Path | tuple[Path, int | None]],
+    data: Sequence[str | Path | tuple[str | Path, int | None]],
     recipe: ReaderRecipe,
-    output: Path,
+    output: str | Path,
     *,
     resume: bool = False,
     command: str = "",
@@ -401,8 +402,9 @@ def train_reader(
         (None: all; more than there are: some again)
     :param command: what the card names as the command; otherwise the recipe
     """
-    check_output(output, resume=resume)
-    sized = [one if isinstance(one, tuple) else (Path(one), None) for one in data]
+    output = check_output(output, resume=resume)
+    pairs = [one if isinstance(one, tuple) else (one, None) for one in several(data, "files")]
+    sized = [(path_of(path, "a file"), size) for path, size in pairs]
     if len({path.resolve() for path, _ in sized}) < len(sized):
         raise InputError("expected different files, found one twice", remedy="name it once, as in FILE=5000")
     sets = [ReadingSet(path.name, read_examples(path, recipe.language), size) for path, size in sized]

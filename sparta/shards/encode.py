@@ -14,6 +14,7 @@ import torch
 
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
+from sparta.base.given import path_of
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
@@ -149,7 +150,7 @@ class SparseJob:
 
 def encode_corpus(
     source: str | Path,
-    output: Path,
+    output: str | Path,
     model: SparseEncoder | str | None,
     options: EncodeOptions,
     *,
@@ -166,6 +167,7 @@ def encode_corpus(
     :param cluster: encode there instead of in this process; its devices count, not those of the options
     :raises Interrupted: Ctrl-C; says how many passages are in the folder.
     """
+    output = path_of(output, "a folder")
     if not isinstance(model, SparseEncoder):
         with kept_on_interrupt(output):
             model = open_encoder(model, bits, ("cpu",) if cluster else options.devices)

@@ -179,7 +179,7 @@ def longest_text(words: int) -> int:
 
 
 def open_set(
-    name: str, layout: str, batch_size: int, longest: int = LONGEST_WORDS, language: str = "en"
+    name: str | Path, layout: str, batch_size: int, longest: int = LONGEST_WORDS, language: str = "en"
 ) -> ParagraphSet:
     """Return a training set from `FILE` or `FILE=WEIGHT`.
 
@@ -187,7 +187,7 @@ def open_set(
         `articles`: the same, and records without context that stand beside each other come from one text,
         so that they are each other's context; `passages`: the answer is the whole context.
     """
-    path, factor = name_and_weight(name, "FILE")
+    path, factor = name_and_weight(str(name), "FILE")
     paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language))
     if len(paragraphs) < batch_size:
         raise InputError(

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.errors import ModelError, folder_in_use
+from sparta.base.given import path_of
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.neural.encoding import pick_dtype
@@ -349,10 +350,12 @@ def trainer_config(
     )
 
 
-def check_output(output: Path, *, resume: bool) -> None:
-    """Refuse to begin a training in a folder that holds files; the first process asks for all."""
-    if not resume and not process_group()[0] and output.exists() and any(output.iterdir()):
-        raise folder_in_use(output)
+def check_output(output: str | Path, *, resume: bool) -> Path:
+    """Return the folder of a training, which may hold no files where it begins; one process asks for all."""
+    folder = path_of(output, "a folder")
+    if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
+        raise folder_in_use(folder)
+    return folder
 
 
 def check_length(encoder: nn.Module, max_length: int, option: str = "--max-length") -> None:

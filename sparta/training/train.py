@@ -39,7 +39,7 @@ PAPER_LOSS: dict[str, Any] = {"negatives": 8, "scaled": False, "term_rate": 1.0,
 def train_model(
     sets: Sequence[ParagraphSet],
     recipe: SpartaRecipe,
-    output: Path,
+    output: str | Path,
     *,
     resume: bool = False,
     openers: Sequence[TeacherOpener] = (),
@@ -54,7 +54,7 @@ def train_model(
     :raises ModelError: an encoder or a model that cannot be trained so.
     :raises Interrupted: Ctrl-C; says how many steps are kept.
     """
-    check_output(output, resume=resume)
+    output = check_output(output, resume=resume)
     torch.manual_seed(recipe.seed)
     form = replace(recipe, **PAPER_FORM, paper=False) if recipe.paper else recipe
     model, trained_before = _model(form, sets, use_title=not recipe.paper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,8 @@ from hybrid.evaluation.evaluate import evaluate_runs
 from hybrid.evaluation.measures import evaluate, without_own_passages
 from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.testsets import open_test_set
+from hybrid.retrieval.fusion import Fusion
+from sparta.base.errors import InputError
 from sparta.base.records import ScoredPassage
 
 
@@ -88,3 +91,29 @@ def test_questions_that_are_numbered_as_the_passages_are(tmp_path: Path, judgmen
     (tmp_path / "r.trec").write_text("1 Q0 1 1 3 x\n1 Q0 2 2 2 x\n2 Q0 2 1 2 x\n")
     found = evaluate_runs([tmp_path / "r.trec"], folder / "qrels.tsv", ["RR"])
     assert found.evaluations[0].mean("RR") == 1
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> tuple[str, str]:
+    """A run and its judgments, by their names as texts."""
+    (tmp_path / "one.trec").write_text("q Q0 d 1 2.0 x\n")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    return str(tmp_path / "one.trec"), str(tmp_path / "qrels.tsv")
+
+
+def test_paths_may_be_texts(judged: tuple[str, str], tmp_path: Path) -> None:
+    run, qrels = judged
+    fusion = Fusion({"one": 1.0})
+    found = evaluate_runs([run], qrels, ["MRR"], fusion=fusion, output_runs=str(tmp_path / "runs"))
+    assert [one.mean("RR") for one in found.evaluations] == [1.0, 1.0]
+    with pytest.raises(InputError, match="a list of paths of runs, found str"):
+        evaluate_runs(run, qrels)
+    with pytest.raises(InputError, match="no such file or folder"):
+        questions_of(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("measures", [["foo"], ["RR", 5], [], "RR", None])
+def test_what_is_no_measure(judged: tuple[str, str], measures: Any) -> None:
+    run, qrels = judged
+    with pytest.raises(InputError, match=r"expected a (measure|list of measures), found"):
+        evaluate_runs([run], qrels, measures)
