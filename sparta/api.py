@@ -188,7 +188,7 @@ class Index(Closing):
         return top_terms(self.searcher, str(passage_id), n)
 
     def passage(self, passage_id: str | int) -> dict[str, Any]:
-        """The stored record of a passage."""
+        """The stored record of a passage, of one that was cut joined from those of its parts."""
         return self.searcher.passage(str(passage_id))
 
     @property

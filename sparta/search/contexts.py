@@ -1,16 +1,19 @@
-"""Sentences in the passages that they were cut from, joined from what the index holds of these."""
+"""Passages that were cut, and sentences in them, joined from what the index holds of their parts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
 from sparta.lucene.bridge import ImpactSearcher
 
 _SENTENCES_AT_ONCE = 32
+_OF_PARTS = ("passage_id", "document_id", "start", "end")
+"""Fields that the record of a part has, and that of its passage has not."""
 
 
 def is_sentence(record: Mapping[str, Any]) -> bool:
@@ -20,7 +23,12 @@ def is_sentence(record: Mapping[str, Any]) -> bool:
 
 def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
     """Return hits as they are, but sentences with `context` in their metadata: their passage's text."""
-    texts = passages_of(lucene, (hit.metadata["passage_id"] for hit in hits if is_sentence(hit.metadata)))
+    return with_contexts(hits, partial(passages_of, lucene))
+
+
+def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mapping[str, str]]) -> list[Hit]:
+    """The same, where the texts of passages by their ids lie somewhere else."""
+    texts = texts_of(hit.metadata["passage_id"] for hit in hits if is_sentence(hit.metadata))
     return [
         replace(hit, metadata={**hit.metadata, "context": texts[hit.metadata["passage_id"]]})
         if is_sentence(hit.metadata)
@@ -45,12 +53,19 @@ def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str,
             found[passage_id] += [json.loads(next(raws)) for _ in range(count)]
         going = [passage_id for passage_id, count in zip(going, there, strict=True) if count]
         start += _SENTENCES_AT_ONCE
-    return {passage_id: _joined(sentences) for passage_id, sentences in found.items()}
+    return {passage_id: joined(sentences) for passage_id, sentences in found.items()}
 
 
-def _joined(sentences: Sequence[dict[str, Any]]) -> str:
-    """A passage's text from its sentences, each at its place; what was between them is white space."""
+def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The record of a passage from those of the sentences or chunks that it was cut into."""
+    own = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
+    return {**own, "id": passage_id, "contents": joined(parts)}
+
+
+def joined(parts: Iterable[Mapping[str, Any]]) -> str:
+    """A passage's text from its parts, each at its place: they may overlap; between them is white space."""
     text = ""
-    for record in sorted(sentences, key=lambda r: int(r["start"])):
-        text = text.ljust(int(record["start"])) + str(record["contents"])
+    for record in sorted(parts, key=lambda r: int(r["start"])):
+        start = int(record["start"])
+        text = text[:start].ljust(start) + str(record["contents"])
     return text

@@ -16,7 +16,7 @@ from sparta.data.units import is_chunk, passage_of
 from sparta.index.view import IndexView
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.searcher import Searcher, docid_of, docids_of
+from sparta.search.searcher import Searcher, docids_of
 
 _LEAD = 8  # of the words shown, one in so many stands before the first match
 _LONGEST = 500  # characters of a snippet
@@ -120,11 +120,16 @@ def _best_part(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tupl
 
 
 def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list[tuple[str, int, float]]:
-    """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6)."""
+    """The strongest terms of a passage, `(term, impact, weight)` (SPARTA, Table 6).
+
+    Of a passage that was cut, each term has the highest of its impacts in the parts.
+    """
     n = limit("n", n)
     with searcher.index.reading() as view:
         view.require_impacts()
-        vector = view.lucene.vector(docid_of(view, passage_id))
+        vector: Counter[str] = Counter()
+        for docid in docids_of(view, passage_id):
+            vector |= Counter(view.lucene.vector(docid))
         step = view.quantizer.step
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
     return [(term, impact, impact * step) for term, impact in order]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
-from sparta.search.contexts import in_context
+from sparta.search.contexts import in_context, whole_record
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 
 IMPACT, BM25 = "impact", "bm25"
@@ -187,16 +187,20 @@ class Searcher(ChannelSearcher):
             return docids
 
     def passage(self, passage_id: str) -> dict[str, Any]:
-        """The stored record of one passage; an unknown id is a NoPassageError."""
-        return self._stored(passage_id, docid_of)
+        """The stored record of one passage, of one that was cut joined from those of its parts.
+
+        :raises NoPassageError: an unknown id.
+        """
+        with self.index.reading() as view:
+            docids = docids_of(view, passage_id)
+            records = [json.loads(raw) for raw in view.lucene.raws(docids)]
+            one: dict[str, Any] = records[0]
+            return one if view.lucene.ids(docids[:1]) == [passage_id] else whole_record(passage_id, records)
 
     def first_part(self, passage_id: str) -> dict[str, Any]:
         """The stored record of one passage, or of the first part that it was cut into."""
-        return self._stored(passage_id, lambda view, given: docids_of(view, given)[0])
-
-    def _stored(self, passage_id: str, number: Callable[[IndexView, str], int]) -> dict[str, Any]:
         with self.index.reading() as view:
-            record: dict[str, Any] = json.loads(view.lucene.raws([number(view, passage_id)])[0])
+            record: dict[str, Any] = json.loads(view.lucene.raws(docids_of(view, passage_id)[:1])[0])
             return record
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
@@ -250,18 +254,6 @@ def docids_of(view: IndexView, passage_id: str) -> list[int]:
             remedy="take an id from a search",
         )
     return docids
-
-
-def docid_of(view: IndexView, passage_id: str) -> int:
-    """Lucene's number of a passage, which is one whole; an unknown id is a NoPassageError."""
-    first, *others = docids_of(view, passage_id)
-    if others:
-        raise InputError(
-            f"expected one passage, found the {1 + len(others)} parts of {passage_id!r}",
-            where=str(view.lucene.path.parent),
-            remedy=f"name one of them, as in {passage_id}#0",
-        )
-    return first
 
 
 def channel_name(name: str, channels: Sequence[str] = CHANNELS) -> str:

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from hybrid.service.live.snapshot import Snapshot
-from sparta.base.errors import InputError, SpartaError
+from sparta.base.errors import SpartaError
 from sparta.data.queries import read_queries
 from sparta.index.folder import IndexFolder
 from sparta.search.channel_searcher import hit_of
@@ -30,11 +30,8 @@ def example_questions(index: Path) -> list[str]:
 
 
 def marks_of_text(snapshot: Snapshot, why: Explanation) -> list[tuple[int, int, float]]:
-    """The words to mark in a passage's text, by share of its score; none where it has several parts."""
-    try:
-        text = hit_of(why.passage_id, why.score, snapshot.lucene.passage(why.passage_id)).text
-    except InputError:
-        return []
+    """The words to mark in a passage's text, by share of its score."""
+    text = hit_of(why.passage_id, why.score, snapshot.lucene.passage(why.passage_id)).text
     shares = {term.term: float(term.share) for term in why.terms if term.share}
     words = marked_words(snapshot.lucene.tokenizer, text, shares)
     return [(start, end, round(share / why.score, _DIGITS)) for start, end, share in words]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli._sparta import main
 from sparta.api import Index
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, NoPassageError
 from sparta.base.records import Passage
 from sparta.data.sentences import split_units
 from sparta.data.units import chunk_unit
@@ -109,10 +109,24 @@ def test_a_document_is_explained_by_its_best_chunk(built: tuple[Path, Path]) -> 
             assert (explained.score, explained.passage_id) == (hit.score, hit.passage_id)
             ties = sum(other.score == hit.score for other in hits)
             assert abs(explained.rank - rank) < ties
-        with pytest.raises(InputError, match="parts of 'd0'") as caught:
-            index.terms("d0")
-        assert index.terms("d0#0", 1)
-        assert "d0#0" in str(caught.value.remedy)
+
+
+@pytest.mark.jvm
+def test_a_document_is_opened_by_the_id_of_its_hits(built: tuple[Path, Path]) -> None:
+    """Its chunks overlap; a term has the highest of its impacts in them."""
+    with Index(built[0]) as index:
+        for record in documents():
+            found = index.passage(record["id"])
+            assert found == {"id": record["id"], "title": "", "contents": record["text"].strip()}
+        first, parts = index.passage("d0#0"), range(len(brute_chunks(documents()[0]["text"], 6, 2)))
+        assert (first["id"], first["document_id"], first["start"]) == ("d0#0", "d0", 0)
+        highest: dict[str, int] = {}
+        for n in parts:
+            for term, impact, _ in index.terms(f"d0#{n}"):
+                highest[term] = max(impact, highest.get(term, 0))
+        assert {term: impact for term, impact, _ in index.terms("d0")} == highest
+        with pytest.raises(NoPassageError, match="no passage with the id 'd'"):
+            index.passage("d")
 
 
 @pytest.mark.jvm
