@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cli._options import counted
+from sparta.data.units import is_cut, unit_noun
 
 
 def print_index_report(report: Any, *, optimized: bool = False) -> None:
@@ -35,6 +36,12 @@ def print_index_report(report: Any, *, optimized: bool = False) -> None:
         if more := report.source.get("skipped", 0) - len(report.source.get("first_skips", [])):
             click.echo(f"  … and {more:,} more", err=True)
     print_channel_reports(report.channels)
+
+
+def print_deletion(report: Any) -> None:
+    """Say how many of the passages that were named are deleted."""
+    units = f" ({counted(report.deleted, unit_noun(report.unit))})" if is_cut(report.unit) else ""
+    click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
 
 
 def print_channel_reports(reports: Iterable[Any]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from cli._opensearch import server_of, server_options
 from cli._options import Text, counted, index_option, number, quiet_option, typed
+from cli._reports import print_deletion
 from sparta.base.errors import InputError
 
 _SHOWN = 10
@@ -104,7 +105,7 @@ def _delete(server: Any, name: str, ids: tuple[str, ...]) -> None:
     from hybrid.opensearch.update import delete
 
     report = delete(server, name, ids)
-    click.echo(f"deleted {report.deleted} of {report.named}")
+    print_deletion(report)
     if report.missing:
         shown = ", ".join(map(repr, report.missing[:_SHOWN]))
         raise InputError(f"the index holds no passage with the id {shown}", where=f"{server.where}/{name}")

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from cli._options import Text, counted, index_option
-from cli._reports import print_channel_reports
+from cli._options import Text, index_option
+from cli._reports import print_channel_reports, print_deletion
 from sparta.base.errors import InputError
-from sparta.data.units import is_cut, unit_noun
 
 _SHOWN = 10
 
@@ -30,8 +29,7 @@ def delete(ids: tuple[str, ...], files: str | None, index: Path | None) -> None:
         raise InputError("expected ids of passages, found none", remedy="sparta delete ID, or --ids FILE")
     path = index or default_index()
     report = delete_from_index(path, named)
-    units = f" ({counted(report.deleted, unit_noun(report.unit))})" if is_cut(report.unit) else ""
-    click.echo(f"deleted {report.named - len(report.missing)} of {report.named}{units}")
+    print_deletion(report)
     print_channel_reports(report.channels)
     if report.missing:
         raise InputError(

@@ -127,7 +127,7 @@ def _make(server: Server, index: str, source: Source, options: PushOptions) -> N
         raise IndexStateError(
             f"expected {index!r} to hold these passages, found that it was changed since",
             where=server.where,
-            remedy="delete it, or use --update",
+            remedy="use --update, which writes what differs",
         )
 
 

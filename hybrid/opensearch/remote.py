@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,9 +28,10 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
-from sparta.export.opensearch import POSITION, RECORD
+from sparta.export.opensearch import PASSAGE, POSITION, RECORD
 from sparta.export.opensearch_fields import FIELDS, field_range, filter_queries
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
+from sparta.search.contexts import joined
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 from sparta.search.searcher import BM25
 
@@ -131,6 +132,15 @@ class RemoteIndex:
         start = f"{field}\0"
         own = ([v for v in hit.get("fields", {}).get(FIELDS, ()) if v.startswith(start)] for hit in hits)
         return ["\0".join(sorted(values)) or None for values in own]
+
+    def texts(self, passage_ids: Iterable[str]) -> dict[str, str]:
+        """The texts of passages that were cut, by id, joined from those of their parts."""
+        named = list(dict.fromkeys(passage_ids))
+        bodies = [search_body({"term": {PASSAGE: one}}, MOST_HITS, source=[RECORD]) for one in named]
+        found = [own["hits"]["hits"] for own in self.search(bodies, self.now)]
+        return {
+            one: joined(hit["_source"][RECORD] for hit in own) for one, own in zip(named, found, strict=True)
+        }
 
     def _at(self, docids: Sequence[int], wanted: Json) -> list[Json]:
         """The documents of some numbers."""

@@ -14,9 +14,10 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.filters import FilterLike
-from sparta.base.records import ScoredPassage
+from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
+from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
 from sparta.search.ranked import Ranked
 from sparta.search.searcher import CHANNELS, IMPACT, channel_name
@@ -99,6 +100,10 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The stored records of passages."""
         return self.opened.records(docids)
+
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits as a reader reads them: sentences with the text of their passage as `context`."""
+        return self.opened.again(partial(with_contexts, hits, self.opened.texts))
 
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """The values of a metadata field; None where there is none."""

@@ -14,7 +14,7 @@ from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
 from sparta.base.errors import IndexStateError
 from sparta.base.records import Advance
-from sparta.data.units import is_cut
+from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import StoredPassage
 from sparta.export.opensearch import (
     PASSAGE,
@@ -50,6 +50,7 @@ class DeleteReport:
     named: int
     deleted: int
     missing: tuple[str, ...] = field(default=())
+    unit: str = "passage"
 
 
 def update(
@@ -124,21 +125,23 @@ def _changes(
 def delete(server: Server, name: str, passage_ids: Sequence[str]) -> DeleteReport:
     """Delete passages by id; of an index of sentences or chunks, all of a passage.
 
-    The index here keeps them: delete there too, or the next push brings them back.
+    The index here keeps them: delete there too, or the next push brings them back. Where none of them is
+    there, nothing is changed.
 
     :raises IndexStateError: there is no such alias.
     """
     index, meta = live_index(server, name)
     named = list(dict.fromkeys(passage_ids))
     refresh(server, index)
-    parts = _parts(server, index, named) if is_cut(meta["unit"]) else {}
-    chosen = [part for one in named for part in parts.get(one, [one])]
-    missing: list[str] = []
-    _mark_edited(server, index, meta)
-    for batch in batches(map(delete_action, chosen), BATCH_BYTES):
-        missing += send(server, index, batch)
-    refresh(server, index)
-    return DeleteReport(len(named), len(chosen) - len(missing), tuple(missing))
+    units = {unit for some in itertools.batched(named, _IDS_AT_ONCE) for unit in _units(server, index, some)}
+    if units:
+        _mark_edited(server, index, meta)
+        for batch in batches(map(delete_action, sorted(units)), BATCH_BYTES):
+            send(server, index, batch)
+        refresh(server, index)
+    held = units | set(map(passage_of, units)) if is_cut(meta["unit"]) else units
+    missing = tuple(one for one in named if one not in held)
+    return DeleteReport(len(named), len(units), missing, meta["unit"])
 
 
 def _mark_edited(server: Server, index: str, meta: dict[str, Any]) -> None:
@@ -148,10 +151,7 @@ def _mark_edited(server: Server, index: str, meta: dict[str, Any]) -> None:
     )
 
 
-def _parts(server: Server, index: str, passage_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The ids of the parts of passages."""
-    found: dict[str, list[str]] = {}
-    for some in itertools.batched(passage_ids, _IDS_AT_ONCE):
-        for one in scan(server, index, {"terms": {PASSAGE: list(some)}}):
-            found.setdefault(one.passage_id.rpartition("#")[0], []).append(one.passage_id)
-    return found
+def _units(server: Server, index: str, ids: Sequence[str]) -> list[str]:
+    """The ids of the documents that have these ids, or are parts of passages that have them."""
+    named = [{"ids": {"values": list(ids)}}, {"terms": {PASSAGE: list(ids)}}]
+    return [one.passage_id for one in scan(server, index, {"bool": {"should": named}})]

@@ -116,7 +116,10 @@ def kept_passages(index: IndexFolder, mode: str) -> int:
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Delete by id: how many were deleted, and the ids that the index does not hold."""
+    """Delete by id: how many were deleted, and the ids that the index does not hold.
+
+    Where it holds none of them, there is no new commit.
+    """
     index.require_live()  # before the lock makes a folder
     with index.lock(), storage_errors(index.path):
         live = index.require_live()
@@ -124,8 +127,11 @@ def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int
             named = _with_sentences(searcher, passage_ids, live.unit)
             progress = Progress.loads(searcher.user_data or "")
         missing = [i for i, found in named.items() if not found]
+        there = [i for found in named.values() for i in found]
+        if not there:
+            return 0, missing
         with ImpactWriter(index.lucene_path(live), language=live.analysis, codec=live.codec) as writer:
-            deleted = writer.delete([i for found in named.values() for i in found])
+            deleted = writer.delete(there)
             # In one commit with the deletions: no kill comes between, and a job that is resumed keeps them.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
     return deleted, missing

@@ -55,6 +55,14 @@ def test_push_update_delete(opened, builder, fake) -> None:
     assert "no passage with the id 'a8'" in gone.stderr
 
 
+def test_a_document_that_is_deleted_counts_once(builder, docs, fake) -> None:
+    made = [doc._replace(passage_id=f"p{i // 4}#{i % 4}") for i, doc in enumerate(docs("a", 12))]
+    builder.write(builder.source(made, unit="chunk:10:0"))
+    there = ["--opensearch", fake.url, "--name", "wiki"]
+    sparta("push", "--index", builder.folder.path, *there)
+    assert sparta("push", *there, "--delete", "p1").stdout == "deleted 1 of 1 (4 chunks)\n"
+
+
 def test_an_update_has_as_many_connections_as_it_is_told(opened, builder, docs, fake, monkeypatch) -> None:
     monkeypatch.setattr("hybrid.opensearch.bulk.BATCH_BYTES", 1500)
     push = ["push", "--index", builder.folder.path, "--opensearch", fake.url, "--name", "wiki"]

@@ -13,6 +13,7 @@ from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import IndexStateError, InputError, ServerError
+from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.quantize import QueryQuantizer
 from sparta.search.explain import explain
 from sparta.search.searcher import Searcher
@@ -78,6 +79,20 @@ def test_chunks_count_for_their_document(builder, docs, server, name, questions)
         for question in questions[:4]:
             for passage_id in ("p1", "p9", "p14"):
                 assert there.explain(question, passage_id) == explain(here, question, passage_id)
+
+
+def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, fake) -> None:
+    records = [{"id": f"p{i}", "text": f"The moon is {i}. A sun. The sea."} for i in range(3)]
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32", unit="sentence")
+    build_index(tmp_path / "ix", records, options=options)
+    with Server(Access(fake.url, environment={})) as server, Searcher(tmp_path / "ix") as here:
+        push(here, server, "wiki")
+        hits = here.search("the moon", 4)
+        expected = here.in_context(hits)
+        assert expected[0].metadata["context"].startswith("The moon is ")
+        for channels in ("impact", "bm25=1,impact"):
+            there = open_opensearch(server, "wiki", channels)
+            assert there.in_context(hits) == expected
 
 
 def test_a_chunk_below_what_one_search_gives_is_explained(

@@ -9,7 +9,7 @@ import pytest
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
-from tests.sparta.index.building import Builder, Doc, Stop
+from tests.sparta.index.building import Builder, Doc, Stop, snapshot
 
 pytestmark = pytest.mark.jvm
 
@@ -36,7 +36,9 @@ def test_delete(builder, docs):
     assert delete_passages(builder.folder, ["a2", "nobody", "a9"]) == (2, ["nobody"])
     left = [d for d in a if d.passage_id not in {"a2", "a9"}]
     assert builder.contents() == left
+    before = snapshot(builder.folder.path)
     assert delete_passages(builder.folder, ["a2"]) == (0, ["a2"])
+    assert snapshot(builder.folder.path) == before
     b = docs("b", 3)
     builder.write(builder.source(b, name="b"), "append")
     assert builder.contents() == left + b
