@@ -9,7 +9,6 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -19,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.gate import OPEN_PATHS, Gate
+from hybrid.service.journal import Journal
 from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
@@ -28,6 +28,7 @@ from hybrid.service.settings import Settings
 _ID = Annotated[str, Path(max_length=512, examples=["google"])]
 _JSON = "application/json"
 _PAGE_HEADERS = {
+    "Accept-Ranges": "none",
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "frame-ancestors 'none'",  # the rest of the policy stands in the page itself
     "X-Content-Type-Options": "nosniff",
@@ -38,6 +39,11 @@ _IDS = '{"id": "moon"}\n"sun"\n'
 
 class _PageFiles(StaticFiles):
     """What the page loads; a browser asks each time whether it changed, so that all is of one version."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with whole files: what is wrong with a range would not be told as other errors are."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         """Say so."""
@@ -80,13 +86,14 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would lead to http, and to whatever host was named
         exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
         responses={
             "4XX": {"model": schemas.ErrorAnswer, "description": "What was wrong, and what to do."},
             "5XX": {"model": schemas.ErrorAnswer, "description": "Not in time, not ready, or a fault."},
         },
     )
-    app.state.service = service
+    app.state.service, app.state.journal = service, Journal(metrics)
     _add_reading(app, service)
     _add_writing(app, service)
     _add_state(app, service, metrics)
@@ -98,15 +105,7 @@ def create_app(settings: Settings) -> FastAPI:
         page = (static / "index.html").read_bytes()
         return Response(page, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
-    app.add_middleware(Gate, settings=settings, metrics=metrics)
-    if settings.origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.origins,
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
-            expose_headers=["X-Request-ID", "Retry-After"],
-        )
+    app.add_middleware(Gate, settings=settings, journal=app.state.journal)
     return app
 
 

@@ -9,10 +9,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hybrid.service.errors import HttpError
+
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:", re.IGNORECASE)
+_END = re.compile(rb"\n\r?\n")
+_REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+Refusal = Callable[[HttpError, float, str], bytes]
+"""Counts and logs an error, after so many seconds, to a client; returns the JSON that tells of it."""
 
 
 if TYPE_CHECKING:
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     class _Protocol(asyncio.Protocol):
         """What uvicorn's protocols have."""
 
+        def on_headers_complete(self) -> None: ...
         def on_message_complete(self) -> None: ...
         def _unset_keepalive_if_required(self) -> None: ...
 
@@ -28,26 +35,35 @@ else:
 
 
 class TimedHead(_Protocol):
-    """What is added to a protocol of uvicorn: the head of a request, and each part of its body, in `seconds`.
+    """What is added to a protocol of uvicorn: the head of a request is to come in `seconds`.
 
     Uvicorn itself waits for ever, and httptools lets a head grow without bounds. A client that reads nothing
     of its answer for six times as long loses it. Of a request that was answered before all of its body came,
     the rest is dropped: a client that sends on reads the answer then.
 
+    :param refusal: of what comes too slowly, or too long, to be a request
     :param plain: makes the protocol that takes over where a request offers to speak another one, as Java's
         HTTP client does with each: httptools would drop its body
     """
 
+    client: tuple[str, int] | None
     cycle: Any
+    parser: Any
+    scope: Any
     transport: Any
     connections: set[Any]
 
     def __init__(
-        self, *args: Any, seconds: float, plain: Callable[..., Any] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        seconds: float,
+        refusal: Refusal,
+        plain: Callable[..., Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._given, self._plain = (args, kwargs), plain
-        self._seconds, self._head = seconds, 0
+        self._given, self._plain, self._refusal = (args, kwargs), plain, refusal
+        self._seconds, self._head, self._held = seconds, 0, b""
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -61,23 +77,48 @@ class TimedHead(_Protocol):
         before = self.cycle
         between = before is None or before.response_complete
         dropped = before is not None and before.response_complete and before.more_body
-        begins = between and not dropped and not self._head
-        if begins and not data.isascii():
-            data = _percent_encoded(data)
-        if begins and self._plain and _UPGRADE.search(data, 0, LARGEST_HEAD):
-            self._hand_over(self._plain, data)
-            return
+        parsing = self.scope is not (before and before.scope)  # a head of which the parser has a part
+        if between and not dropped and not self._head and not parsing:
+            data = self._held_back(data)
+            if not data:
+                return
+            if not data.isascii():
+                data = _percent_encoded(data)
+            if self._plain and _UPGRADE.search(data, 0, LARGEST_HEAD):
+                self._hand_over(self._plain, data)
+                return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
-            if self.cycle.more_body:
-                self._wait()
             return
         self._head += 0 if dropped else len(data)
-        if self._head > LARGEST_HEAD:
-            self._refuse(b"431 Request Header Fields Too Large")
+        self._wait_on(self._head)
+
+    def _held_back(self, data: bytes) -> bytes:
+        """What a parser may have: a head that is whole, so that all of it is looked at first."""
+        start = max(0, len(self._held) - 3)
+        held = (self._held + data).lstrip(b"\r\n")
+        if _END.search(held, start):
+            self._held = b""
+            return held
+        self._held = held
+        self._unset_keepalive_if_required()
+        self._wait_on(len(held))
+        return b""
+
+    def _wait_on(self, head: int) -> None:
+        if head > LARGEST_HEAD:
+            self._refuse(431, f"expected a head of at most {LARGEST_HEAD:,} bytes, found a longer one")
         elif self._timer is None:
             self._wait()
+
+    def on_headers_complete(self) -> None:
+        """Of httptools: refuse an offer of another protocol that was not seen before, in a request that came
+        while another was answered. Its body would be read as the next request.
+        """
+        if self.parser.should_upgrade():
+            raise ValueError("expected a request without an upgrade")
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Of httptools: say that a body is whole, also one that came after the answer."""
@@ -124,9 +165,8 @@ class TimedHead(_Protocol):
         other.data_received(data)
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(
-            self._seconds, self._refuse, b"408 Request Timeout"
-        )
+        message = f"expected a whole request within {self._seconds:g} s"
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._refuse, 408, message)
 
     def _stop(self) -> None:
         self._head = 0
@@ -134,11 +174,18 @@ class TimedHead(_Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _refuse(self, status: bytes) -> None:
+    def _refuse(self, status: int, message: str) -> None:
+        seconds = self._seconds if status == 408 else 0.0
         self._stop()
-        if not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
-            self.transport.close()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.more_body:  # else this request has been answered
+            body = self._refusal(HttpError(status, message), seconds, (self.client or ("",))[0])
+            self.transport.write(
+                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+                b"connection: close\r\n\r\n%b" % (status, _REASONS[status], len(body), body)
+            )
+        self.transport.close()
 
 
 def _percent_encoded(data: bytes) -> bytes:
@@ -147,13 +194,14 @@ def _percent_encoded(data: bytes) -> bytes:
     return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + end + rest
 
 
-def protocol(seconds: float) -> Any:
+def protocol(seconds: float, refusal: Refusal) -> Any:
     """What makes the protocols of uvicorn: with httptools where it is installed, else with h11."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    plain = partial(type("TimedH11", (TimedHead, H11Protocol), {}), seconds=seconds)
+    plain = partial(type("TimedH11", (TimedHead, H11Protocol), {}), seconds=seconds, refusal=refusal)
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ModuleNotFoundError:
         return plain
-    return partial(type("TimedHttpTools", (TimedHead, HttpToolsProtocol), {}), seconds=seconds, plain=plain)
+    timed = type("TimedHttpTools", (TimedHead, HttpToolsProtocol), {})
+    return partial(timed, seconds=seconds, refusal=refusal, plain=plain)

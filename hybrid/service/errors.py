@@ -32,6 +32,7 @@ CODES = {
     415: "unsupported_media_type",
     421: "misdirected",
     429: "busy",
+    431: "too_large",
     500: "internal",
     503: "unavailable",
 }
@@ -105,7 +106,9 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
 
 
 def _remedy(error: SpartaError, status: int) -> str:
-    """What to do; a command line is of no use to who has no shell there."""
-    if isinstance(error, HttpError) or not _COMMAND.search(error.remedy):
+    """What to do; a command line, or a path there, is of no use to who has no shell there."""
+    if isinstance(error, HttpError):
         return error.remedy
-    return _REMEDIES.get(status) or f"whoever runs the service can mend it: {error.remedy}"
+    if status in (409, 503):
+        return "whoever runs the service can mend it: its log says how"
+    return _REMEDIES.get(status, error.remedy) if _COMMAND.search(error.remedy) else error.remedy

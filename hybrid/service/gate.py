@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import math
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from itertools import count
-from secrets import token_hex
 from typing import Any
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from hybrid.service.errors import HttpError, error_body
+from hybrid.service.journal import OTHER, Journal
 from hybrid.service.keys import READ, WRITE
-from hybrid.service.metrics import Metrics
 from hybrid.service.settings import Settings
 
 type Message = MutableMapping[str, Any]
@@ -23,36 +21,40 @@ type Receive = Callable[[], Awaitable[Message]]
 type Send = Callable[[Message], Awaitable[None]]
 type App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-logger = logging.getLogger("sparta.serve")
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/", "/favicon.ico")
 _STATIC = "/static/"
 _GONE = 499
 """Told to the log: nobody was there any more to be answered."""
-_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"))
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ID = "sparta.request_id"
 
 
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: App, settings: Settings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
-        self._prefix, self._numbers = token_hex(4), count(1)
+    def __init__(self, app: App, settings: Settings, journal: Journal) -> None:
+        self._app, self._settings, self._journal = app, settings, journal
         host = settings.host.strip("[]").lower()
         self._names = {*_LOCAL_NAMES, (f"[{host}]" if ":" in host else host).encode()}
+        self._within: Any = self._pass
+        if settings.origins:  # around what makes the errors, which browsers are to read too
+            self._within = CORSMiddleware(
+                self._within,
+                allow_origins=settings.origins,
+                allow_methods=["GET", "POST", "PUT", "DELETE"],
+                allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+                expose_headers=["X-Request-ID", "Retry-After"],
+            )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it with an error."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, headers, method = time.perf_counter(), dict(scope["headers"]), scope["method"]
-        given = headers.get(b"x-request-id", b"")
-        request_id = (
-            given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers)}"
-        )
-        status = 0
+        began = time.perf_counter()
+        request_id = self._journal.request_id(dict(scope["headers"]).get(b"x-request-id", b""))
+        scope[_ID], status = request_id, 0
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -61,42 +63,53 @@ class Gate:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        failed: Exception | None = None
+        await self._within(scope, receive, answer)
+        self._journal.answered(
+            request_id,
+            status or _GONE,
+            time.perf_counter() - began,
+            method=scope["method"],
+            path=scope["path"],
+            route=_route(scope),
+            client=(scope.get("client") or ("",))[0],
+        )
+
+    async def _pass(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Check a request and have it answered; what is raised is the answer, unless one has begun."""
+        headers, begun = dict(scope["headers"]), False
+        inner = scope
+        if scope["method"] == "HEAD":  # as GET; the server leaves the body out
+            inner = {**scope, "method": "GET"}
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
             self._check(scope, headers)
-            if scope["method"] == "HEAD":  # as GET; the server leaves the body out
-                scope = {**scope, "method": "GET"}
-            await self._app(scope, self._bounded(scope, headers, receive), answer)
+            await self._app(inner, self._bounded(scope, headers, receive), answer)
+            return
         except ClientDisconnect:
-            status = status or _GONE
+            return
+        except asyncio.CancelledError:  # the server ends, and waits no longer
+            failed: Exception = HttpError(503, _ENDING, remedy="try again later")
         except Exception as error:
             failed = error
-            if not status:
-                await _send_error(error, request_id, answer)
-        took = time.perf_counter() - began
-        route = getattr(scope.get("route"), "path", "other")
-        self._metrics.request(method if method in _METHODS else "other", route, status, took)
-        if failed is not None and status >= 500:
-            logger.error("failed", exc_info=failed, extra={"request_id": request_id})
-        if logger.isEnabledFor(logging.INFO):
-            logger.info(
-                "request",
-                extra={
-                    "request_id": request_id,
-                    "method": method,
-                    "path": scope["path"],
-                    "status": status,
-                    "ms": round(took * 1000, 2),
-                    "client": (scope.get("client") or ("",))[0],
-                },
-            )
+        finally:
+            scope["route"] = inner.get("route")
+        self._journal.failed(scope[_ID], failed)
+        if not begun:
+            await _send_error(failed, scope[_ID], send)
 
     def _check(self, scope: Message, headers: dict[bytes, bytes]) -> None:
         """Refuse who has no key for this, and pages of others that a browser sends here.
 
-        :raises HttpError: 401, 403, 415 or 421.
+        :raises HttpError: 400, 401, 403 or 421.
         """
         path, method = scope["path"], scope["method"]
+        if _CONTROL.search(path):  # routes would take a line end at the end of an id for none
+            raise HttpError(400, "expected a path without control characters, found one")
         keys = self._settings.keys
         writes = path.startswith("/passages") and method not in ("GET", "HEAD", "OPTIONS")
         if not keys:
@@ -122,34 +135,46 @@ class Gate:
 
     def _bounded(self, scope: Message, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """The body of a request, of a bounded size, that comes in a bounded time."""
-        limits, ends = self._settings.limits, math.inf
+        limits = self._settings.limits
         coding = headers.get(b"content-encoding", b"identity").lower().decode("latin-1")
         if coding != "identity":
             raise HttpError(415, f"expected a body that is not compressed, found Content-Encoding: {coding}")
-        if scope["path"].startswith("/passages"):
-            most = limits.upload  # whose time is bounded where it is read
-        else:
-            most, ends = limits.body, time.perf_counter() + limits.timeout
+        upload = scope["path"].startswith("/passages")  # whose whole time is bounded where it is read
+        most, ends = limits.upload if upload else limits.body, time.perf_counter() + limits.timeout
         said = headers.get(b"content-length", b"")
         known = said.isdigit() and b"transfer-encoding" not in headers
         if known and int(said[:20]) > most:
             raise _too_large(most)
-        size = 0
+        size, more = 0, True
 
         async def bounded() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
+            nonlocal size, more
+            if not more:  # waits for the end of the connection
+                return await receive()
+            try:
+                seconds = limits.timeout if upload else ends - time.perf_counter()
+                async with asyncio.timeout(seconds):
+                    message = await receive()
+            except TimeoutError:
+                what = "the next part of the body" if upload else "the whole body"
+                raise HttpError(408, f"expected {what} within {limits.timeout:g} s") from None
+            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
             if size > most:
                 raise _too_large(most)
-            if message.get("more_body") and time.perf_counter() > ends:
-                raise HttpError(408, f"expected the whole body within {limits.timeout:g} s")
             return message
 
         return bounded
 
 
+_ENDING = "the service ended before it had an answer; an upload may still be committed"
 _KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
+
+
+def _route(scope: Message) -> str:
+    """The name of a request's route, also of one that was refused before it came there."""
+    routes = scope["app"].routes if "app" in scope else ()
+    matching = (route for route in routes if route.path_regex.match(scope["path"]))
+    return getattr(scope.get("route") or next(matching, None), "path", OTHER)
 
 
 def _key(headers: dict[bytes, bytes]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
@@ -29,6 +31,8 @@ _OWN = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 def serve(settings: Settings, *, log_level: str = "info") -> None:
     """Answer requests until a signal comes; those in flight then have `settings.drain` seconds to end.
 
+    Where a reader reads on after that, the process ends here: what it reads cannot be given up half way.
+
     :raises IndexStateError: there is no index.
     :raises InputError: the address cannot be used, or the index lacks a channel of `settings`.
     :raises ModelError: there is no such model or reader.
@@ -39,6 +43,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     from hybrid.service.app import create_app
     from hybrid.service.connections import protocol
     from hybrid.service.live.search import require_channels, weights_of
+    from hybrid.service.live.service import READER
 
     newest_commit(settings.index)  # what is not there is told before anything is started
     if settings.reader:
@@ -50,9 +55,12 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     listening = _socket(settings.host, settings.port)
     allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
-        http=protocol(settings.limits.timeout),
+        app,
+        http=protocol(settings.limits.timeout, app.state.journal.refusal),
+        ws="none",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -66,6 +74,9 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
         signal.signal(one, server.handle_exit)  # the one that it raises again at the end: that is no failure
     logger.info("listening", extra={"host": settings.host, "port": listening.getsockname()[1]})
     server.run([listening])
+    if any(one.name.startswith(READER) for one in threading.enumerate()):
+        logging.shutdown()
+        os._exit(0)
 
 
 def _socket(host: str, port: int) -> socket.socket:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answerer import Answerer
+from hybrid.answering.answers import as_read
 from hybrid.service.live.search import Plan, hits_of
 from hybrid.service.live.snapshot import Snapshot
 from sparta.base.extras import optional_packages
-from sparta.base.records import Retriever
 from sparta.models.resolve import shipped_for
 from sparta.reader.config import reader_folder
 
@@ -41,8 +41,7 @@ class Answers:
     def answer(self, snapshot: Snapshot, query: str, plan: Plan, n: int) -> list[dict[str, Any]]:
         """The `n` best answers from the passages that the plan finds."""
         [hits] = hits_of(snapshot, plan, [query], 1)
-        language = snapshot.lucene.language
-        nothing = cast(Retriever, None)  # the passages are found already
-        answerer = Answerer(nothing, self._reader(language), depth=plan.k, language=language)
-        found: Sequence[Any] = answerer.answer_hits(query, hits, n)
+        searcher = snapshot.lucene
+        answerer = Answerer(searcher, self._reader(searcher.language), depth=plan.k)
+        found: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
         return [one.as_dict() for one in found]

@@ -29,6 +29,8 @@ from sparta.search.searcher import BM25, IMPACT
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
 _MOST_ASIDE = 32  # requests besides searches that run or wait, of each kind
+READER = "reader"
+"""What the name of the reader's thread begins with."""
 
 
 class Service:
@@ -45,7 +47,8 @@ class Service:
         """Open the index, and follow what is written to it, until the block ends."""
         settings = self.settings
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(2, "side") as self._side, ThreadPoolExecutor(1, "reader") as self._reading:
+        self._reading = ThreadPoolExecutor(1, READER)
+        with ThreadPoolExecutor(2, "side") as self._side:
             self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
             self._search = BatchSearch(self.index, settings.threads, self.metrics)
             self._batcher: Batcher[Job, bytes] = Batcher(
@@ -63,6 +66,7 @@ class Service:
                 following.cancel()
                 await loop.run_in_executor(self._side, self._batcher.close)
                 await loop.run_in_executor(self._side, self.writer.close)
+                self._reading.shutdown(wait=False, cancel_futures=True)  # one text may take a minute
                 self.index.close()
 
     async def search(self, request: SearchRequest) -> bytes:
@@ -72,7 +76,7 @@ class Service:
         plan = replace(
             self._plan(request.channels, request.k),
             offset=request.offset,
-            filter=Filter.of(request.filter),
+            filter=self._filter(request.filter),
             collapse=request.collapse,
             explain=request.explain,
             deepest=limits.hits // len(queries),
@@ -85,7 +89,7 @@ class Service:
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Answers from the best passages."""
         self.settings.limits.check_query(request.query)
-        plan = replace(self._plan(request.channels, request.depth), filter=Filter.of(request.filter))
+        plan = replace(self._plan(request.channels, request.depth), filter=self._filter(request.filter))
 
         def read(snapshot: Snapshot) -> dict[str, Any]:
             found = self._answers.answer(snapshot, request.query, plan, request.n)
@@ -94,8 +98,12 @@ class Service:
         return await self.aside(read, self.settings.limits.answer, self._reading)
 
     def _plan(self, channels: str | None, k: int) -> Plan:
-        name = channels or self.default_channels
+        name = self.default_channels if channels is None else channels
         return Plan(name, weights_of(name), k)
+
+    def _filter(self, given: dict[str, Any] | None) -> Filter | None:
+        self.settings.limits.check_filter(given or {})
+        return Filter.of(given)
 
     async def aside[R](
         self,

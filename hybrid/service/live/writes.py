@@ -140,6 +140,7 @@ class Writer(Closing):
         for line in lines:
             if line.passage_id in missing:
                 errors.add(line.number, f"the index holds no passage with the id {line.passage_id!r}")
+        _refuse_if_nothing([line for line in lines if line.passage_id not in missing], errors)
         return {"deleted": len(lines) - len(missing), **_told(errors, behind)}
 
     def _options(self) -> IndexOptions:

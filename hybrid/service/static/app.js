@@ -15,6 +15,8 @@ import { channelsOf, fromAddress, named, request, toAddress } from "./state.js";
 const TYPING = 250; // ms without a key pressed, until what was typed is asked
 const READING = 600; // ms that a question stands, until it is read for an answer
 const DEPTH = 50; // how deep the other ranking is looked through, side by side
+const FUSED = 100; // how deep a fused ranking goes, to its candidates
+const DEEPEST = 10_000; // and that of one channel, as far as the service allows
 
 let info, state, panel;
 let asked = new AbortController();
@@ -233,10 +235,12 @@ function pages(found) {
   const { page, k } = state;
   if (page === 1 && found < k) return h("nav", { hidden: true });
   const turn = (to, said, rel) => h("a", { href: address({ page: to }), onclick: follow, rel }, said);
+  const fused = [state.by, state.vs || state.by].some((way) => /[,=]/.test(channelsOf(way, state)));
+  const more = found >= k && (page + 1) * k <= (fused ? FUSED : DEEPEST);
   return h("nav", { class: "pages", "aria-label": "Pages" },
     page > 1 ? turn(page - 1, "← Before", "prev") : h("span"),
-    h("span", { "aria-current": "page" }, `${number((page - 1) * k + Math.min(1, found))} to ${number((page - 1) * k + found)}`),
-    found >= k ? turn(page + 1, "Next →", "next") : h("span"));
+    h("span", { "aria-current": "page" }, found > 0 && `${number((page - 1) * k + 1)} to ${number((page - 1) * k + found)}`),
+    more ? turn(page + 1, "Next →", "next") : h("span"));
 }
 
 /** Let the reader answer a question that stands for a moment, once, from what is ranked. */

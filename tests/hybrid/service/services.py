@@ -47,16 +47,26 @@ def lines(*values: Any) -> bytes:
 class Running:
     """`sparta serve` in a process of its own."""
 
-    def __init__(self, index: Path, log: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
+    def __init__(
+        self,
+        index: Path,
+        log: Path,
+        options: tuple[str, ...],
+        variables: dict[str, str],
+        code: tuple[str, ...] = (),
+    ) -> None:
         self.index, self.log = index, log
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index)]
+        command += ["--port", str(self.port), *options]
+        if code:  # in place of the command
+            command = [sys.executable, "-c", *code, str(index), str(self.port)]
         more = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
-                [*command, "--port", str(self.port), *options],
+                command,
                 env={**os.environ, **more, "SPARTA_JVM_ARCHIVE": "off", "OMP_NUM_THREADS": "1", **variables},
                 stdout=stream,
                 stderr=subprocess.STDOUT,

@@ -55,3 +55,16 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
     monkeypatch.setattr(Answers, "_reader", lambda *_: SimpleNamespace(config=ReaderConfig()))
     assert open_client(tmp_path / "ix").post("/answer", json={"query": "Mond"}).json()["answers"] == []
     assert languages == ["de"]
+
+
+def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, open_client) -> None:
+    from hybrid import open_answerer
+    from sparta.index.pipeline import IndexOptions, build_index
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit="sentence")
+    text = "Google is a company. It was founded by Larry Page. He was a student."
+    build_index(tmp_path / "ix", [{"id": "g", "title": "Google", "text": text}], "create", options)
+    found = open_client(tmp_path / "ix").post("/answer", json={"query": QUESTION, "n": 2}).json()
+    with open_answerer(tmp_path / "ix") as answerer:
+        assert found["answers"] == [one.as_dict() for one in answerer.answer(QUESTION, 2)]
+    assert found["answers"][0]["text"] == text

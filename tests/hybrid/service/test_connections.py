@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import signal
 import socket
 import threading
@@ -48,13 +49,15 @@ def served(request: pytest.FixtureRequest, seconds: float) -> Iterator[tuple[int
 
     from hybrid.service.connections import protocol
     from hybrid.service.gate import Gate
+    from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
     if request.param == "httptools":
         pytest.importorskip("httptools")
-    made = protocol(seconds)
+    journal = Journal(Metrics())
+    made = protocol(seconds, journal.refusal)
     http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
-    app = Gate(reads, Settings(limits=Limits(body=1 << 20)), Metrics())
+    app = Gate(reads, Settings(limits=Limits(body=1 << 20)), journal)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listening],))
@@ -95,15 +98,18 @@ def test_a_refusal_reaches_a_client_that_still_sends(port: int, size: int) -> No
             assert client.getresponse().read() == b"GET 0"
 
 
-def test_a_body_beside_an_offer_of_http2_is_read(port: int) -> None:
-    """As Java's HTTP client sends it, the head by itself; and once more on the same connection."""
+@pytest.mark.parametrize("cut", [2, 22, 160])
+def test_a_body_beside_an_offer_of_http2_is_read(port: int, cut: int) -> None:
+    """As Java's HTTP client sends it, the head by itself, also in two pieces; once more on the connection."""
     head = (
         b"POST /search HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 20\r\n"
         b"Host: localhost\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c\r\n"
     )
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         for _ in range(2):
-            connection.sendall(head + b"\r\n")
+            connection.sendall(head[:cut])
+            time.sleep(0.1)
+            connection.sendall(head[cut:] + b"\r\n")
             connection.sendall(b"x" * 20)
             found = b""
             while b"POST 20" not in found:
@@ -111,6 +117,42 @@ def test_a_body_beside_an_offer_of_http2_is_read(port: int) -> None:
                 assert more, found
                 found += more
             assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_beside_an_offer_is_never_a_request(port: int) -> None:
+    """Of a request that comes while another is answered, its head in two pieces."""
+    inner = b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    first = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n" + b"x" * 19
+    offer = b"POST /y HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(inner)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(first)
+        time.sleep(0.1)
+        connection.sendall(b"x" + offer)
+        time.sleep(0.1)
+        connection.sendall(b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + inner)
+        connection.shutdown(socket.SHUT_WR)
+        found = b""
+        while more := connection.recv(65536):
+            found += more
+    assert b"POST 20" in found
+    assert b"GET 0" not in found
+
+
+@pytest.mark.parametrize("seconds", [0.3])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(b"GET / HTTP/1.1\r\nHo", 408), (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431)]
+)
+def test_what_is_no_whole_request_is_told_so_and_logged(
+    port: int, sent: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sparta.serve")
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(sent)
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    told = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    [logged] = [record for record in caplog.records if record.getMessage() == "request"]
+    assert (logged.status, logged.request_id) == (status, told["request_id"])  # type: ignore[attr-defined]
 
 
 def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
@@ -172,6 +214,7 @@ def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], r
 )
 def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: bytes, status: int) -> None:
     from hybrid.service.gate import Gate
+    from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
     sent: list[Any] = []
@@ -182,7 +225,7 @@ def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: byte
     async def send(message: Any) -> None:
         sent.append(message)
 
-    gate = Gate(reads, Settings(host=listens), Metrics())
+    gate = Gate(reads, Settings(host=listens), Journal(Metrics()))
     scope = {"type": "http", "path": "/health", "method": "GET", "headers": [(b"host", host)]}
     asyncio.run(gate(scope, receive, send))
     assert sent[0]["status"] == status

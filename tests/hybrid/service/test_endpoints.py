@@ -132,6 +132,19 @@ def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> Non
     assert found["of"] == len(terms)
 
 
+def test_a_document_that_was_cut_is_opened_whole(open_client, tiny_model_folder, tmp_path: Path) -> None:
+    text = "the moon is far\n\nand google was founded"
+    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32", unit="chunk:3:1")
+    build_index(tmp_path / "ix", [{"id": "p", "title": "T", "text": text, "lang": "en"}], options=options)
+    client = open_client(tmp_path / "ix")
+    [hit] = ask(client, "/search", query="moon google")["hits"]
+    found = client.get(f"/passages/{hit['id']}").json()
+    assert found == {"id": "p", "title": "T", "text": text, "metadata": {"lang": "en"}}
+    assert client.get("/terms/p").json()["terms"]
+    why = ask(client, "/explain", query="moon google", id="p")
+    assert {text[start:end] for start, end, _ in why["marks"]} & {"moon", "google"}
+
+
 def test_ids_with_slashes_and_numbers_above_64_bits(client) -> None:
     assert client.get("/passages/a/b").json()["title"] == "Path"
     assert client.get("/terms/a%2Fb").json()["id"] == "a/b"
@@ -166,6 +179,20 @@ def test_metrics_count_requests_and_batches(client) -> None:
     before, batches = value(counted), value("sparta_batch_queries_sum")
     ask(client, "/search", query=["a", "b", "c"])
     assert (value(counted) - before, value("sparta_batch_queries_sum") - batches) == (1, 3)
+    requests = [("GET", "/static/app.js"), ("GET", "/openapi.json"), ("GET", "/search"), ("GET", "/no")]
+    requests += [("DELETE", "/passages/x"), ("GET", "/passages/%0a")]
+    for method, path in requests:
+        client.request(method, path)
+    told = [line for line in client.get("/metrics").text.splitlines() if "sparta_requests_total{" in line]
+    for route, status in (
+        ("/static", 200),
+        ("/openapi.json", 200),
+        ("/search", 405),
+        ("other", 404),
+        ("/passages/{passage_id:path}", 403),
+        ("/passages/{passage_id:path}", 400),
+    ):
+        assert any(f'route="{route}",status="{status}"' in line for line in told), (route, status)
     assert value("sparta_passages ") == client.get("/info").json()["passages"]
     assert value("sparta_commit ") == client.get("/info").json()["version"]["commit"]
 
@@ -182,6 +209,9 @@ def test_metrics_count_requests_and_batches(client) -> None:
         ("/search", {"query": []}, "1 to 100 queries"),
         ("/search", {"query": ["x"] * 101}, "1 to 100 queries"),
         ("/search", {"query": "x", "channels": "nothing"}, "channel"),
+        ("/search", {"query": "x", "channels": ""}, "channel"),
+        ("/search", {"query": "x", "filter": {"lang": {"in": [*range(1001)]}}}, "at most 1000 values"),
+        ("/answer", {"query": "x", "filter": {str(i): i for i in range(1001)}}, "at most 1000 values"),
         ("/search", {"query": "x", "channels": "bm25=nan"}, "bm25"),
         ("/search", {"query": "x", "channels": "dense"}, "lacks"),
         ("/search", {"query": "x", "surprise": 1}, "surprise"),
@@ -219,6 +249,16 @@ def test_what_is_not_there_is_a_404_and_another_method_a_405(client) -> None:
     assert [answer.status_code for answer in others] == [405] * 3
     told = [answer.headers["allow"] for answer in others]
     assert told == ["POST", "DELETE, POST, PUT", "GET, HEAD"]
+    slash = client.get("/info/", follow_redirects=False)
+    assert (slash.status_code, slash.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_a_file_is_sent_whole_also_where_a_part_is_asked_for(client) -> None:
+    whole = client.get("/static/app.js")
+    for part in ("bytes=0-9", "bytes=999999999-", "nonsense"):
+        found = client.get("/static/app.js", headers={"Range": part})
+        assert (found.status_code, found.content) == (200, whole.content)
+    assert whole.headers["accept-ranges"] == "none"
 
 
 def test_an_index_is_not_changed_unless_that_is_allowed(client) -> None:

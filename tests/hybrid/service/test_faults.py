@@ -22,10 +22,10 @@ from tests.hybrid.service.services import QUESTION, RECORDS, Running, lines
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
-def begun(running: Running, body: bytes, sent: int) -> socket.socket:
+def begun(running: Running, body: bytes, sent: int, path: str = "/search") -> socket.socket:
     """A connection that has sent a head and a part of the body of a search."""
     connection = socket.create_connection(("127.0.0.1", running.port), timeout=60)
-    head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body[:sent])
     return connection
 
@@ -69,6 +69,30 @@ def test_a_term_signal_loses_no_request_in_flight(running, index) -> None:
         one.ask("GET", "/ready")
     with Index(index) as opened:
         assert opened.passage("t199")["contents"] == "word 199"
+
+
+def test_a_reader_does_not_hold_up_the_end(built, tmp_path) -> None:
+    """What is read when the time is over is refused, and the process ends."""
+    code = (
+        "import sys, time; from hybrid.service.live.answers import Answers; Answers.answer = lambda *_:"
+        " time.sleep(100); from hybrid.service.server import serve; from hybrid.service.settings import"
+        " Settings; serve(Settings(index=sys.argv[1], port=int(sys.argv[2]), drain=1))"
+    )
+    one = Running(built, tmp_path / "log", (), {}, (code,))
+    try:
+        one.wait_until_ready()
+        body = json.dumps({"query": QUESTION}).encode()
+        waiting = [begun(one, body, len(body), "/answer") for _ in range(2)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        one.process.send_signal(signal.SIGTERM)
+        answers = [ended(connection) for connection in waiting]
+        assert [(status, told["error"]["code"]) for status, told in answers] == [(503, "unavailable")] * 2
+        assert one.process.wait(60) == 0
+        assert time.monotonic() - began < 20
+        assert '"traceback"' not in one.log.read_text()
+    finally:
+        one.kill()
 
 
 def test_no_acknowledged_write_is_lost_by_kills(running, index) -> None:

@@ -88,6 +88,9 @@ def test_an_upload_of_nothing_good_is_refused_and_changes_nothing(index, open_cl
     assert answer.status_code == 400
     assert [error["line"] for error in answer.json()["errors"]] == [1, 2]
     assert client.delete("/passages/nope").status_code == 404
+    unknown = client.request("DELETE", "/passages", content=b'"nope"\n"no"\n', headers=NDJSON)
+    assert (unknown.status_code, [error["line"] for error in unknown.json()["errors"]]) == (400, [1, 2])
+    assert client.get("/info").json()["version"] == version
     assert client.request("PUT", "/passages", content=b"\n", headers=NDJSON).json()["updated"] == 0
     assert client.get("/info").json()["version"]["generation"] == version["generation"]
 
@@ -119,6 +122,8 @@ def test_while_another_process_writes_an_upload_is_a_conflict(index, open_client
         answer = client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON)
         assert answer.status_code == 409
         assert "another process" in answer.json()["error"]["message"]
+        assert str(index) not in answer.text
+        assert "its log says how" in answer.json()["error"]["remedy"]
     assert write(client, "PUT", lines({"id": "n", "text": "x"}))["added"] == 1
 
 
@@ -234,6 +239,13 @@ def test_an_id_that_ends_like_a_path_is_read_like_any_other(index, open_client) 
     assert client.get("/passages/moon/terms").json()["text"] == "a crater"
     assert client.get("/terms/moon/terms").json()["id"] == "moon/terms"
     assert client.delete("/passages/moon/terms").json()["deleted"] == 1
+
+
+def test_a_line_end_behind_an_id_deletes_nothing(index, open_client) -> None:
+    client = open_client(index, writable=True)
+    answer = client.delete("/passages/google%0a")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+    assert client.get("/passages/google").status_code == 200
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")

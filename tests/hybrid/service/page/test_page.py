@@ -331,6 +331,17 @@ def test_pages(visit, ask):
     expect(page.locator(".rank").first).to_have_text("1")
 
 
+def test_no_page_is_offered_that_the_service_refuses(visit):
+    page = visit(f"?q={QUESTION}&by=hybrid&k=50")
+    expect(page.get_by_role("link", name="Next")).to_be_visible()
+    page = visit(f"?q={QUESTION}&by=hybrid&k=50&page=2")
+    expect(page.locator(".rank").last).to_have_text("100")
+    expect(page.get_by_role("link", name="Next")).to_have_count(0)
+    page = visit("?q=quokka&page=9")
+    expect(page.get_by_role("link", name="Before")).to_be_visible()
+    expect(page.locator(".pages [aria-current]")).to_have_text("")
+
+
 def test_filters_and_one_hit_for_each_value(visit, ask):
     page = visit("?q=quokka")
     page.get_by_text("Filter", exact=True).click()

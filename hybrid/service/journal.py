@@ -1,0 +1,68 @@
+"""What is kept of requests: their ids, the log, the counters."""
+
+from __future__ import annotations
+
+import logging
+import re
+from itertools import count
+from secrets import token_hex
+
+from hybrid.service.errors import HttpError, error_body, status_of
+from hybrid.service.metrics import Metrics
+
+logger = logging.getLogger("sparta.serve")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"))
+OTHER = "other"
+
+
+class Journal:
+    """Names, counts and logs the requests of one service."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._prefix, self._numbers = token_hex(4), count(1)
+
+    def request_id(self, given: bytes = b"") -> str:
+        """The id that a request brought, else a new one."""
+        return given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._prefix}-{next(self._numbers)}"
+
+    def answered(
+        self,
+        request_id: str,
+        status: int,
+        seconds: float,
+        *,
+        method: str = "",
+        path: str = "",
+        route: str = OTHER,
+        client: str = "",
+    ) -> None:
+        """Count and log an answer."""
+        self._metrics.request(method if method in _METHODS else OTHER, route, status, seconds)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(
+                "request",
+                extra={
+                    "request_id": request_id,
+                    "method": method,
+                    "path": path,
+                    "status": status,
+                    "ms": round(seconds * 1000, 2),
+                    "client": client,
+                },
+            )
+
+    def failed(self, request_id: str, error: Exception) -> None:
+        """Tell of a fault with its traceback, and in a line of what whoever runs the service can mend."""
+        status = status_of(error)
+        if status == 500:
+            logger.error("failed", exc_info=error, extra={"request_id": request_id})
+        elif status in (409, 503):
+            logger.warning("refused", extra={"request_id": request_id, "error": str(error)})
+
+    def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
+        """Count and log what never became a request, and return the JSON that answers it."""
+        request_id = self.request_id()
+        self.answered(request_id, error.status, seconds, client=client)
+        return error_body(error, request_id)[1]
