@@ -163,7 +163,7 @@ def _retriever(given: Any) -> Retriever:
             f"expected a retriever, found {type(given).__name__}",
             remedy="give index.retriever(), or any other Retriever",
         )
-    return given  # type: ignore[no-any-return]
+    return given
 
 
 def open_answerer(
