@@ -10,11 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
 from sparta.lucene.jvm import find_runtime, jar_paths
+
+if TYPE_CHECKING:
+    from sparta.index.folder import IndexFolder
 
 NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
@@ -161,14 +164,6 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     from sparta.index.verify import verify_index
 
     parts = verify_index(path, quick=True)
-    try:
-        if generation := folder.state().live:
-            generation.analysis.fold("一")  # what Chinese needs is missed at its first character
-    except MissingPackageError as error:
-        yield Finding("index", "bad", f"{path} is in {generation.language}: {error.message}", error.remedy)
-        return
-    except SpartaError:
-        pass  # a part of it says what is wrong
     for part in parts:
         if part.problem:
             yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)
@@ -177,9 +172,23 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     if parts[0].remedy:
         yield Finding("index", "note", f"{path} is incomplete: {parts[0].found}", parts[0].remedy)
         return
+    if lacking := _lacking(folder):
+        yield Finding("index", "bad", f"{path}: {lacking.message}", lacking.remedy)
+        return
     free = shutil.disk_usage(path).free / 1e9
     held = ", ".join(f"{part.name} {part.found}" for part in parts[1:])
     yield Finding("index", "ok", f"{path}, {parts[0].found}: {held}; {free:.1f} GB free on its disk")
+
+
+def _lacking(folder: IndexFolder) -> MissingPackageError | None:
+    """What searching texts of the index's language needs and this machine lacks."""
+    live = folder.state().live
+    try:
+        if live:
+            live.analysis.fold("一")  # Chinese needs a package from its first character on
+    except MissingPackageError as error:
+        return error
+    return None
 
 
 def _place(error: SpartaError) -> str:
