@@ -51,8 +51,10 @@ def open_chains(given: Mapping[str, Any]) -> list[ChainSearcher]:
 
     :raises InputError: one is given twice, or an index elsewhere.
     """
+    from hybrid.evaluation.results import file_word
+
     names = [Path(name).stem for name in given["chains"]]
-    if len(set(names)) < len(names) or (names and given["opensearch"]):
+    if len(set(map(file_word, names))) < len(names) or (names and given["opensearch"]):
         found = "--opensearch" if given["opensearch"] else f"one name twice among {', '.join(names)}"
         raise InputError(
             f"expected chains of different names over an index folder, found {found}",
@@ -74,7 +76,7 @@ def optional_chain(given: Mapping[str, Any], channel: str | None = None) -> Chai
 
     :raises InputError: options of a chain without one, or of what chains do not know.
     """
-    if not given["chain"]:
+    if given["chain"] is None:
         refuse_without_chain()
         return None
     return open_chain(given, channel)

@@ -105,7 +105,7 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     """Questions in any form: training data with positives, judged ones, or those with answers only."""
     from dataclasses import replace
 
-    from dense.models.tasks import names_entity
+    from dense.models.tasks import checks_facts, names_entity
     from dense.training.mining import questions_of_beir, questions_of_dpr, questions_of_queries
     from hybrid.evaluation.questions import judged, questions_of
     from hybrid.evidence.gold import beginnings_of_pages, names_pages_alone
@@ -125,5 +125,7 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
     noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
     lacking = of_pages.keys() - first.keys()  # an entity's name stands on other pages too
     noise |= {q.query_id for q in known.queries if q.query_id in lacking and names_entity(q.text)}
+    if checks_facts(path.name):  # SUPPORTS and REFUTES are no answers that a text may hold
+        noise |= {q.query_id for q in known.queries} - known.qrels.keys() - first.keys()
     queries = (replace(q, answers=()) if q.query_id in noise else q for q in known.queries)
     return questions_of_queries(queries, {**known.qrels, **first}, {**every.qrels, **pages})

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._fusion_options import print_table, sample_option
+from cli._fusion_options import notes, print_table, sample_option
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import (
     choice,
@@ -68,6 +68,7 @@ def downstream(
 
     from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.results import results_table
+    from hybrid.retrieval.fusion import CANDIDATES
     from hybrid.retrieval.searcher import open_retriever
     from hybrid.tasks.downstream import solve_task
     from hybrid.tasks.solvers import open_solver
@@ -77,14 +78,15 @@ def downstream(
     known = known if sample is None else known.sample(sample)
     own = {name: given.pop(name) for name in ("by", "model", "device")}
     folder = index or default_index()
-    with open_retriever(folder, given.pop("channel")) as retriever:
+    most = max(CANDIDATES, given["depth"])
+    with open_retriever(folder, given.pop("channel"), candidates=most) as retriever:
         solver = open_solver(retriever, **own)
         with tqdm(unit="question", disable=True if quiet else None) as bar:
             model = _shown(own["model"])
             found = solve_task(
                 known, folder, retriever, solver, output, model=model, advance=bar.update, **given
             )
-    print_table(results_table([found], label="answered by"), form, iter(()))
+    print_table(results_table([found], label="answered by"), form, notes([known], []))
 
 
 def _shown(model: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._fusion_options import print_table, sample_option
+from cli._fusion_options import notes, print_table, sample_option
 from cli._options import folder_type, form_option, index_option, number
 from cli.dense_commands.train_skills import recipe_options
 from sparta.base.errors import InputError
@@ -83,7 +83,8 @@ def leave_out(
     tasks = _tasks(folders, names, given)
     plan = LeaveOut(SkillRecipe(**given), shots, **own)
     pool = TaskPool(index or default_index(), [task.dev for task in tasks], sample)
-    print_table(results_table(leave_one_out(plan, tasks, pool, output), label="model"), form, iter(()))
+    found = leave_one_out(plan, tasks, pool, output)
+    print_table(results_table(found, label="model"), form, notes(pool.sets, []))
 
 
 def _tasks(folders: tuple[Path, ...], names: tuple[str, ...], given: dict[str, Any]) -> list[Task]:

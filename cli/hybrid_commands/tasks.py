@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._fusion_options import print_table, sample_option
+from cli._fusion_options import notes, print_table, sample_option
 from cli._options import form_option, index_option, output_type
 from sparta.base.files import check_place
 
@@ -49,6 +49,7 @@ def tasks(
     from sparta.index.folder import default_index
 
     check_place(per_query, "file")
-    results = measure_all(TaskPool(index or default_index(), datasets, sample), models, device)
-    print_table(results_table(results, label="model"), form, iter(()))
+    pool = TaskPool(index or default_index(), datasets, sample)
+    results = measure_all(pool, models, device)
+    print_table(results_table(results, label="model"), form, notes(pool.sets, []))
     write_per_query(results, per_query)

@@ -105,7 +105,7 @@ def answer(**given: Any) -> None:
 
 def _opened(given: dict[str, Any]) -> Answerer | PathAnswerer:
     """What answers: a chain that reads its paths, or a reader of passages."""
-    if given["chain"] and chain_reads(given["chain"]):
+    if given["chain"] is not None and chain_reads(given["chain"]):
         from hybrid.answering.path_answerer import PathAnswerer
 
         if others := typed("reader", "depth", "weight"):

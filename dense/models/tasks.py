@@ -35,6 +35,11 @@ def class_of(name: str) -> str:
     )
 
 
+def checks_facts(name: str) -> bool:
+    """Whether a set or file is one of claims to check, by its name."""
+    return re.split(r"[.\-]", name, maxsplit=1)[0] in CLASSES["fact checking"]
+
+
 def names_entity(text: str) -> bool:
     """Whether an entity is marked in a text, which is to be linked."""
     return _MARK in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +20,7 @@ from sparta.base.records import Advance, Run, ScoredPassage
 EM = "passage_EM"
 MEASURES = (EM, "path_recall@20", "R@20", "R@100")
 """What is measured of chains beside what a set is measured by anyway."""
+_WARMING_SECONDS = 1.0
 _PATH_RECALL = re.compile(r"path_recall@([1-9]\d{0,5})")
 
 
@@ -66,6 +68,7 @@ def run_chain(
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
     answers: dict[str, Answer | None] = {}
+    _warm(searcher, query_set)
     for query in query_set.queries:
         found = searcher.search(query.text, ALL)
         hits = passages_of(found.paths, depth + query_set.without_own)
@@ -84,6 +87,15 @@ def run_chain(
             advance(1)
     given = answers if searcher.reads else None
     return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, given)
+
+
+def _warm(searcher: ChainSearcher, query_set: QuestionSet) -> None:
+    """Ask some questions before they are timed, as channels are: Java compiles what it runs often."""
+    until = time.monotonic() + _WARMING_SECONDS
+    for query in query_set.queries:
+        searcher.search(query.text, 1)
+        if time.monotonic() > until:
+            return
 
 
 def _measured(measure: str, paths: Sequence[Sequence[str]], sets: EvidenceSets) -> float:

@@ -195,10 +195,10 @@ def save_run(folder: str | Path, of: str, name: str, run: Run) -> None:
     """Write a TREC run into a folder, named after the test set and the ranking."""
     folder = path_of(folder, "a folder")
     make_folder(folder)
-    write_run(folder / f"{_word(of)}-{_word(name)}.trec", run.items(), _word(name))
+    write_run(folder / f"{file_word(of)}-{file_word(name)}.trec", run.items(), file_word(name))
 
 
-def _word(name: str) -> str:
+def file_word(name: str) -> str:
     """`impact + 1.2·bm25` as a file's name: `impact+1.2xbm25`."""
     return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
 

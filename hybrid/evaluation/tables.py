@@ -36,7 +36,8 @@ class Table:
             return out.getvalue().rstrip("\n")
         shown = [[self._shown(cell) for cell in row] for row in self.rows]
         if form == "markdown":
-            lines = [list(self.header), ["---"] * len(self.header), *shown]
+            escaped = [[cell.replace("|", "\\|") for cell in row] for row in shown]
+            lines = [list(self.header), ["---"] * len(self.header), *escaped]
             return "\n".join(f"| {' | '.join(line)} |" for line in lines)
         widths = [max(map(len, column)) for column in zip(self.header, *shown, strict=True)]
         numeric = [all(not isinstance(row[i], str) for row in self.rows) for i in range(len(widths))]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from hybrid.multihop.measures import only
 from sparta.base.records import Run
 from sparta.data.units import passage_of
 
@@ -100,9 +101,10 @@ def measured(
 
     def value(query_id: str, level: str, kind: str | None, k: int) -> float:
         sets = of_level(level)[query_id]
-        if kind is None or kind == "EM":
-            precision = r_precision(ranking(query_id, level), sets)
-            return precision if kind is None else float(precision == 1)
+        if kind is None:
+            return r_precision(ranking(query_id, level), sets)
+        if kind == "EM":
+            return float(exact_match(ranking(query_id, level), sets))
         complete = slots(query_id, level)[:k].count(_COMPLETE)
         return complete / len(set(sets)) if kind == "recall" else float(complete > 0)
 
@@ -114,6 +116,12 @@ def measured(
         level, kind, k = match[1], match[2] or match[3], int(match[4] or 0)
         found[measure] = {query_id: value(query_id, level, kind, k) for query_id in of_level(level)}
     return found
+
+
+def exact_match(ranking: Sequence[str], gold: EvidenceSets) -> bool:
+    """Whether the first of a ranking are those of an evidence set, in any order, and no others."""
+    found = distinct(ranking, gold)
+    return any(only(found[:n], units) for units in gold for n in range(1, len(units) + 1))
 
 
 def r_precision(ranking: Sequence[str], gold: EvidenceSets) -> float:

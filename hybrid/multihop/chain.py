@@ -61,6 +61,9 @@ class ChainTools(Protocol):
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
         """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
 
+    def in_context(self, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Hits as a reader reads them: sentences with the text of their passage."""
+
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
         """What a reader of paths makes of the passages of each path."""
 
@@ -170,11 +173,10 @@ class Chain:
         most = step.candidates or READ_PATHS
         first = [one for one in paths[:most] if one.evidence_ids]
         others = [*(one for one in paths[:most] if not one.evidence_ids), *paths[most:]]
-        hits = [[one.hit for one in path.passages if one.counts] for path in first]
+        hits = [self.tools.in_context([one.hit for one in path.passages if one.counts]) for path in first]
         readings = self.tools.read(question, hits) if first else []
-        read = sorted(
-            (_as_read(step, *one) for one in zip(first, readings, strict=True)), key=lambda one: -one.score
-        )
+        read = [_as_read(step, *one) for one in zip(first, hits, readings, strict=True)]
+        read.sort(key=lambda one: -one.score)
         if read and others:
             last = read[-1].score
             behind = max(0.0, max(one.score for one in others) - last)
@@ -221,9 +223,12 @@ class Chain:
         return [one._replace(rerank=s) for one, s in zip(candidates, scores, strict=True)]
 
 
-def _as_read(step: Step, path: EvidencePath, reading: PathReading) -> EvidencePath:
-    """A path with what reading says of it: `weight` times the score of each passage is added to its own."""
-    scores = iter(reading.scores)
+def _as_read(step: Step, path: EvidencePath, hits: Sequence[Hit], reading: PathReading) -> EvidencePath:
+    """A path with what reading says of it: `weight` times the score of each passage is added to its own.
+
+    :param hits: its evidence as it was read
+    """
+    scores, as_read = iter(reading.scores), iter(hits)
     sentences = iter(reading.sentences or ())
     passages = []
     for one in path.passages:
@@ -232,7 +237,7 @@ def _as_read(step: Step, path: EvidencePath, reading: PathReading) -> EvidencePa
             given = {**one.scores, step.name: score}
             supporting = None if reading.sentences is None else tuple(next(sentences))
             total = one.score + step.weight * score
-            one = replace(one, scores=given, score=total, supporting=supporting)
+            one = replace(one, hit=next(as_read), scores=given, score=total, supporting=supporting)
         passages.append(one)
     own = reading.answer
     place = path.evidence_ids[own.passage] if own.passage >= 0 else ""

@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.base.given import queries_of, query_of, whole
 from sparta.base.records import Hit, ScoredPassage
+from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer
 
 ALL = 2**31 - 1
@@ -49,6 +50,12 @@ class ChainSearcher(Closing):
     ) -> None:
         steps = read_chain(chain)
         if channel:
+            if not any(step.skill == RETRIEVE for step in steps):
+                raise InputError(
+                    f"expected a chain that retrieves, to do it by {channel}, found one without such a step",
+                    where=str(chain),
+                    remedy="leave the channel out, or add a step retrieve",
+                )
             steps = [replace(step, channel=channel) if step.skill == RETRIEVE else step for step in steps]
         self.channel = Path(chain).stem
         self.reads = steps[-1].skill == READ
@@ -79,9 +86,16 @@ class ChainSearcher(Closing):
 
         :raises NoPassageError: the index holds no passage with this id.
         """
-        self.tools.words.first_part(passage_id)
+        words = self.tools.words
+        words.first_part(passage_id)
         paths = self.search(question, ALL).paths
-        holding = ((rank, path) for rank, path in enumerate(paths, 1) if passage_id in path.ids)
+        wanted = passage_of(passage_id) if is_chunk(words.unit) else passage_id
+
+        def holds(path: EvidencePath) -> bool:
+            whole = map(passage_of, path.ids) if is_cut(words.unit) else ()  # of a passage, any sentence
+            return wanted in (*path.ids, *whole)
+
+        holding = ((rank, path) for rank, path in enumerate(paths, 1) if holds(path))
         return *next(holding, (0, None)), len(paths)
 
     def batch_search(

@@ -81,8 +81,8 @@ class Step:
     candidates: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"expected the name of a step as a text, found {self.name!r}")
+        if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
+            raise InputError(f"expected the name of a step as a text of one line, found {self.name!r}")
         if not isinstance(self.skill, str) or self.skill not in STEP_SKILLS:
             raise InputError(
                 f"expected a step of {', '.join(STEP_SKILLS)}, found {self.skill!r}",
@@ -188,17 +188,22 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     return [named[name] for name in order]
 
 
+_NAME_ONE = f"name a file of steps, or a chain that ships: {', '.join(CHAINS)}"
+
+
 def read_chain(name: str | Path) -> list[Step]:
     """Return the steps of a TOML file of `[[step]]` tables, or of a chain that ships, in their order.
 
     :raises InputError: no such file, no TOML, unknown keys, or what `ordered` refuses.
     """
+    if not str(name):
+        raise InputError("expected the name of a chain, found none", remedy=_NAME_ONE)
     path = Path(str(files("hybrid.multihop") / f"{name}.toml")) if str(name) in CHAINS else Path(name)
     try:
         with reading(path):
             raw = path.read_bytes()
     except InputError as error:
-        error.remedy = f"name a file of steps, or a chain that ships: {', '.join(CHAINS)}"
+        error.remedy = _NAME_ONE
         raise
     try:
         return ordered(_steps(tomllib.loads(raw.decode("utf-8-sig"))))

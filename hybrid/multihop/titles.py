@@ -25,11 +25,12 @@ import numpy.typing as npt
 from sparta.base.errors import IndexStateError, StorageError
 from sparta.base.files import atomic_path
 from sparta.data.tables import KIND, ROW
+from sparta.lucene.packing import composed
 from sparta.search.searcher import Searcher
 
 LONGEST = 10
 """Words of a name at most, as the paper's spans."""
-_FORM = "6"  # of the table: tables of another are not read
+_FORM = "7"  # of the table: tables of another are not read
 _AT_ONCE = 20_000
 _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
@@ -97,7 +98,8 @@ class TitleTable:
         return found
 
     def mentions(self, texts: Sequence[str]) -> list[list[Mention]]:
-        """Return the names in each text, the longest where several begin at a word, none within another.
+        """Return the names in each text, which is `composed`, the longest where several begin at a word, none
+        within another.
 
         Of a text with a name between [START_ENT] and [END_ENT], as KILT marks it, that name.
         """
@@ -120,7 +122,7 @@ class TitleTable:
 
 def words_of(title: str) -> list[str]:
     """What of a title is compared."""
-    return [word.lower() for word in _WORD.findall(title)]
+    return [word.lower() for word in _WORD.findall(composed(title))]
 
 
 @lru_cache(100_000)

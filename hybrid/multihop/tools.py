@@ -33,6 +33,7 @@ from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
 from sparta.index.folder import index_flag
+from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
 from sparta.search.searcher import BM25, Searcher
@@ -262,10 +263,11 @@ class IndexTools(Closing):
     def _link_titles(self, step: Step, passages: Sequence[Hit]) -> Sequence[Sequence[Linked]]:
         """The passages that titles in the texts or in the metadata name, each with a score of 1."""
         if step.by == TITLES:
-            mentions = self._titles.mentions([hit.text for hit in passages])
+            texts = [composed(hit.text) for hit in passages]
+            mentions = self._titles.mentions(texts)
             named = [
-                [(hit.text[one.start : one.end], one.docids) for one in own]
-                for hit, own in zip(passages, mentions, strict=True)
+                [(text[one.start : one.end], one.docids) for one in own]
+                for text, own in zip(texts, mentions, strict=True)
             ]
         else:
             named = [self._titles.named(hit.metadata.get("links")) for hit in passages]
@@ -281,6 +283,10 @@ class IndexTools(Closing):
     def terms(self, step: Step, question: str, passages: Sequence[Hit]) -> npt.NDArray[np.float32]:
         """How well each passage covers each term of the question, `(n_passages, n_terms)`."""
         return self._words(step.channel).term_scores(question, [hit.passage_id for hit in passages])
+
+    def in_context(self, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Hits as a reader reads them: sentences with the text of their passage."""
+        return self.words.in_context(hits)
 
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> Sequence[PathReading]:
         """What a reader of paths makes of the passages of each path."""

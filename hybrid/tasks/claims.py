@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hybrid.answering.answers import as_read
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from hybrid.tasks.files import state_of
 from hybrid.tasks.labels import Claim, read_texts
@@ -39,7 +40,7 @@ def claims_of(
     if not path.exists():
         make_folder(folder)
         lines = [json.dumps(facts)]
-        with open_retriever(index, channel) as retriever:
+        with open_retriever(index, channel, candidates=max(CANDIDATES, depth)) as retriever:
             for some in itertools.batched(asked, _AT_ONCE):
                 found = retriever.batch_search([q.text for q in some], [q.query_id for q in some], depth, 2)
                 for query in some:

@@ -18,7 +18,7 @@ from hybrid.evidence.measures import Gold, r_precision
 from hybrid.multihop.searcher import ChainPassages
 from hybrid.tasks.files import state_of
 from hybrid.tasks.solvers import Solver
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_write, is_standard_output, short_hash
 from sparta.base.records import Advance, Query, Retriever
 from sparta.data.answers import exact_match, token_f1
@@ -74,14 +74,17 @@ def solve_task(
         facts["steps"] = short_hash(retriever.chain.chain.steps)
     solved = _begun(output, facts, {q.query_id: q.text for q in asked}, resume=resume)
     with output.open("a", encoding="utf-8") as lines:
-        for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
-            for query, one in zip(some, _answered(some, retriever, solver, depth), strict=True):
-                solved[query.query_id] = one
-                line = {"id": query.query_id, "input": query.text, **one._asdict()}
-                lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-            lines.flush()
-            if advance:
-                advance(len(some))
+        try:
+            for some in itertools.batched([q for q in asked if q.query_id not in solved], _AT_ONCE):
+                for query, one in zip(some, _answered(some, retriever, solver, depth), strict=True):
+                    solved[query.query_id] = one
+                    line = {"id": query.query_id, "input": query.text, **one._asdict()}
+                    lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+                lines.flush()
+                if advance:
+                    advance(len(some))
+        except KeyboardInterrupt:
+            raise Interrupted(len(solved), "answer") from None
     name = f"{solver.name}, {retriever.channel}"
     return SetResults(query_set.name, [measure(name, asked, solved, known.gold, retriever.language)])
 
@@ -108,7 +111,7 @@ def measure(
     if gold is not None:
         found = {q: r_precision(solved[q].pages, own) for q, own in gold.pages.items() if q in solved}
         accurate = per_query[ACCURACY]
-        per_query[PRECISION] = {q: found.get(q, 0.0) for q in accurate}
+        per_query[PRECISION] = {q: found[q] for q in accurate if q in found}
         per_query[KILT_ACCURACY] = {q: v * (found.get(q) == 1) for q, v in accurate.items()}
     return Evaluation(name, per_query)
 

@@ -17,6 +17,7 @@ from hybrid.evaluation.results import SetResults
 from hybrid.tasks.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
+from sparta.models.query_encoder import load_tokenizer
 
 if TYPE_CHECKING:
     from dense.training.skill_examples import SkillSet
@@ -107,6 +108,7 @@ def leave_one_out(plan: LeaveOut, tasks: Sequence[Task], pool: TaskPool, output:
     :raises InputError: what is there was trained or measured otherwise.
     """
     planned = [list(plan.trainings(task, tasks)) for task in tasks]  # refused at once, not after hours
+    load_tokenizer(plan.recipe.encoder)  # the same of an encoder that is not there
     known = [
         _kept(output / "shipped" / name, pool.facts, partial(pool.measured_as, name, plan.recipe.device))
         for name in (*pool.channels(), DEFAULT_DENSE_MODEL)

@@ -94,7 +94,8 @@ def _passages(
     gold = max(whole, key=lambda own: (len(own.keys() & found.keys()), -len(own)))
     others = {i: hit for i, hit in list(found.items())[:depth] if i not in evidence}
     seen: set[Text] = set()
-    for i, hit in {**gold, **others}.items():
+    read = gold | others
+    for i, hit in zip(read, chain.tools.in_context(list(read.values())), strict=True):
         text = text_of(hit)
         if text not in seen:
             seen.add(text)

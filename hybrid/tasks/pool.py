@@ -149,6 +149,8 @@ class TaskPool:
 
 def measure_all(pool: TaskPool, models: Sequence[str], device: str | None = None) -> list[SetResults]:
     """Measure the index's own rankings and models; one result for each task."""
+    for name in models:
+        dense_model_folder(name)  # all are there before the first encodes
     found = [pool.measured_as(name, device) for name in (*pool.channels(), *models)]
     return [SetResults(one.name, [own[one.name] for own in found]) for one in pool.sets]
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import hybrid.multihop
 from cli._sparta import main
+from sparta.api import Index
 from sparta.data.trec import read_run
 from sparta.index.pipeline import IndexOptions, build_index
 
@@ -94,6 +95,19 @@ def test_explained_is_the_best_path_that_holds_the_passage(index: Path) -> None:
     assert (unknown.exit_code, "no passage with the id 'nobody'" in unknown.output) == (2, True)
 
 
+def test_sentences_are_read_in_their_passage(index: Path, tmp_path: Path) -> None:
+    """By a reader of paths too; and a path holds a passage that it has a sentence of."""
+    options = IndexOptions(channels="bm25", unit="sentence")
+    build_index(tmp_path / "ix", ROOT / "examples" / "wiki.jsonl", options=options)
+    given = json.loads(printed(tmp_path / "ix", "answer", QUESTION, "--chain", "hop-read", "--json"))
+    with Index(index) as whole:
+        passage = whole.passage(given["passage_id"].partition("#")[0])
+    assert given["text"] == passage["contents"]
+    assert given["text"][given["start"] : given["end"]] == given["answer"]
+    found = printed(tmp_path / "ix", "explain", QUESTION, "mary-shelley", "--chain", "hop")
+    assert found.splitlines()[-1].startswith("rank ")
+
+
 def search(*more: str) -> list[str]:
     return ["search", QUESTION, "--chain", "hop", *more]
 
@@ -154,6 +168,10 @@ def test_another_channel_retrieves(index: Path) -> None:
     [
         (search("--offset", "1"), "without offset, filter and collapse"),
         (search("--filter", "lang=en"), "without offset, filter and collapse"),
+        (["search", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
+        (["answer", QUESTION, "--chain", ""], "expected the name of a chain, found none"),
+        (["search", QUESTION, "--chain", "{links}", "--channel", "bm25"], "expected a chain that retrieves"),
+        (["search", QUESTION, "--chain", "{two-lines}"], "as a text of one line"),
         (search("--k1", "2"), "--chain without --k1"),
         (search("--candidates", "9"), "--chain without --candidates"),
         (
@@ -179,6 +197,8 @@ def test_refusals(index: Path, tmp_path: Path, command: list[str], said: str) ->
     steps = {
         "circle": [("a", "expand", ["b"]), ("b", "rerank", ["a"])],
         "unknown": [("a", "think", [])],
+        "links": [("a", "link", []), ("b", "rerank", ["a"])],
+        "two-lines": [("a\\nb", "retrieve", [])],
         "reranked": [("a", "retrieve", []), ("b", "rerank", ["a"])],
     }
     for name, own in steps.items():

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid
 from cli._sparta import main as sparta
+from sparta.api import Index
 from sparta.data.answers import token_f1
 from sparta.index.pipeline import IndexOptions, build_index
 
@@ -87,6 +88,17 @@ def test_what_is_mined(mined: Path) -> None:
         assert sorted(gold) == ["Frankenstein", "Mary Shelley"]
         assert len({one["text"] for one in line["passages"]}) == len(line["passages"]) <= 22
     assert lines[-1]["answers"] == ["yes"]
+
+
+def test_sentences_are_mined_in_their_passages(index: Path, questions: Path, tmp_path: Path) -> None:
+    options = IndexOptions(channels="bm25", unit="sentence")
+    build_index(tmp_path / "ix", ROOT / "examples" / "wiki.jsonl", options=options)
+    output = tmp_path / "paths.jsonl"
+    printed(sparta, "mine-paths", "--dataset", questions, "--index", tmp_path / "ix", "--output", output)
+    with Index(index) as whole:
+        texts = {whole.passage(i)["contents"] for i in ("frankenstein", "mary-shelley")}
+    for line in map(json.loads, output.read_text().splitlines()):
+        assert {one["text"] for one in line["passages"] if one["gold"]} == texts
 
 
 def test_search_explain_and_answer_read_paths(index: Path, reader: Path, tmp_path: Path) -> None:

@@ -102,7 +102,10 @@ def pages_of(dump: Path) -> Iterator[Page]:
 
 
 def _link(one: Paragraph, link: Any, redirects: dict[str, str]) -> dict[str, Any]:
-    target = redirects.get(link.target, link.target)
+    target, met = link.target, set[str]()
+    while target in redirects and target not in met:
+        met.add(target)
+        target = redirects[target]
     anchor = one.text[link.start : link.end]
     return {"start": link.start, "end": link.end, "anchor": anchor, "target_title": target}
 

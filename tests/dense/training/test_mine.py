@@ -109,6 +109,18 @@ def test_bm25s_best_passages_without_an_answer(index: Path, questions: Path, tmp
     assert [len(one["hard_negative_ctxs"]) for one in again] == [1, 1]
 
 
+def test_the_label_of_a_claim_is_no_answer_in_a_text(index: Path, tmp_path: Path) -> None:
+    """A claim whose evidence is elsewhere is left out, whatever text says its label."""
+    rows = [
+        {"id": "1", "input": "google moon", "output": [{"answer": "moon", "provenance": own}]}
+        for own in ([{"passage_ids": ["google"]}], [{"passage_ids": ["elsewhere"]}])
+    ]
+    path = tmp_path / "fever.train.jsonl"
+    path.write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i, row in enumerate(rows)))
+    [one] = mined(index, path, tmp_path / "mined.json")
+    assert ids(one["positive_ctxs"]) == ["google"]
+
+
 def test_a_second_round_keeps_the_positives_and_maybe_the_negatives(
     index: Path, questions: Path, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_tables():
         "| --- | --- | --- |",
         "| a | 1 | 81.2 |",
     ]
+    assert Table(["set"], [["a|b"]]).write("markdown").splitlines()[2] == r"| a\|b |"
     assert list(csv.reader(io.StringIO(table.write("csv")))) == [
         ["set", "n", "RR"],
         ["a", "1", "81.25"],

@@ -126,6 +126,22 @@ def test_equal_to_the_published_rule_on_random_rankings() -> None:
         assert found == pytest.approx(published(ranking, outputs, k)), (outputs, ranking, k)
 
 
+@pytest.mark.parametrize(
+    ("ranking", "gold", "expected"),
+    [
+        ("bax", pages("a", "b"), 1.0),  # one of them will do
+        ("bax", (frozenset(map(frozenset, "ab")),), 1.0),
+        ("bxa", (frozenset(map(frozenset, "ab")),), 0.0),
+        ("bxa", (frozenset(map(frozenset, ("ab", "bc"))),), 1.0),  # one passage of both, and what follows
+        ("xba", (frozenset(map(frozenset, ("ab", "bc"))),), 0.0),
+        ("", pages("a"), 0.0),
+    ],
+)
+def test_exact_match(ranking: str, gold: EvidenceSets, expected: float) -> None:
+    run = {"q": [ScoredPassage(i, 0.0) for i in ranking]}
+    assert measured(run, Gold({}, {"q": gold}), ["passage_EM"], str) == {"passage_EM": {"q": expected}}
+
+
 def test_levels_of_a_run() -> None:
     """Two passages of page A are one page; the passages are two, and q2 has no run."""
     page = {"a1": "A", "a2": "A", "b1": "B"}

@@ -19,6 +19,7 @@ def test_by_hand() -> None:
     assert not passage_em([("a",)], [{"a"}, {"b"}])
     assert not passage_em([("a", "b")], [{"a"}]), "and no others"
     assert not passage_em([], pages)
+    assert passage_em([("b",)], [{"a", "b"}, {"b", "c"}]), "of both pages"
     assert not passage_em([("b", "x")], [{"a", "b"}, {"b", "c"}]), "one passage of both, and one of none"
     assert [path_recall(PATHS, pages, k) for k in (1, 2, 3)] == [False, True, True]
 

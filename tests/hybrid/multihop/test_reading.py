@@ -39,6 +39,9 @@ class Reading:
             Hit(name, 5.0 - i, "T", f"{name}: {self.said.get(name)}") for i, name in enumerate(self.found)
         ]
 
+    def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
+        return [replace(hit, metadata={"context": f"{hit.text}!"}) for hit in hits]
+
     def read(self, question: str, paths: Sequence[Sequence[Hit]]) -> list[PathReading]:
         self.asked.append([[hit.passage_id for hit in path] for path in paths])
         return [self._of([hit.passage_id for hit in path]) for path in paths]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hybrid.multihop.titles as module
+from hybrid.multihop.searcher import ChainSearcher
 from hybrid.multihop.titles import LONGEST, TitleTable
 from sparta.base.errors import IndexStateError
 from sparta.index.pipeline import IndexOptions, build_index
@@ -27,6 +30,7 @@ TITLES = {
     "t": "The",
     "rome": "Rome",
     "i": "İstanbul",
+    "zoe": "Cafe\u0301 Zoe\u0308",
     "ROME": "ROME",
     "none": "",
     "long": " ".join(["Very"] * (LONGEST + 1)),
@@ -52,6 +56,13 @@ def found(searcher: Searcher, text: str) -> list[tuple[str, list[str]]]:
     [mentions] = TitleTable.of(searcher).mentions([text])
     with searcher.index.reading() as view:
         return [(text[m.start : m.end], view.lucene.ids(m.docids)) for m in mentions]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_are_compared_however_they_were_typed(searcher: Searcher, tmp_path: Path, form: Any) -> None:
+    with ChainSearcher("named", tmp_path / "ix") as chain:
+        paths = chain.search(unicodedata.normalize(form, "Where is Café Zoë?")).paths
+    assert [(one.hit.passage_id, one.span) for one in paths[0].passages] == [("zoe", "Café Zoë")]
 
 
 def test_a_damaged_cache_is_read_anew(searcher: Searcher, own_cache: Path) -> None:

@@ -57,6 +57,10 @@ def test_measures_by_hand() -> None:
     assert list(found["page_Rprec"].values()) == [1, 1, 0, 0]
     assert list(found["kilt_accuracy"].values()) == [1, 0, 0, 0]
     assert set(measure("m", asked, solved).per_query) == {"accuracy", "EM", "F1"}
+    del pages["3"]
+    found = measure("m", asked, solved, Gold(pages, {})).per_query
+    assert list(found["page_Rprec"]) == ["0", "1", "2"], "without provenance there is nothing to measure"
+    assert found["kilt_accuracy"]["3"] == 0
 
 
 def test_answers_are_compared_as_the_language_of_the_index_has_it(tmp_path: Path) -> None:
@@ -203,6 +207,10 @@ def test_the_command_and_resumed(data: Data, tmp_path: Path) -> None:
     again = run(*command, "--resume")
     assert again.stdout == whole.stdout
     assert output.read_text() == "".join(lines)
+    few = run(*command[:-4], tmp_path / "few.jsonl", "--sample", 2, *command[-3:])
+    assert "a sample of 2 of 6 questions" in few.stderr
+    deep = [*command[:-4], tmp_path / "deep.jsonl", "--depth", 150, "--channel", "bm25=1", "--quiet"]
+    assert run(*deep).exit_code == 0
     other = run(*command, "--resume", "--depth", 5)
     assert other.exit_code != 0
     assert "expected answers of" in other.output

@@ -42,7 +42,8 @@ DUMP = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><base>x</base></siteinfo>'
     + page("Albert Einstein", 1, EINSTEIN)
     + page("City", 2, f"A [[Settlement]] {'with many people ' * 50}.")
-    + page("Settlement", 3, "#REDIRECT [[Town]]", '<redirect title="Town" />')
+    + page("Settlement", 3, "#REDIRECT [[Village]]", '<redirect title="Village" />')
+    + page("Village", 4, "#REDIRECT [[Town]]", '<redirect title="Town" />')
     + page("Talk:City", 4, "who wrote this", ns=1)
     + page("Empty", 5, "{{stub}}")
     + "</mediawiki>"
