@@ -138,6 +138,7 @@ def test_ready_vectors_are_indexed_without_an_encoder(bare: Path, tmp_path: Path
         (["sparta", "index", "--corpus", "c.jsonl"], "encode"),
         (["dense", "encode", "--corpus", "c.jsonl", "--output", "v"], "encode"),
         (["sparta", "eval", "--run", "r.trec", "--qrels", "q.tsv"], "eval"),
+        (["sparta", "answer", "who", "--index", "none"], "encode"),
     ],
 )
 def test_what_is_missing_is_named_with_its_extra(

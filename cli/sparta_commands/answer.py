@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,8 @@ def answer(**given: Any) -> None:
 
 def _opened(given: dict[str, Any]) -> Answerer | PathAnswerer:
     """What answers: a chain that reads its paths, or a reader of passages."""
+    if find_spec("torch") is None:  # the first package that is missing says which extra to install
+        raise ModuleNotFoundError("readers need torch", name="torch")
     if given["chain"] is not None and chain_reads(given["chain"]):
         from hybrid.answering.path_answerer import PathAnswerer
 

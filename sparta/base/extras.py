@@ -26,8 +26,7 @@ EXTRAS = {
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The packages, by the names they are imported by. `sparta-search` alone searches, but for Chinese."""
-_EXTRA_OF = {package: extra for extra, packages in reversed(EXTRAS.items()) for package in packages}
-"""Of several extras with a package the first one, which has all that goes with it."""
+_EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages}
 
 
 @contextmanager

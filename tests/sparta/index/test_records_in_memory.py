@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,7 +53,11 @@ def test_windows_of_ones_own_are_no_sentences(tmp_path: Path) -> None:
 
 
 def test_a_table_is_no_list_of_records(tmp_path: Path) -> None:
-    table = SimpleNamespace(columns=["id", "text"])  # as pandas and polars have it
-    with pytest.raises(InputError, match=r"expected records, found a table \(SimpleNamespace\)") as caught:
-        Index.create(tmp_path / "ix", table, options=BM25)  # type: ignore[arg-type]
+    class DataFrame(list[str]):
+        """As those of pandas and polars, iterating gives the columns."""
+
+        columns = ("id", "text")
+
+    with pytest.raises(InputError, match=r"expected records, found a table \(DataFrame\)") as caught:
+        Index.create(tmp_path / "ix", DataFrame(DataFrame.columns), options=BM25)
     assert 'frame.to_dict("records")' in str(caught.value.remedy)

@@ -60,7 +60,7 @@ def test_shards_and_corpus_give_the_same_index(encoded, tmp_path, tiny_model):
             raws = reader.raws(docids)
             made[name] = (reader.num_docs, vectors, raws)
         with Searcher(index.path) as searcher:
-            hits = searcher.batch_search(["moon earth", "the city of paris", "who"], "abc", 30)
+            hits = searcher.batch_search(["moon earth", "the city of paris", "who"], list("abc"), 30)
             made[name] += ([[(h.passage_id, h.score) for h in found] for found in hits.values()],)
     assert made["corpus"] == made["shards"]
     weights = tiny_model.encode_document(json.loads(made["corpus"][2][3])["contents"], dtype="fp32")
