@@ -145,9 +145,8 @@ class Chain:
         candidates: list[_Candidate] = []
         for number, path in enumerate(paths):
             own = {name: _best(found[name][number if self._named[name].after else 0]) for name in step.after}
-            for (
-                name
-            ) in step.after:  # a passage names itself: such links are nothing that others are scaled by
+            # A passage names itself: such a link leads nowhere, and scales no others.
+            for name in step.after:
                 if self._named[name].skill == LINK:
                     own[name] = {i: one for i, one in own[name].items() if i not in path.ids}
             scores = merged(self._scores(own, link=False), self._scores(own, link=True), step.promote)

@@ -92,8 +92,8 @@ class ChainSearcher(Closing):
         wanted = passage_of(passage_id) if is_chunk(words.unit) else passage_id
 
         def holds(path: EvidencePath) -> bool:
-            whole = map(passage_of, path.ids) if is_cut(words.unit) else ()  # of a passage, any sentence
-            return wanted in (*path.ids, *whole)
+            passages = map(passage_of, path.ids) if is_cut(words.unit) else ()  # of which it has a sentence
+            return wanted in (*path.ids, *passages)
 
         holding = ((rank, path) for rank, path in enumerate(paths, 1) if holds(path))
         return *next(holding, (0, None)), len(paths)
