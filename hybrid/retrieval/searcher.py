@@ -144,7 +144,8 @@ def open_retriever(
     :param candidates: how many passages of each channel are fused
     """
     folder = path_of(index, "an index folder") if index is not None else default_index()
-    folder = folder.absolute()  # it is opened again when it has a new commit
+    if folder.exists():  # else the error names what was typed
+        folder = folder.absolute()  # it is opened again when it has a new commit
     if channels and ("," in channels or "=" in channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
         return HybridSearcher(folder, fusion, bm25=bm25)
