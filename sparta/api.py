@@ -44,7 +44,8 @@ class Index(Closing):
 
     def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
         given = path_of(path, "an index folder") if path is not None else default_index()
-        self.path = given.absolute()  # a program may go to another folder while the index is open
+        # A program may go to another folder while the index is open; one that is not there is named as given.
+        self.path = given.absolute() if given.exists() else given
         self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, FollowingRetriever] = {}
