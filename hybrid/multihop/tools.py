@@ -91,7 +91,7 @@ class IndexTools(Closing):
             if skill and step.skill == EXPAND:
                 self._check_model(self._dense)
             elif skill and step.skill == LINK:
-                self._check_width(self._entity_index)
+                self._check_entities(self._entity_index)
 
     @property
     def num_docs(self) -> int:
@@ -192,7 +192,17 @@ class IndexTools(Closing):
                 remedy=f"make it anew: dense index --overwrite --model {own.name}",
             )
 
-    def _check_width(self, searcher: DenseSearcher) -> None:
+    def _check_entities(self, searcher: DenseSearcher) -> None:
+        from dense.models.resolve import identify
+        from dense.models.skill_config import NONE
+
+        itself = identify(Path(self._skills.where)).sha256 == searcher.vectors.model.sha256
+        if itself and self._skills.config.placement != NONE:
+            raise IndexStateError(
+                "expected descriptions that the expert for entities read, found what that for passages read",
+                where=str(searcher.folder.path),
+                remedy="index them with the model's expert: dense convert --reader entity",
+            )
         width: Any = self._skills.model.passage_encoder.config
         if searcher.vectors.width != width.hidden_size:
             raise IndexStateError(

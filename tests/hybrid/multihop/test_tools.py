@@ -173,6 +173,8 @@ def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path
     some.save_pretrained(tmp_path / "some")
     with pytest.raises(ModelError, match="skill link, found one with single, rerank"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "some", folder / "entities"))
+    with pytest.raises(IndexStateError, match="the expert for entities read, found what that for passages"):
+        Chain(hotpot, IndexTools(folder / "index", folder / "skills", folder / "index"))
     skill_model(tiny_tokenizer, seed=9).save_pretrained(tmp_path / "other")
     with pytest.raises(IndexStateError, match="of the chain's model"):
         Chain(hotpot, IndexTools(folder / "index", tmp_path / "other", folder / "entities"))
