@@ -34,6 +34,7 @@ GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 11
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the operating system says where standard output takes no more."""
 
 
 class SpartaGroup(click.Group):

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from dense.models.skill_config import NONE, SkillConfig
-from dense.models.tasks import around_mention, marked, names_entity
+from dense.models.tasks import around_mention, marked
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
@@ -95,9 +95,8 @@ class DenseConfig:
         """
         length = length or self.question_length
         marker = marked("", task) if self.skills and task in self.skills.markers else ""
-        if names_entity(text):
-            used = len(tokenizer.encode(marker, add_special_tokens=False)) if marker else 0
-            text = around_mention(text, tokenizer, length - 2 - used)
+        used = len(tokenizer.encode(marker, add_special_tokens=False).ids)
+        text = around_mention(text, tokenizer, length - 2 - used)
         layout = InputLayout(answer_segment=0, max_length=length, overlap=0)
         return layout.windows(Passage("", marker + text), tokenizer)[0]
 

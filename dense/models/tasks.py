@@ -24,7 +24,7 @@ def class_of(name: str) -> str:
 
     :raises InputError: no set of this name is known.
     """
-    first = re.split(r"[.\-]", name, maxsplit=1)[0]
+    first = _set_of(name)
     for task, sets in CLASSES.items():
         if first in sets or first == task:
             return task
@@ -37,7 +37,12 @@ def class_of(name: str) -> str:
 
 def checks_facts(name: str) -> bool:
     """Whether a set or file is one of claims to check, by its name."""
-    return re.split(r"[.\-]", name, maxsplit=1)[0] in CLASSES["fact checking"]
+    return _set_of(name) in CLASSES["fact checking"]
+
+
+def _set_of(name: str) -> str:
+    """The set that a file is of: what its name begins with."""
+    return re.split(r"[.\-]", name, maxsplit=1)[0]
 
 
 def names_entity(text: str) -> bool:
@@ -56,9 +61,11 @@ def around_mention(text: str, tokenizer: Tokenizer, room: int) -> str:
     Before the mark stand a third of them, more where less comes after it, less where the mention is long. The
     part begins and ends between words.
     """
-    read = tokenizer.encode(text, add_special_tokens=False)
     place = text.find(_MARK)
-    if place < 0 or len(read.ids) <= room:
+    if place < 0:
+        return text
+    read = tokenizer.encode(text, add_special_tokens=False)
+    if len(read.ids) <= room:
         return text
     end = text.find(_END, place)
     end = end + len(_END) if end >= 0 else place + len(_MARK)

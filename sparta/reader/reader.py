@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from sparta.neural.encoding import in_threads, length_sorted_batches, pick_device, pick_dtype
+from sparta.neural.encoding import each_batch, length_sorted_batches, pick_device, pick_dtype
 from sparta.reader.config import ReaderConfig, reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Span, Text
@@ -102,10 +102,10 @@ class Reader:
 
     def _scores(self, batches: Sequence[Sequence[_Owned]]) -> Generator[torch.Tensor]:
         """Each batch's start and end scores; on a CPU every thread reads windows of its own."""
-        if self.model.device.type != "cpu" or self.config.global_tokens:
+        if self.config.global_tokens:
             yield from map(self._score, batches)
             return
-        yield from in_threads(self._score, batches)
+        yield from each_batch(self._score, batches, self.model.device)
 
     @torch.inference_mode()
     def _score(self, batch: Sequence[_Owned]) -> torch.Tensor:

@@ -75,7 +75,7 @@ def test_numbers_of_numpy(index: Index) -> None:
         assert [hit.passage_id for hit in index.search("red moon", channel="bm25", filter=kept)] == ["fox"]
 
 
-@pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("wrong", [{"k1": 1.0, "b": 0.5}, Bm25("x", 0.5), (0.9, 0.4)])
 def test_parameters_of_bm25(folder: Path, wrong: Any) -> None:
     with pytest.raises(InputError, match=r"expected Bm25\(k1=…, b=…\)"):
         Index(folder, bm25=wrong)
@@ -83,7 +83,7 @@ def test_parameters_of_bm25(folder: Path, wrong: Any) -> None:
 
 def test_no_path() -> None:
     with pytest.raises(InputError, match="the path of an index folder, found int"):
-        Index(5)  # type: ignore[arg-type]
+        Index(5)
 
 
 def test_after_its_end(folder: Path) -> None:

@@ -234,13 +234,13 @@ def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
         for ask in (chain.batch_search, chain.run, ChainPassages(chain).batch_search):
             for k in (None, 0, -1):
                 with pytest.raises(InputError, match="k must be"):
-                    ask([ASKED], ["1"], k)  # type: ignore[arg-type]
+                    ask([ASKED], ["1"], k)
             for threads in (0, None, "2", 1.5):
                 with pytest.raises(InputError, match="threads must be"):
-                    ask([ASKED], ["1"], threads=threads)  # type: ignore[arg-type]
+                    ask([ASKED], ["1"], threads=threads)
             with pytest.raises(InputError, match="a list of queries, found str"):
                 ask(ASKED, ["1"])
         with pytest.raises(InputError, match="k must be a whole number, found None"):
-            chain.search(ASKED, None)  # type: ignore[arg-type]
+            chain.search(ASKED, None)
         with pytest.raises(InputError, match="one query, a text, found NoneType"):
-            chain.search(None)  # type: ignore[arg-type]
+            chain.search(None)

@@ -104,7 +104,7 @@ FOUND = {
 
 
 def test_the_former_name_of_impact_is_understood(channels: Make) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
     found = {}
     for name in ("sparta", "impact"):
         with HybridSearcher("nowhere", Fusion({name: 1.0, "bm25": 1.0})) as searcher:
@@ -264,7 +264,7 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
 
 @pytest.mark.parametrize("query", [None, 5, ["q"], "\ud800"])
 def test_what_is_no_query(channels: Make, query: Any) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
     with (
         HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher,
         pytest.raises(InputError, match=r"one query, a text|lone surrogate"),
@@ -274,7 +274,7 @@ def test_what_is_no_query(channels: Make, query: Any) -> None:
 
 @pytest.mark.parametrize("queries", ["q", {"1": "q"}, [None]])
 def test_what_is_no_list_of_queries(channels: Make, queries: Any) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})  # type: ignore[misc]
+    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
     with HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher:
         for ask in (searcher.batch_search, searcher.run):
             with pytest.raises(InputError, match="queries"):
@@ -282,12 +282,12 @@ def test_what_is_no_list_of_queries(channels: Make, queries: Any) -> None:
             with pytest.raises(InputError, match="threads must be"):
                 ask(["q"], ["1"], threads=0)
             with pytest.raises(InputError, match="a field to collapse by"):
-                ask(["q"], ["1"], collapse=5)  # type: ignore[arg-type]
+                ask(["q"], ["1"], collapse=5)
 
 
 def test_what_is_no_fusion_and_no_channels() -> None:
     with pytest.raises(InputError, match="expected the weights of channels, found 5"):
-        HybridSearcher("nowhere", 5)  # type: ignore[arg-type]
+        HybridSearcher("nowhere", 5)
     for nothing in ([], "bm25"):
         with pytest.raises(InputError, match=r"expected (a list of )?channels"):
             Channels("nowhere", nothing)

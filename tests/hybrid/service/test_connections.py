@@ -152,7 +152,7 @@ def test_what_is_no_whole_request_is_told_so_and_logged(
     told = json.loads(body)
     assert head.startswith(b"HTTP/1.1 %d " % status)
     [logged] = [record for record in caplog.records if record.getMessage() == "request"]
-    assert (logged.status, logged.request_id) == (status, told["request_id"])  # type: ignore[attr-defined]
+    assert (logged.status, logged.request_id) == (status, told["request_id"])
 
 
 def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
