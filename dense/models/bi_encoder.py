@@ -163,7 +163,7 @@ class DenseModel(nn.Module):
             wordpieces of all passages are read, of how many
         """
         self.eval()
-        windows = [self.config.layout.windows(p, self.tokenizer) for p in passages]
+        windows = self.config.layout.windows_of(passages, self.tokenizer)
         inputs = [own[0] for own in windows]
         if on_read:
             shared = self.config.layout.overlap

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import LONGEST, State, begin_from, blank_bert, dict_weights, side_of
-from dense.models.config import FORMAT_VERSION, DenseConfig
+from dense.models.config import FORMAT_VERSION, PASSAGE, QUESTION, DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from dense.models.skill_config import (
     ASSIGNMENTS,
@@ -38,16 +38,17 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     A model with skills keeps what it has: its experts, its tasks' query encoders among them, its tasks'
     markers, its span head, and skills that are not trained again. A new task's query encoder begins as that
     of questions without a task, other experts that it lacks as its expert 0; the paper begins that of spans
-    as BERT (Appendix B.2), which is not at hand here. Other models of ours begin as `begin_from` has it.
+    as BERT (Appendix B.2), which is not at hand here. TASER with deterministic routing is a model of the
+    skill single, with two feed-forward experts. Other models of ours begin as `begin_from` has it.
 
     :raises ModelError: its texts become vectors otherwise than those of what is to be trained, or the experts
         are elsewhere, or assigned otherwise.
     """
     folder = bi_encoder_folder(name)
     source = DenseModel.load(folder) if folder else None
-    if source is None or source.config.skills is None:
+    old, new = _skills_of(source.config) if source else None, config.skills
+    if source is None or old is None:
         return begin_from(name, config)
-    old, new = source.config.skills, config.skills
     assert new is not None
     both = (old.experts.keys() & new.experts.keys()) - {"expanded", *old.task_readers}
     if old.placement != new.placement or any(old.experts[k] != new.experts[k] for k in both):
@@ -76,11 +77,19 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
         skills=tuple(s for s in SKILLS if s in {*old.skills, *new.skills}),
         general=old.general if SINGLE in old.skills else new.general,
     )
-    model = DenseModel.like(source, config.with_skills(skills, config.period))
+    layout = replace(config.layout, separate_title=source.config.layout.separate_title)
+    model = DenseModel.like(source, replace(config, layout=layout).with_skills(skills, config.period))
     begins = _begins(old, skills)
     given = source.state_dict()
     model.load_state_dict({k: given.get(_renamed(k, begins), v) for k, v in model.state_dict().items()})
     return model
+
+
+def _skills_of(config: DenseConfig) -> SkillConfig | None:
+    """What a model can, if its experts are chosen by what is read."""
+    if config.routing == "det":
+        return SkillConfig((SINGLE,), {"question": QUESTION, "passage": PASSAGE}, FEED_FORWARD)
+    return config.skills
 
 
 def _form(pooling: str, cosine: bool) -> str:

@@ -135,7 +135,7 @@ class Skills:
 
     def encode_passages(self, passages: Sequence[Passage]) -> Vectors:
         """`(n, width) float32`: what single and expanded queries are compared with."""
-        return self.encoded_by("passage", [self.passage(p) for p in passages])
+        return self.encoded_by("passage", self.passages(passages))
 
     def encode_expanded(self, questions: Sequence[str], passages: Sequence[Passage]) -> Vectors:
         """`(n, width) float32`: each question with the passage that was found for it, as one query."""
@@ -147,7 +147,7 @@ class Skills:
     def encode_entities(self, passages: Sequence[Passage]) -> Vectors:
         """`(n, width) float32`: descriptions, which mentions are compared with."""
         self.check(LINK)
-        return self.encoded_by("entity", [self.passage(p) for p in passages])
+        return self.encoded_by("entity", self.passages(passages))
 
     def encode_mentions(self, texts: Sequence[str], spans: Sequence[Span]) -> Vectors:
         """`(n, width) float32`: of each text the mention at these characters."""
@@ -194,9 +194,9 @@ class Skills:
         """Return a text with a mention."""
         return mention_input(text, span, self.model.tokenizer, self.model.config.layout.max_length)
 
-    def passage(self, passage: Passage) -> EncoderInput:
-        """Return a passage or a description."""
-        return self.model.config.layout.windows(passage, self.model.tokenizer)[0]
+    def passages(self, passages: Sequence[Passage]) -> list[EncoderInput]:
+        """Return passages or descriptions, of each what is read at once."""
+        return [own[0] for own in self.model.config.layout.windows_of(passages, self.model.tokenizer)]
 
     def windows(self, text: str) -> list[TextWindow]:
         """Return a text in the windows in which spans are looked for."""

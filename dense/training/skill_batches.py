@@ -96,8 +96,8 @@ class BatchMaker:
         queries = [self.query(e, skill, task) for e in examples]
         known = right_of(map(query_key, queries), examples)
         masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
-        passages = [self.skills.passage(p) for p in candidates]
-        return SkillBatch(skill, queries, passages, gold, masked, task=task)
+        read = self.skills.passages(candidates)
+        return SkillBatch(skill, queries, read, gold, masked, task=task)
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
         """Each question with a positive and its own negatives; what lacks is taken from other questions."""

@@ -33,7 +33,7 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
         found = skills.encoded(queries, skills.mentions)
     else:
         found = skills.encoded_by(query_reader(skills, one.skill, one.task), queries)
-    targets = skills.encoded_by(TARGET_READER[one.skill], [skills.passage(p) for p in own])
+    targets = skills.encoded_by(TARGET_READER[one.skill], skills.passages(own))
     scores = found @ targets.T
     ranks = []
     for row, known in zip(scores, right_of(map(query_key, queries), one.examples), strict=True):

@@ -67,12 +67,9 @@ class DocumentEncoder:
 
         `advance(n)` is called as texts are done.
         """
-        windows: list[EncoderInput] = []
-        per_passage = np.zeros(len(passages), dtype=np.int64)
-        for i, passage in enumerate(passages):
-            cut = self.model.config.layout.windows(passage, self.model.tokenizer)
-            windows += cut
-            per_passage[i] = len(cut)
+        cut = self.model.config.layout.windows_of(passages, self.model.tokenizer)
+        windows = [window for own in cut for window in own]
+        per_passage = np.array([len(own) for own in cut], dtype=np.int64)
         owner = np.repeat(np.arange(len(passages)), per_passage)
         rows = self._encode_windows(windows, owner, per_passage, advance)
         merged = _merge_windows(rows, owner, len(passages))

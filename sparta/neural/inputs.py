@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
@@ -16,6 +17,8 @@ from sparta.base.records import Passage
 CONTEXT, ANSWER = 0, 1
 READ_AT_ONCE = 8
 """How many contexts and titles stay tokenized: a few, as those that share one come in a row."""
+TOKENIZED_TOGETHER = 512
+"""Passages whose texts are tokenized together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,31 @@ class InputLayout:
 
     def windows(self, passage: Passage, tokenizer: Tokenizer) -> list[EncoderInput]:
         """Return the inputs for one passage: one, or several when the answer itself is too long."""
-        title = self._title(passage, tokenizer) if self.share_context else []
-        ids, start, end = self._parts(passage, tokenizer)
-        first, last = special_frame(tokenizer)
+        return self._windows(passage, _Reading(tokenizer))
+
+    def windows_of(self, passages: Sequence[Passage], tokenizer: Tokenizer) -> list[list[EncoderInput]]:
+        """Return the `windows` of each passage; all processors tokenize."""
+        found = []
+        for start in range(0, len(passages), TOKENIZED_TOGETHER):
+            together = passages[start : start + TOKENIZED_TOGETHER]
+            reading = _Reading(tokenizer, [text for one in together for text in self._texts(one)])
+            found += [self._windows(one, reading) for one in together]
+        return found
+
+    def _texts(self, passage: Passage) -> Iterator[str]:
+        """Yield what `windows` tokenizes, but for the rare answer that covers no wordpiece of its context."""
+        title = passage.title if self.use_title else ""
+        in_context = self.use_context and passage.context
+        apart = self.share_context or (self.separate_title and not in_context)
+        if title and apart:
+            yield title
+        before = f"{title} " if title and not apart else ""
+        yield before + (passage.context if in_context else passage.text)
+
+    def _windows(self, passage: Passage, reading: _Reading) -> list[EncoderInput]:
+        title = self._title(passage, reading) if self.share_context else []
+        ids, start, end = self._parts(passage, reading)
+        first, last = special_frame(reading.tokenizer)
         title = title[: self.max_length // 4]
         room = self.max_length - 2 - len(title)
         answer, after = ids[start:end], len(ids) - end
@@ -112,9 +137,9 @@ class InputLayout:
         """Return how many characters of a text without context its first window shows."""
         title, before, room = passage.title if self.use_title else "", "", self.max_length - 2
         if title and self.share_context:
-            room -= len(self._title(passage, tokenizer)[: self.max_length // 4])
+            room -= len(self._title(passage, _Reading(tokenizer))[: self.max_length // 4])
         elif title and self.separate_title:
-            room -= len(_wordpieces(tokenizer, title).ids) + 1
+            room -= len(_Reading(tokenizer).pieces(title).ids) + 1
         elif title:
             before = f"{title} "
         offsets = tokenizer.encode(before + passage.text, add_special_tokens=False).offsets
@@ -122,23 +147,23 @@ class InputLayout:
             return len(passage.text)
         return max(0, offsets[room - 1][1] - len(before)) if room > 0 else 0
 
-    def _title(self, passage: Passage, tokenizer: Tokenizer) -> list[int]:
-        return _wordpieces(tokenizer, passage.title).ids if self.use_title and passage.title else []
+    def _title(self, passage: Passage, reading: _Reading) -> list[int]:
+        return reading.pieces(passage.title).ids if self.use_title and passage.title else []
 
-    def _parts(self, passage: Passage, tokenizer: Tokenizer) -> tuple[list[int], int, int]:
+    def _parts(self, passage: Passage, reading: _Reading) -> tuple[list[int], int, int]:
         """Wordpieces, and from where to where the answer's stand; a shared context keeps the title apart."""
         title = f"{passage.title} " if self.use_title and passage.title and not self.share_context else ""
         if title and self.separate_title and not (self.use_context and passage.context):
-            own = _wordpieces(tokenizer, passage.title).ids
-            ids = [*own, special_frame(tokenizer)[1], *_ids(tokenizer, passage.text)]
+            own = reading.pieces(passage.title).ids
+            ids = [*own, special_frame(reading.tokenizer)[1], *reading.ids(passage.text)]
             return ids, 0, len(ids)
         if self.use_context and passage.context:
-            pieces = _wordpieces(tokenizer, title + passage.context)
+            pieces = reading.pieces(title + passage.context)
             begin, end = pieces.between(len(title) + passage.start, len(title) + passage.end)
             if begin < end:
                 return pieces.ids, begin, end
             title = ""
-        ids = _ids(tokenizer, title + passage.text)
+        ids = reading.ids(title + passage.text)
         return ids, 0, len(ids)
 
     def _frame(
@@ -175,18 +200,41 @@ class _Wordpieces:
         return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
-@lru_cache(maxsize=READ_AT_ONCE)
-def _wordpieces(tokenizer: Tokenizer, text: str) -> _Wordpieces:
-    """Tokenize what neighbours share; else each sentence of a long passage would cost the whole passage."""
-    encoded = tokenizer.encode(text, add_special_tokens=False)
+def _wordpieces(encoded: Encoding) -> _Wordpieces:
     starts, ends = [a for a, _ in encoded.offsets], [b for _, b in encoded.offsets]
     ordered = all(a <= b for places in (starts, ends) for a, b in pairwise(places))
     return _Wordpieces(encoded.ids, starts, ends, ordered)
 
 
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
+@lru_cache(maxsize=READ_AT_ONCE)
+def _read_once(tokenizer: Tokenizer, text: str) -> _Wordpieces:
+    """Tokenize what neighbours share; else each sentence of a long passage would cost the whole passage."""
+    return _wordpieces(tokenizer.encode(text, add_special_tokens=False))
+
+
+class _Reading:
+    """Texts as wordpieces; those that are given are tokenized together, by all processors."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: Sequence[str] = ()) -> None:
+        self.tokenizer = tokenizer
+        own = list(dict.fromkeys(texts))
+        read = tokenizer.encode_batch(own, add_special_tokens=False) if own else []
+        self._encoded: dict[str, Encoding] = dict(zip(own, read, strict=True))
+        self._pieces: dict[str, _Wordpieces] = {}
+
+    def ids(self, text: str) -> list[int]:
+        """Wordpieces of a text."""
+        known = self._encoded.get(text)
+        ids: list[int] = (known or self.tokenizer.encode(text, add_special_tokens=False)).ids
+        return ids
+
+    def pieces(self, text: str) -> _Wordpieces:
+        """Wordpieces of a text that others may share."""
+        if text not in self._encoded:
+            return _read_once(self.tokenizer, text)
+        if text not in self._pieces:
+            self._pieces[text] = _wordpieces(self._encoded[text])
+        return self._pieces[text]
 
 
 def fixed_window(before: int, answer: int, after: int, room: int) -> tuple[int, int]:

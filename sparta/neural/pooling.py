@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
+import numpy as np
 import torch
 
 from sparta.neural.inputs import EncoderInput, Lexical
@@ -23,15 +25,15 @@ def pad_inputs(inputs: Sequence[EncoderInput], length: int | None = None) -> tup
 
     `length` is that of the longest input unless it is given.
     """
-    length = length or max(len(i.ids) for i in inputs)
-    ids = torch.zeros(len(inputs), length, dtype=torch.long)
-    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
-    for row, item in enumerate(inputs):
-        n = len(item.ids)
-        ids[row, :n] = torch.tensor(item.ids)
-        segments[row, :n] = torch.tensor(item.segments)
-        mask[row, :n] = 1
-    return ids, mask, segments
+    lengths = np.array([len(i.ids) for i in inputs])
+    there = np.arange(length or lengths.max()) < lengths[:, None]
+    parts = []
+    for own in ([i.ids for i in inputs], [i.segments for i in inputs]):
+        padded = np.zeros(there.shape, np.int64)
+        padded[there] = np.fromiter(chain.from_iterable(own), np.int64, lengths.sum())
+        parts.append(torch.from_numpy(padded))
+    ids, segments = parts
+    return ids, torch.from_numpy(there.astype(np.int64)), segments
 
 
 def pooled_positions(

@@ -303,6 +303,23 @@ def test_fine_tuning_begins_from_pretraining(tiny_tokenizer: Any, tmp_path: Path
         begin_skills(tmp_path / "pretrained", skill_config("feed-forward"))
 
 
+def test_skills_begin_from_taser(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """Its experts go on as those of questions and passages: before training, all vectors are the same."""
+    config = skill_config("feed-forward", "pretraining", ("single",))
+    taser = replace(config, skills=None, routing="det", experts=2)
+    taser = replace(taser, layout=replace(taser.layout, separate_title=not taser.layout.separate_title))
+    before = skill_model(tiny_tokenizer, taser)
+    before.save_pretrained(tmp_path / "taser")
+    after = begin_skills(tmp_path / "taser", config).eval()
+    some = [Passage("1", "the moon of the earth", "sun")]
+    np.testing.assert_array_equal(after.encode_passages(some, "fp32"), before.encode_passages(some, "fp32"))
+    np.testing.assert_array_equal(after.encode_questions(["moon"]), before.encode_questions(["moon"]))
+    with pytest.raises(ModelError, match="found feed-forward"):
+        begin_skills(tmp_path / "taser", skill_config(skills=("single",)))
+    with pytest.raises(ModelError, match="train with --period 2"):
+        begin_skills(tmp_path / "taser", config.with_skills(config.skills, 3))
+
+
 def test_experts_that_nothing_is_read_by_are_left_out(tiny_tokenizer: Any, tmp_path: Path) -> None:
     """Of a model for retrieval alone; what it makes of texts stays the same."""
     model = skill_model(tiny_tokenizer, config=skill_config("attention", skills=("single",)))

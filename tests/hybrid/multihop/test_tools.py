@@ -85,7 +85,7 @@ def close(found: dict[str, float], expected: dict[str, float]) -> None:
 
 def test_steps_against_brute_force(made: dict[str, Any], tools: IndexTools) -> None:
     passages, skills = made["passages"], made["skills"]
-    rows = skills.encoded_by("passage", [skills.passage(p) for p in passages])
+    rows = skills.encoded_by("passage", skills.passages(passages))
     entities = skills.encode_entities(passages)
     hits = tools.retrieve(Step("s", "retrieve", channel="dense", depth=5), ASKED)
     close(

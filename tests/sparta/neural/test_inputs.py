@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparta.base.records import Passage
+from sparta.neural import inputs
 from sparta.neural.inputs import CONTEXT, EncoderInput, InputLayout, equal_windows, fixed_window
 
 if TYPE_CHECKING:
@@ -116,6 +117,19 @@ def test_inputs_are_those_of_a_plain_reading(layout: InputLayout, tiny_tokenizer
     for passage in random_passages(rng, 150):
         expected = inputs_by_definition(layout, passage, tiny_tokenizer)
         assert layout.windows(passage, tiny_tokenizer) == expected, passage
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_passages_read_together_are_as_each_alone(
+    layout: InputLayout, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours in one context, texts that stand twice, special tokens in a text, and none at all."""
+    monkeypatch.setattr(inputs, "TOKENIZED_TOGETHER", 7)
+    passages = random_passages(random.Random(5), 40)
+    passages += [Passage("", "the [SEP] moon [CLS]", "[MASK]"), Passage("", "", ""), passages[0]]
+    expected = [layout.windows(passage, tiny_tokenizer) for passage in passages]
+    assert layout.windows_of(passages, tiny_tokenizer) == expected
+    assert layout.windows_of([], tiny_tokenizer) == []
 
 
 def test_the_window_is_the_best_of_all_windows() -> None:
