@@ -25,16 +25,18 @@ from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.encoding import (
+    GPU_TOKENS,
+    LARGEST_BATCH,
     each_batch,
     length_sorted_batches,
     one_thread,
     pick_dtype,
     tokens_at_once,
+    with_halving,
 )
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
 
-TOKEN_BUDGET = 4096
 START_SCALE = 20.0
 FEW = 4
 Vectors = npt.NDArray[np.float32]
@@ -175,8 +177,8 @@ class DenseModel(nn.Module):
         found: list[Vectors | None] = [None] * len(inputs)
         kind = pick_dtype(dtype, self.device)
         with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
-            budget = tokens_at_once(TOKEN_BUDGET, self.device)
-            cut = length_sorted_batches([len(inputs[g[0]].ids) for g in groups], budget, 256)
+            budget = tokens_at_once(GPU_TOKENS, self.device)
+            cut = length_sorted_batches([len(inputs[g[0]].ids) for g in groups], budget, LARGEST_BATCH)
             batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
             with closing(self._vectors_of([[inputs[i] for i in batch] for batch in batches])) as read:
                 for batch, vectors in zip(batches, read, strict=True):
@@ -190,9 +192,12 @@ class DenseModel(nn.Module):
         """Read each batch; routers, which keep what they saw last, see one at a time."""
 
         @torch.inference_mode()
+        def vectors(batch: Sequence[EncoderInput]) -> list[Vectors]:
+            return list(self.passages(batch).float().cpu().numpy())
+
         def read(batch: Sequence[EncoderInput]) -> Vectors:
-            vectors: Vectors = self.passages(batch).float().cpu().numpy()
-            return vectors
+            found: list[Vectors] = with_halving(vectors, batch)
+            return np.stack(found)
 
         routed = any(one.router is not None for one in self._experts)
         yield from map(read, batches) if routed else each_batch(read, batches, self.device)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dense.models.bi_encoder import FEW, TOKEN_BUDGET, DenseModel, Vectors
+from dense.models.bi_encoder import FEW, DenseModel, Vectors
 from dense.models.resolve import dense_model_folder
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN, lacks
 from dense.models.skill_inputs import (
@@ -31,6 +31,7 @@ from sparta.base.records import Passage
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_device, pick_dtype
 from sparta.neural.inputs import EncoderInput
 
+TOKEN_BUDGET = 4096
 LARGEST_BATCH = 64
 
 

@@ -16,6 +16,8 @@ from sparta.models.prune import SparseRows, prune
 from sparta.models.quantize import Quantizer
 from sparta.models.sparse import SparseEncoder
 from sparta.neural.encoding import (
+    GPU_TOKENS,
+    LARGEST_BATCH,
     each_batch,
     length_sorted_batches,
     pick_dtype,
@@ -34,7 +36,6 @@ from sparta.neural.pooling import (
 
 TERM_CHUNK = 4096
 VECTOR = 16
-DEFAULT_TOKEN_BUDGET = 4096
 
 
 class DocumentEncoder:
@@ -45,8 +46,8 @@ class DocumentEncoder:
         model: SparseEncoder,
         *,
         dtype: str = "auto",
-        token_budget: int = DEFAULT_TOKEN_BUDGET,
-        max_batch: int = 256,
+        token_budget: int = GPU_TOKENS,
+        max_batch: int = LARGEST_BATCH,
         top_k: int | None = None,
     ) -> None:
         self.model = model.eval()
@@ -234,14 +235,18 @@ def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: i
     """Windows of one passage become one row: the maximum of each term."""
     if len(owner) == n_passages:
         return rows
-    passage = np.repeat(owner, np.diff(rows.indptr))
-    order = np.lexsort((-rows.weights, rows.term_ids, passage))
-    passage, terms, weights = passage[order], rows.term_ids[order], rows.weights[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (passage[1:] != passage[:-1]) | (terms[1:] != terms[:-1])
-    lengths = np.bincount(passage[first], minlength=n_passages)
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return SparseRows(indptr, terms[first], weights[first])
+    windows = np.bincount(owner, minlength=n_passages)
+    alone = windows[owner] == 1
+    parts, passages = [rows.take(np.flatnonzero(alone))], [owner[alone]]
+    starts = np.cumsum(windows) - windows
+    for passage in np.flatnonzero(windows != 1):
+        begin, end = rows.indptr[starts[passage]], rows.indptr[starts[passage] + windows[passage]]
+        order = np.lexsort((-rows.weights[begin:end], rows.term_ids[begin:end]))
+        terms, weights = rows.term_ids[begin:end][order], rows.weights[begin:end][order]
+        first = np.diff(terms, prepend=-1) > 0
+        parts.append(SparseRows(np.array([0, first.sum()], np.int64), terms[first], weights[first]))
+        passages.append(np.array([passage]))
+    return SparseRows.concatenate(parts).take(np.argsort(np.concatenate(passages)))
 
 
 def fit_quantizer(model: SparseEncoder, passages: Iterable[Passage]) -> Quantizer:

@@ -62,11 +62,12 @@ def prune(rows: SparseRows, *, top_k: int | None = None, min_weight: float = 0.0
     if min_weight > 0:
         rows = rows.select(rows.weights >= min_weight)
     lengths = np.diff(rows.indptr)
-    if top_k is None or not lengths.size or lengths.max() <= top_k:
+    long = np.flatnonzero(lengths > top_k) if top_k is not None else np.zeros(0, np.int64)
+    if not long.size:
         return rows
-    row_of = np.repeat(np.arange(len(rows)), lengths)
-    order = np.lexsort((rows.term_ids, -rows.weights, row_of))
-    rank = np.arange(len(order)) - np.repeat(rows.indptr[:-1], lengths)
-    keep = np.zeros(len(order), dtype=bool)
-    keep[order[rank < top_k]] = True
+    keep = np.ones(len(rows.term_ids), dtype=bool)
+    for row in long:
+        start, end = rows.indptr[row], rows.indptr[row + 1]
+        order = np.lexsort((rows.term_ids[start:end], -rows.weights[start:end]))
+        keep[start + order[top_k:]] = False
     return rows.select(keep)

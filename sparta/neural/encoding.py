@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 CPU_TOKENS = 1024
 """Tokens that a CPU's thread reads at once: more leave its cache."""
+GPU_TOKENS = 65536
+"""Tokens that a GPU reads at once: with fewer it waits for what starts its work (decision 0028)."""
+LARGEST_BATCH = 1024
 
 _MEMORY_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
 
 from sparta.base.errors import ModelError
@@ -32,8 +34,10 @@ class Lexical:
     k1: float = 0.9
     b: float = 0.4
 
-    def saturated(self, occurrences: int, length: int) -> float:
-        """Between 0 and 1: occurrences in an answer of so many wordpieces."""
+    def saturated(
+        self, occurrences: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Between 0 and 1: occurrences in answers of so many wordpieces."""
         return occurrences / (occurrences + self.k1 * (1 - self.b + self.b * length / self.mean_length))
 
 

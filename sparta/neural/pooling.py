@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
@@ -25,7 +24,7 @@ def pad_inputs(inputs: Sequence[EncoderInput], length: int | None = None) -> tup
 
     `length` is that of the longest input unless it is given.
     """
-    lengths = np.array([len(i.ids) for i in inputs])
+    lengths = np.array([len(i.ids) for i in inputs], np.int64)
     there = np.arange(length or lengths.max()) < lengths[:, None]
     parts = []
     for own in ([i.ids for i in inputs], [i.segments for i in inputs]):
@@ -44,13 +43,15 @@ def pooled_positions(
     Returns `(n, longest)` positions, padded by repeating one that takes part, so that the maximum needs no
     mask, and `(n,) bool`: whether any does.
     """
-    found = [range(len(i.ids)) if pool_special else i.own() for i in inputs]
-    longest = max(1, *(len(f) for f in found))
-    positions = torch.zeros(len(inputs), longest, dtype=torch.long)
-    for i, (row, own) in enumerate(zip(rows, found, strict=True)):
-        positions[i] = (own[0] if own else 0) + row * length  # where there is none, the input's own [CLS]
-        positions[i, : len(own)] = torch.tensor(own, dtype=torch.long) + row * length
-    return positions, torch.tensor([bool(f) for f in found])
+    lead, start, end = np.array(
+        [(0, 0, len(i.ids)) if pool_special else (i.lead, i.start, i.end) for i in inputs]
+    ).T[:, :, None]
+    sizes = lead + end - start
+    column = np.arange(max(1, sizes.max()))
+    first = np.where(lead > 0, 1, start) * (sizes > 0)  # where there is none, the input's own [CLS]
+    own = np.where(column < lead, 1 + column, start + column - lead)
+    positions = np.where(column < sizes, own, first) + np.array(rows)[:, None] * length
+    return torch.from_numpy(positions), torch.from_numpy(sizes[:, 0] > 0)
 
 
 def surroundings(inputs: Sequence[EncoderInput]) -> tuple[list[EncoderInput], list[int]]:
@@ -91,13 +92,11 @@ def occurrences(
 
     Three of one length: number of the input, term, count between 0 and 1.
     """
-    rows: list[int] = []
-    terms: list[int] = []
-    counts: list[float] = []
-    for row, item in enumerate(inputs):
-        own = Counter(item.ids[position] for position in item.own())
-        length = own.total()
-        rows += [row] * len(own)
-        terms += own.keys()
-        counts += [lexical.saturated(n, length) for n in own.values()]
-    return torch.tensor(rows, dtype=torch.long), torch.tensor(terms, dtype=torch.long), torch.tensor(counts)
+    own = [[*i.ids[1 : 1 + i.lead], *i.ids[i.start : i.end]] for i in inputs]
+    lengths = np.array([len(ids) for ids in own], np.int64)
+    terms = np.fromiter(chain.from_iterable(own), np.int64, lengths.sum())
+    size = terms.max(initial=0) + 1
+    pairs, counts = np.unique(np.repeat(np.arange(len(own)), lengths) * size + terms, return_counts=True)
+    rows, terms = np.divmod(pairs, size)
+    saturated = lexical.saturated(counts, lengths[rows]).astype(np.float32)
+    return torch.from_numpy(rows), torch.from_numpy(terms), torch.from_numpy(saturated)

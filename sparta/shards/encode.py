@@ -20,11 +20,11 @@ from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import split_units
-from sparta.models.document_encoder import DEFAULT_TOKEN_BUDGET, DocumentEncoder
+from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import open_encoder
 from sparta.models.prune import check_top_k, prune
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.encoding import dtype_name
+from sparta.neural.encoding import GPU_TOKENS, dtype_name
 from sparta.shards.executors import Facts, LocalExecutor, Work, work_ahead
 from sparta.shards.folder import (
     Block,
@@ -54,7 +54,7 @@ class EncodeOptions(ShardOptions):
 
     top_k: int | None = None
     min_weight: float = 0.0
-    token_budget: int = DEFAULT_TOKEN_BUDGET
+    token_budget: int = GPU_TOKENS
     devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
