@@ -11,7 +11,7 @@ set -euo pipefail
 data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-1} sample=${4:-1000}
 cd "$(dirname "$0")/.."
 
-bash benchmarks/part_of_wikipedia.sh "$data/wiki/passages.jsonl.gz" "$work" "$part" multi-task-minilm-en
+bash benchmarks/part_of_wikipedia.sh "$data/wiki/passages.jsonl.gz" "$work" "$part" multi-task-bge-small-en
 tail -n +6001 "$data/qa/trivia.dev.tsv" > "$work/trivia.test.tsv"
 python -m cli._hybrid eval --index "$work/index" --sample "$sample" --answers --depths 1,5,10 \
   --alpha 0.5 --format markdown --dataset "$data/qa/nq.test.tsv" \

@@ -66,7 +66,7 @@ _OF_SETS = (
     multiple=True,
     metavar="MODEL",
     help="Also search the candidates exactly with this bi-encoder or Poly-Encoder: a model's folder, or"
-    " taser-det-en or multi-task-minilm-en, which ship; several may be given.",
+    " taser-det-en or multi-task-bge-small-en, which ship; several may be given.",
 )
 @click.option(
     "--measures",

@@ -158,7 +158,7 @@ LANGUAGES: dict[str, Language] = {
         dense="taser-det-en",
         reader="reader-bge-small-en",
         path_reader="path-reader-bge-small-en",
-        multi_task="multi-task-minilm-en",
+        multi_task="multi-task-bge-small-en",
     ),
     "es": Language(_articles("el la los las un una unos unas"), analyzer="es.SpanishAnalyzer", splitter="es"),
     "fa": Language(analyzer="fa.PersianAnalyzer", splitter="fa"),

@@ -88,7 +88,7 @@ def test_a_mention_in_a_long_text() -> None:
 
 def test_a_mention_among_long_words_is_read() -> None:
     """Few words may be many wordpieces: the mention is read whole, behind the marker of its task."""
-    folder = dense_model_folder("multi-task-minilm-en")
+    folder = dense_model_folder("multi-task-bge-small-en")
     tokenizer = load_tokenizer(folder)
     config = DenseConfig.from_dict(read_json(folder / "config.json")["dense"], str(folder))
     assert config.skills is not None
