@@ -1,6 +1,6 @@
 """Encoding on this machine: sparta beside sentence-transformers' SparseEncoder, same weights and texts.
 
-    python benchmarks/encode_rate.py --backbone FOLDER --corpus FILE [--texts 400] [--top-k 500] [--quick]
+    python benchmarks/encode_rate.py --backbone FOLDER --corpus FILE [--texts 400] [--device cuda] [--quick]
 
 The backbone (any BERT) is given a masked-language-model head tied to its word embeddings and saved as an
 inference-free SparseEncoder by sentence-transformers itself; both sides then load that folder. Each
@@ -53,13 +53,13 @@ def make_folder(backbone: str, folder: Path) -> None:
 
 
 def contestants(
-    folder: Path, top_k: int, batch: int
+    folder: Path, top_k: int, batch: int, device: str
 ) -> dict[str, Callable[[list[str]], scipy.sparse.csr_matrix]]:
     """What encodes texts to `(n, vocabulary)`, by name."""
     ours = load_model(folder)
 
     def peer(dtype: torch.dtype) -> Callable[[list[str]], scipy.sparse.csr_matrix]:
-        model = SparseEncoder(str(folder), model_kwargs={"torch_dtype": dtype}, device="cpu")
+        model = SparseEncoder(str(folder), model_kwargs={"torch_dtype": dtype}, device=device)
 
         def encode(texts: list[str]) -> scipy.sparse.csr_matrix:
             coo = model.encode_document(
@@ -70,11 +70,14 @@ def contestants(
 
         return encode
 
+    def encoded(texts: list[str], dtype: str) -> scipy.sparse.csr_matrix:
+        return ours.encode_document(texts, max_active_dims=top_k, dtype=dtype, device=device)
+
     return {
         CONTESTANTS[0]: peer(torch.float32),
         CONTESTANTS[1]: peer(torch.bfloat16),
-        CONTESTANTS[2]: lambda texts: ours.encode_document(texts, max_active_dims=top_k, dtype="fp32"),
-        CONTESTANTS[3]: lambda texts: ours.encode_document(texts, max_active_dims=top_k, dtype="bf16"),
+        CONTESTANTS[2]: lambda texts: encoded(texts, "fp32"),
+        CONTESTANTS[3]: lambda texts: encoded(texts, "bf16"),
     }
 
 
@@ -100,13 +103,14 @@ def main() -> None:
         "--batch", type=int, default=32, help="sentence-transformers' batch size (its default)"
     )
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="64 texts, one turn")
     given = parser.parse_args()
     n, turns = (64, 1) if given.quick else (given.texts, given.turns)
     texts = [p.text for p in itertools.islice(CorpusReader(given.corpus), n)]
     with tempfile.TemporaryDirectory() as work:
         make_folder(given.backbone, Path(work))
-        encoders = contestants(Path(work) / "model", given.top_k, given.batch)
+        encoders = contestants(Path(work) / "model", given.top_k, given.batch, given.device)
         seconds: dict[str, list[float]] = {name: [] for name in encoders}
         results = {}
         for encode in encoders.values():
@@ -120,9 +124,8 @@ def main() -> None:
     step = float(reference.max()) * 1.1 / 255
     base = statistics.median(seconds[CONTESTANTS[0]])
     words = statistics.mean(len(t.split()) for t in texts)
-    print(
-        f"{n} texts of {words:.0f} words, top {given.top_k}, {torch.get_num_threads()} threads, {turns} turns"
-    )
+    where = f"{given.device}, {torch.get_num_threads()} threads"
+    print(f"{n} texts of {words:.0f} words, top {given.top_k}, {where}, {turns} turns")
     print("| | texts/s | ratio | largest, mean difference (8-bit steps) |")
     print("|---|---|---|---|")
     for name, taken in seconds.items():
