@@ -232,6 +232,26 @@ def test_a_text_without_wordpieces_is_read_for_itself(make: Callable[..., DenseM
         np.testing.assert_allclose(model.encode_questions([beside, "\u200b"])[1], alone, atol=1e-5)
 
 
+def test_a_batch_that_does_not_fit_is_halved(
+    make: Callable[..., DenseModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make()
+    passages = [*PASSAGES, *PASSAGES[2:]]
+    expected = model.encode_passages(passages, "fp32")
+    original, sizes = model.passages, []
+
+    def small(inputs: Any) -> torch.Tensor:
+        sizes.append(len(inputs))
+        if len(inputs) > 2:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return original(inputs)
+
+    monkeypatch.setattr(model, "passages", small)
+    np.testing.assert_allclose(model.encode_passages(passages, "fp32"), expected, atol=1e-5)
+    assert max(sizes) > 2
+    assert sum(n for n in sizes if n <= 2) == len(passages)
+
+
 @pytest.mark.parametrize("routing", ["seq", "tok"])
 def test_the_retrieval_loss_moves_the_router(
     tiny_tokenizer: Any, tiny_vocabulary: list[str], tmp_path: Path, routing: str
