@@ -6,7 +6,7 @@
 # DATA holds wiki/passages.jsonl.gz, qa/{nq.test,trivia.dev,wq.test,curated.test}.tsv. Of the articles, one in PART is
 # searched (1: all), as part_of_wikipedia.sh chooses and indexes them, and SAMPLE questions of each set are asked. Of
 # TriviaQA, the first 6,000 lines are left out: the reader was trained on them. With all articles and 1,000 questions, two
-# CPU cores encode for five hours and read for one and a half.
+# CPU cores encode for seven hours and read for one and a half.
 set -euo pipefail
 data=$(realpath "$1") work=$(realpath -m "$2") part=${3:-1} sample=${4:-1000}
 cd "$(dirname "$0")/.."

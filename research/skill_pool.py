@@ -1,4 +1,4 @@
-"""Picks what research/skill_ablations.sh reads: a pool of passages, texts that are named, crops."""
+"""Picks what skill_ablations.sh and zero_shot.sh read: a pool of passages, texts that are named, crops."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ import torch
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from sparta.base.errors import Interrupted
 from sparta.base.records import Passage
+from sparta.models.config import SpartaConfig
+from sparta.models.document_encoder import DocumentEncoder
 from sparta.neural.inputs import InputLayout
 
 TEXTS = ["the moon of the earth", "larry page founded google", "a king " * 40, "west"]
@@ -30,6 +32,20 @@ def test_impacts(make_tiny_model: Callable[..., Any]) -> None:
     expected = model.encode_document(TEXTS, dtype="fp32").toarray()
     found = model.encode_document(TEXTS, dtype="fp32", device="cuda").toarray()
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_impacts_of_many_batches(make_tiny_model: Callable[..., Any]) -> None:
+    """Several windows, and sentences that share their context."""
+    layout = InputLayout(use_context=True, share_context=True, answer_segment=0, max_length=24, overlap=4)
+    model = make_tiny_model(SpartaConfig(layout=layout))
+    story = ". ".join(TEXTS)
+    places = [(story.index(text), text) for text in TEXTS]
+    texts = [Passage("", text, context=story, start=at, end=at + len(text)) for at, text in places]
+    expected, _ = DocumentEncoder(model, dtype="fp32").encode(texts * 5)
+    found, _ = DocumentEncoder(model.to("cuda"), dtype="fp32", token_budget=60).encode(texts * 5)
+    np.testing.assert_array_equal(found.term_ids, expected.term_ids)
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-4)
 
 
 @pytest.mark.gpu

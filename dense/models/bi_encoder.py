@@ -173,8 +173,10 @@ class DenseModel(nn.Module):
             whole -= sum(shared * (len(own) - 1) for own in windows)
             on_read(sum(len(own) > 1 for own in windows), sum(i.end - i.start for i in inputs), whole)
         rows = np.array(shared_inputs(inputs))
-        groups = np.split(np.arange(len(inputs)), np.flatnonzero(np.diff(rows)) + 1)
-        found: list[Vectors | None] = [None] * len(inputs)
+        places = np.arange(len(inputs))
+        groups = np.split(places, np.flatnonzero(np.diff(rows)) + 1) if inputs else []
+        width, _ = encoder_size(self.passage_encoder)
+        found = np.zeros((len(inputs), max(1, self.config.codes), width), np.float32)
         kind = pick_dtype(dtype, self.device)
         with torch.autocast(self.device.type, dtype=kind, enabled=kind != torch.float32):
             budget = tokens_at_once(GPU_TOKENS, self.device)
@@ -182,22 +184,20 @@ class DenseModel(nn.Module):
             batches = [np.concatenate([groups[i] for i in chosen]) for chosen in cut]
             with closing(self._vectors_of([[inputs[i] for i in batch] for batch in batches])) as read:
                 for batch, vectors in zip(batches, read, strict=True):
-                    for i, vector in zip(batch, vectors, strict=True):
-                        found[i] = vector
+                    found[batch] = vectors
                     if advance:
                         advance(len(batch))
-        return np.stack([v for v in found if v is not None])
+        return found
 
     def _vectors_of(self, batches: Sequence[Sequence[EncoderInput]]) -> Generator[Vectors]:
         """Read each batch; routers, which keep what they saw last, see one at a time."""
 
         @torch.inference_mode()
         def vectors(batch: Sequence[EncoderInput]) -> list[Vectors]:
-            return list(self.passages(batch).float().cpu().numpy())
+            return [self.passages(batch).float().cpu().numpy()]
 
         def read(batch: Sequence[EncoderInput]) -> Vectors:
-            found: list[Vectors] = with_halving(vectors, batch)
-            return np.stack(found)
+            return np.concatenate(with_halving(vectors, batch))
 
         routed = any(one.router is not None for one in self._experts)
         yield from map(read, batches) if routed else each_batch(read, batches, self.device)

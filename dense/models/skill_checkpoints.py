@@ -36,17 +36,19 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
     """Return a model of this form to be trained, from a pretrained encoder or from a model of ours.
 
     A model with skills keeps what it has: its experts, its tasks' query encoders among them, its tasks'
-    markers, its span head, and skills that are not trained again. A new task's query encoder begins as that
-    of questions without a task, other experts that it lacks as its expert 0; the paper begins that of spans
-    as BERT (Appendix B.2), which is not at hand here. TASER with deterministic routing is a model of the
-    skill single, with two feed-forward experts. Other models of ours begin as `begin_from` has it.
+    markers, its span head, skills that are not trained again, and whether [SEP] stands behind a title. A new
+    task's query encoder begins as that of questions without a task, other experts that it lacks as its expert
+    0; the paper begins that of spans as BERT (Appendix B.2), which is not at hand here. TASER with
+    deterministic routing counts as a model of the skill single, with two feed-forward experts. Other models
+    of ours begin as `begin_from` has it.
 
     :raises ModelError: its texts become vectors otherwise than those of what is to be trained, or the experts
         are elsewhere, or assigned otherwise.
     """
     folder = bi_encoder_folder(name)
     source = DenseModel.load(folder) if folder else None
-    old, new = _skills_of(source.config) if source else None, config.skills
+    old = _skills_of(source.config) if source else None
+    new = config.skills
     if source is None or old is None:
         return begin_from(name, config)
     assert new is not None
@@ -86,7 +88,7 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
 
 
 def _skills_of(config: DenseConfig) -> SkillConfig | None:
-    """What a model can, if its experts are chosen by what is read."""
+    """The skills of a model; TASER with deterministic routing counts as one of the skill single."""
     if config.routing == "det":
         return SkillConfig((SINGLE,), {"question": QUESTION, "passage": PASSAGE}, FEED_FORWARD)
     return config.skills

@@ -31,8 +31,8 @@ from sparta.base.records import Passage
 from sparta.neural.encoding import length_sorted_batches, one_thread, pick_device, pick_dtype
 from sparta.neural.inputs import EncoderInput
 
-TOKEN_BUDGET = 4096
-LARGEST_BATCH = 64
+TOKENS, INPUTS = 4096, 64
+"""What a batch has at most: a chain asks for few at a time."""
 
 
 class FoundSpan(NamedTuple):
@@ -170,7 +170,7 @@ class Skills:
         self.check(SPAN)
         windows = [(number, w) for number, text in enumerate(texts) for w in self.windows(text)]
         found: list[list[FoundSpan]] = [[] for _ in texts]
-        for chosen in length_sorted_batches([len(w.input.ids) for _, w in windows], TOKEN_BUDGET, 16):
+        for chosen in length_sorted_batches([len(w.input.ids) for _, w in windows], TOKENS, 16):
             candidates = [windows[i][1].candidates() for i in chosen]
             with self._quiet(len(chosen)):
                 scores = self.span_scores([windows[i][1].input for i in chosen], candidates)
@@ -213,7 +213,7 @@ class Skills:
         """Return what `read` gives of inputs, like lengths together; rows in the order of the inputs."""
         parts: list[Vectors] = []
         order: list[int] = []
-        for chosen in length_sorted_batches([len(i.ids) for i in inputs], TOKEN_BUDGET, LARGEST_BATCH):
+        for chosen in length_sorted_batches([len(i.ids) for i in inputs], TOKENS, INPUTS):
             with self._quiet(len(inputs)):
                 parts.append(read([inputs[i] for i in chosen]).float().cpu().numpy())
             order += chosen

@@ -18,6 +18,7 @@ from sparta.models.sparse import SparseEncoder
 from sparta.neural.encoding import (
     GPU_TOKENS,
     LARGEST_BATCH,
+    OTHER_TOKENS,
     each_batch,
     length_sorted_batches,
     pick_dtype,
@@ -54,6 +55,7 @@ class DocumentEncoder:
         self.device = model.device
         self.dtype = pick_dtype(dtype, self.device)
         self.token_budget = token_budget
+        self.pooled_at_once = token_budget if self.device.type == "cuda" else min(token_budget, OTHER_TOKENS)
         self.max_batch = max_batch
         self.top_k = top_k
         self._allowed = ~model.excluded_terms().to(self.device)
@@ -138,7 +140,7 @@ class DocumentEncoder:
         sizes = [item.lead + item.end - item.start for item in inputs]
         parts: list[SparseRows] = []
         order: list[int] = []
-        for batch in length_sorted_batches(sizes, max(self.token_budget, length), len(inputs)):
+        for batch in length_sorted_batches(sizes, max(self.pooled_at_once, length), len(inputs)):
             own = self._weights(flat, [inputs[i] for i in batch], [rows[i] for i in batch], length)
             weights = mixed(own, around, [index[i] for i in batch], share)
             parts.append(self._sparse(weights, None if whole else self.top_k))
@@ -233,9 +235,9 @@ def greatest(logits: torch.Tensor, *, by_bits: bool) -> torch.Tensor:
 
 def _merge_windows(rows: SparseRows, owner: npt.NDArray[np.int64], n_passages: int) -> SparseRows:
     """Windows of one passage become one row: the maximum of each term."""
-    if len(owner) == n_passages:
-        return rows
     windows = np.bincount(owner, minlength=n_passages)
+    if (windows == 1).all():
+        return rows
     alone = windows[owner] == 1
     parts, passages = [rows.take(np.flatnonzero(alone))], [owner[alone]]
     starts = np.cumsum(windows) - windows

@@ -19,6 +19,7 @@ from sparta.models.config import SpartaConfig
 from sparta.models.prune import check_top_k
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QuerySide, QueryTokenizer, is_punctuation
+from sparta.neural.encoding import LARGEST_BATCH
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -98,7 +99,7 @@ class SparseEncoder(nn.Module):
         self,
         inputs: str | Passage | Sequence[str | Passage],
         *,
-        batch_size: int = 256,
+        batch_size: int = LARGEST_BATCH,
         show_progress_bar: bool = False,
         device: str | None = None,
         max_active_dims: int | None = None,
@@ -126,7 +127,7 @@ class SparseEncoder(nn.Module):
         self,
         inputs: str | Sequence[str],
         *,
-        batch_size: int = 256,
+        batch_size: int = LARGEST_BATCH,
         show_progress_bar: bool = False,
         device: str | None = None,
         max_active_dims: int | None = None,

@@ -19,8 +19,8 @@ from sparta.base.records import Passage
 CONTEXT, ANSWER = 0, 1
 READ_AT_ONCE = 8
 """How many contexts and titles stay tokenized: a few, as those that share one come in a row."""
-TOKENIZED_TOGETHER = 512
-"""Passages whose texts are tokenized together."""
+TOGETHER = 512, 2_000_000
+"""How many passages, and characters of them, are tokenized together: enough for all processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +103,22 @@ class InputLayout:
 
     def windows_of(self, passages: Sequence[Passage], tokenizer: Tokenizer) -> list[list[EncoderInput]]:
         """Return the `windows` of each passage; all processors tokenize."""
-        found = []
-        for start in range(0, len(passages), TOKENIZED_TOGETHER):
-            together = passages[start : start + TOKENIZED_TOGETHER]
-            reading = _Reading(tokenizer, [text for one in together for text in self._texts(one)])
-            found += [self._windows(one, reading) for one in together]
+        found: list[list[EncoderInput]] = []
+        texts: dict[str, None] = {}
+        waiting, characters = [], 0
+        for number, passage in enumerate(passages, 1):
+            waiting.append(passage)
+            for text in self._texts(passage):
+                characters += len(text) if text not in texts else 0
+                texts[text] = None
+            if len(waiting) == TOGETHER[0] or characters >= TOGETHER[1] or number == len(passages):
+                reading = _Reading(tokenizer, list(texts))
+                found += [self._windows(one, reading) for one in waiting]
+                texts, waiting, characters = {}, [], 0
         return found
 
     def _texts(self, passage: Passage) -> Iterator[str]:
-        """Yield what `windows` tokenizes, but for the rare answer that covers no wordpiece of its context."""
+        """Yield what `windows` tokenizes, except an answer that covers no wordpiece of its context."""
         title = passage.title if self.use_title else ""
         in_context = self.use_context and passage.context
         apart = self.share_context or (self.separate_title and not in_context)
@@ -129,7 +136,7 @@ class InputLayout:
         answer, after = ids[start:end], len(ids) - end
         if len(answer) > room:
             step = max(1, room - self.overlap)
-            starts = range(0, len(answer) - self.overlap, step)
+            starts = range(0, max(1, len(answer) - self.overlap), step)
             return [self._frame(first, title, [], answer[s : s + room], [], last) for s in starts]
         if self.share_context:
             left, right = fixed_window(start, len(answer), after, room)
@@ -221,15 +228,16 @@ class _Reading:
 
     def __init__(self, tokenizer: Tokenizer, texts: Sequence[str] = ()) -> None:
         self.tokenizer = tokenizer
-        own = list(dict.fromkeys(texts))
-        read = tokenizer.encode_batch(own, add_special_tokens=False) if own else []
-        self._encoded: dict[str, Encoding] = dict(zip(own, read, strict=True))
+        read = tokenizer.encode_batch(list(texts), add_special_tokens=False) if texts else []
+        self._encoded: dict[str, Encoding] = dict(zip(texts, read, strict=True))
         self._pieces: dict[str, _Wordpieces] = {}
 
     def ids(self, text: str) -> list[int]:
         """Wordpieces of a text."""
-        known = self._encoded.get(text)
-        ids: list[int] = (known or self.tokenizer.encode(text, add_special_tokens=False)).ids
+        if text in self._encoded:
+            known: list[int] = self._encoded[text].ids
+            return known
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def pieces(self, text: str) -> _Wordpieces:

@@ -67,8 +67,9 @@ class EncodeOptions(ShardOptions):
             )
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for work to be continued: all but the devices."""
-        return {k: v for k, v in ShardOptions.identity(self).items() if k != "devices"}
+        """What must be the same for work to be continued: all but where and how many at once."""
+        without = "devices", "token_budget"
+        return {k: v for k, v in ShardOptions.identity(self).items() if k not in without}
 
 
 @dataclass

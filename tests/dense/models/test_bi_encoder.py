@@ -250,6 +250,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     np.testing.assert_allclose(model.encode_passages(passages, "fp32"), expected, atol=1e-5)
     assert max(sizes) > 2
     assert sum(n for n in sizes if n <= 2) == len(passages)
+    assert model.encode_passages([]).shape == (0, *expected.shape[1:])
 
 
 @pytest.mark.parametrize("routing", ["seq", "tok"])

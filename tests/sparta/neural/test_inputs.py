@@ -124,7 +124,7 @@ def test_passages_read_together_are_as_each_alone(
     layout: InputLayout, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neighbours in one context, texts that stand twice, special tokens in a text, and none at all."""
-    monkeypatch.setattr(inputs, "TOKENIZED_TOGETHER", 7)
+    monkeypatch.setattr(inputs, "TOGETHER", (7, 900))
     passages = random_passages(random.Random(5), 40)
     passages += [Passage("", "the [SEP] moon [CLS]", "[MASK]"), Passage("", "", ""), passages[0]]
     expected = [layout.windows(passage, tiny_tokenizer) for passage in passages]

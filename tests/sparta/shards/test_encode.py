@@ -406,6 +406,7 @@ def test_wrong_options():
             EncodeOptions(part=part)
     with pytest.raises(InputError, match="at least one passage"):
         EncodeOptions(shard_size=0)
+    assert EncodeOptions(token_budget=9).identity() == EncodeOptions().identity(), "to resume elsewhere"
 
 
 def test_stopping_does_not_wait_for_the_blocks_that_run(tiny_model, make_records):
