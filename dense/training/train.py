@@ -90,7 +90,7 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
 
     def score(self, queries: torch.Tensor, candidates: Sequence[Passage]) -> torch.Tensor:
         """Eq. 3: the dot product."""
-        inputs = [own[0] for own in self.layout.windows_of(candidates, self.model.tokenizer)]
+        inputs = self.layout.first_windows(candidates, self.model.tokenizer)
         numbers: dict[tuple[int, ...], int] = {}
         rows = [numbers.setdefault(tuple(i.ids), len(numbers)) for i in inputs]
         order = sorted(range(len(inputs)), key=lambda i: rows[i])  # those of the same tokens side by side

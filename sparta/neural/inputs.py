@@ -117,6 +117,10 @@ class InputLayout:
                 texts, waiting, characters = {}, [], 0
         return found
 
+    def first_windows(self, passages: Sequence[Passage], tokenizer: Tokenizer) -> list[EncoderInput]:
+        """Return the first of the `windows` of each passage."""
+        return [own[0] for own in self.windows_of(passages, tokenizer)]
+
     def _texts(self, passage: Passage) -> Iterator[str]:
         """Yield what `windows` tokenizes, except an answer that covers no wordpiece of its context."""
         title = passage.title if self.use_title else ""

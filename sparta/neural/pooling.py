@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,7 +20,16 @@ def shared_inputs(inputs: Sequence[EncoderInput]) -> list[int]:
     return rows
 
 
-def pad_inputs(inputs: Sequence[EncoderInput], length: int | None = None) -> tuple[torch.Tensor, ...]:
+class Tokens(Protocol):
+    """What a BERT reads of one text: the ids of its wordpieces, and a segment for each."""
+
+    @property
+    def ids(self) -> list[int]: ...  # noqa: D102
+    @property
+    def segments(self) -> list[int]: ...  # noqa: D102
+
+
+def pad_inputs(inputs: Sequence[Tokens], length: int | None = None) -> tuple[torch.Tensor, ...]:
     """Return padded `(n, length)` ids, mask and segments.
 
     `length` is that of the longest input unless it is given.

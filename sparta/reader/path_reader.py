@@ -26,11 +26,12 @@ from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size,
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame, with_accents
+from sparta.neural.pooling import pad_inputs
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
-from sparta.reader.windows import Window, padded_ids
+from sparta.reader.windows import Window
 
 CHOICES = ("yes", "no")
 """Answers that stand in no passage; each is a wordpiece of the input."""
@@ -255,7 +256,7 @@ class PathReader(nn.Module):
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores:
         """The scores of inputs, as if each were alone; -inf where nothing is."""
-        ids, mask, segments = padded_ids([(one.ids, one.segments) for one in inputs])
+        ids, mask, segments = pad_inputs(inputs)
         readable = torch.zeros(ids.shape, dtype=torch.bool)
         for row, one in enumerate(inputs):
             readable[row, list(one.choices)] = True

@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from sparta.neural.inputs import special_frame, with_accents
+from sparta.neural.pooling import pad_inputs
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 
@@ -84,20 +85,8 @@ def window_starts(length: int, room: int, overlap: int) -> range:
 
 def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
     """Ids, attention mask, segments and the mask of what may be an answer, each `(n, length)`."""
-    ids, mask, segments = padded_ids([(window.ids, window.segments) for window in batch])
+    ids, mask, segments = pad_inputs(batch)
     readable = torch.zeros(ids.shape, dtype=torch.bool)
     for row, window in enumerate(batch):
         readable[row, window.text_start : len(window.ids) - 1] = True
     return ids, mask, segments, readable
-
-
-def padded_ids(batch: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, ...]:
-    """Ids, attention mask and segments of inputs, given as ids and segments, each `(n, length)`."""
-    shape = len(batch), max(len(ids) for ids, _ in batch)
-    padded_to = [torch.zeros(shape, dtype=torch.long) for _ in range(3)]
-    for row, (ids, segments) in enumerate(batch):
-        size = len(ids)
-        padded_to[0][row, :size] = torch.tensor(ids)
-        padded_to[1][row, :size] = 1
-        padded_to[2][row, :size] = torch.tensor(segments)
-    return tuple(padded_to)

@@ -278,7 +278,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
     def _encode(self, candidates: Sequence[Passage]) -> EncodedCandidates:
         """Run the encoder over candidates, of each its first window, and over the contexts they stand in."""
-        inputs = [own[0] for own in self.layout.windows_of(candidates, self.model.tokenizer)]
+        inputs = self.layout.first_windows(candidates, self.model.tokenizer)
         contexts, index = surroundings(inputs) if self.model.config.context_share else ([], [])
         everything = [*inputs, *contexts]
         numbers: dict[tuple[int, ...], int] = {}
