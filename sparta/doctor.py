@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
+from locale import getencoding
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
-from sparta.lucene.jvm import find_runtime, jar_paths
+from sparta.lucene.jvm import find_runtime, jar_paths, utf8_locale
+from sparta.lucene.limits import options_within_limits
 
 if TYPE_CHECKING:
     from sparta.index.folder import IndexFolder
@@ -60,6 +62,8 @@ def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]
         _model,
         _gpu,
         _memory,
+        _limits,
+        _locale,
         lambda: _index(index, needed=needed),
     ]
     return [finding for check in checks for finding in check()]
@@ -149,6 +153,22 @@ def _memory() -> Iterator[Finding]:
         yield Finding("memory", "ok", f"{total:.1f} GiB, {os.cpu_count()} cores")
 
 
+def _limits() -> Iterator[Finding]:
+    try:
+        options = options_within_limits(None)
+    except SpartaError as error:
+        yield Finding("limits", "bad", error.message, error.remedy)
+        return
+    if options:
+        yield Finding("limits", "note", f"Java starts with {' '.join(options)}", "raise ulimit -v and -d")
+
+
+def _locale() -> Iterator[Finding]:
+    if utf8_locale():
+        found = f"{getencoding()}, not UTF-8; Java starts with LC_ALL=C.UTF-8"
+        yield Finding("locale", "note", found, "export LC_ALL=C.UTF-8")
+
+
 def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     try:
         from sparta.index.folder import IndexFolder, default_index
@@ -163,7 +183,12 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
         return
     from sparta.index.verify import verify_index
 
-    parts = verify_index(path, quick=True)
+    try:
+        options_within_limits(None)
+        parts = verify_index(path, quick=True)
+    except SpartaError as error:
+        yield Finding("index", "bad", f"{path} cannot be opened: {error.message}", error.remedy)
+        return
     for part in parts:
         if part.problem:
             yield Finding("index", "bad", f"{part.name}: {part.problem}", part.remedy)

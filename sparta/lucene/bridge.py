@@ -107,7 +107,7 @@ class ImpactWriter(Closing):
         analyzer = _analyzer(language)
         with _java(self.path) as autoclass:
             java = autoclass("sparta.lucene.ImpactWriter")
-            self._java = java(str(self.path.absolute()), analyzer, threads, ram_buffer_mb, codec)
+            self._java = java(jvm.java_path(self.path), analyzer, threads, ram_buffer_mb, codec)
 
     def add_terms(self, terms: Sequence[str]) -> None:
         """Append to the vocabulary; the ids of its terms count on from 0.
@@ -228,7 +228,7 @@ class ImpactSearcher(Closing):
         analyzer, parameters = _analyzer(language), _parameters(bm25)
         with _java(self.path, reading=True) as autoclass:
             java = autoclass("sparta.lucene.ImpactSearcher")
-            self._java = java(str(self.path.absolute()), analyzer, *parameters)
+            self._java = java(jvm.java_path(self.path), analyzer, *parameters)
         self._forgotten = weakref.finalize(self, _close_forgotten, self._java)
         self._forgotten.atexit = False
 
@@ -415,7 +415,7 @@ def check_index(path: Path) -> str:
     :raises IndexStateError: the index cannot be opened at all.
     """
     with _java(path, reading=True) as autoclass:
-        return str(autoclass("sparta.lucene.IndexCheck").check(str(path.absolute())))
+        return str(autoclass("sparta.lucene.IndexCheck").check(jvm.java_path(path)))
 
 
 def _close_forgotten(java: Any) -> None:

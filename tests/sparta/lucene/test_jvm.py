@@ -126,17 +126,17 @@ def test_the_jars_of_lucene_are_the_official_ones():
 def test_impossible_heap(bare, heap):
     bare.setenv("SPARTA_JVM_HEAP", heap)
     with pytest.raises(JavaError) as caught:
-        jvm._heap_options(None)
+        jvm._memory_options(None)
     assert heap in caught.value.message
     assert caught.value.where == "$SPARTA_JVM_HEAP"
 
 
 def test_heap_given_by_the_caller_wins(bare):
     bare.setenv("SPARTA_JVM_HEAP", "1g")
-    assert jvm._heap_options("128m") == ["-Xmx128m"]
-    assert jvm._heap_options(None) == ["-Xmx1g"]
+    assert jvm._memory_options("128m") == ["-Xmx128m"]
+    assert jvm._memory_options(None) == ["-Xmx1g"]
     bare.delenv("SPARTA_JVM_HEAP")
-    assert jvm._heap_options(None) == []
+    assert jvm._memory_options(None) == []
 
 
 def test_incubator_module_only_where_there_is_one(tmp_path):

