@@ -207,13 +207,12 @@ def _kept(path: Path) -> TitleTable | None:
 def _cached(searcher: Searcher) -> Path | None:
     """Where the titles of this commit of an index are kept, None without a cache folder."""
     with searcher.index.reading() as view:
-        folder, version = view.lucene.path.resolve(), view.version
-        facts = [str(folder), *map(str, version)]
+        header = view.commit.header
     try:
-        facts += [f"{p.name} {p.stat().st_mtime_ns}" for p in sorted(folder.glob("segments_*"))]
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except (OSError, RuntimeError):
+    except RuntimeError:  # no home folder
         return None
-    facts.append(_FORM)
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    if header is None:
+        return None
+    key = hashlib.sha256(header + _FORM.encode()).hexdigest()[:16]
     return Path(cache) / "sparta" / "titles" / f"{key}.npz"

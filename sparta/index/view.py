@@ -24,6 +24,8 @@ from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QueryTokenizer
 
 logger = logging.getLogger(__name__)
+_HEADER_BYTES = 33
+"""Of a file segments_N: magic number, the name `segments`, version, and the commit's random name."""
 
 
 class IndexVersion(NamedTuple):
@@ -34,13 +36,14 @@ class IndexVersion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What tells one commit from another, also from that of an index which took the place of another one.
+    """Identifies a commit, even after the index folder is replaced.
 
-    `stamp` is the inode and the time of the file that names the commit; None where it was replaced just now.
+    `header` holds the 16 random bytes with which Lucene names each commit, so neither clocks nor file times
+    matter. It is None where a writer removed the file just now.
     """
 
     version: IndexVersion
-    stamp: tuple[int, int] | None
+    header: bytes | None
 
 
 @dataclass
@@ -186,8 +189,8 @@ def _commit_of(folder: IndexFolder, state: IndexState) -> tuple[Generation, Comm
         raise no_passages(folder.path)
     number = max(commits)
     try:
-        facts = commits[number].stat()
-        stamp = facts.st_ino, facts.st_mtime_ns
+        with commits[number].open("rb") as file:
+            header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
-        stamp = None
-    return generation, Commit(IndexVersion(generation.number, number), stamp)
+        header = None
+    return generation, Commit(IndexVersion(generation.number, number), header)

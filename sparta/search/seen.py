@@ -1,18 +1,19 @@
-"""What tells that an index was written, in any of its channels."""
+"""Identifies the state of an index with all its channels."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from sparta.index.folder import IndexFolder
 from sparta.index.view import Commit, newest_commit
 
-type Seen = tuple[Commit, tuple[int, int] | None]
-"""The commit, and of the vectors' manifest its inode and time; vectors are written after the commit."""
+type Seen = tuple[Commit, bytes | None]
+"""The commit, and a hash of the vectors' manifest; vectors are written after the commit."""
 
 
 def seen(path: Path) -> Seen:
-    """What an index is now; opens nothing.
+    """Return the state of an index now. Reads two small files.
 
     :raises IndexStateError: there is no index, or it holds no passages.
     """
@@ -21,7 +22,6 @@ def seen(path: Path) -> Seen:
     live = folder.state().searchable
     manifest = folder.dense_path(live) / "manifest.json" if live else path
     try:
-        facts = manifest.stat()
+        return commit, hashlib.blake2b(manifest.read_bytes(), digest_size=16).digest()
     except FileNotFoundError:
         return commit, None
-    return commit, (facts.st_ino, facts.st_mtime_ns)

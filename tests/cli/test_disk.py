@@ -16,6 +16,7 @@ from tests.cli.commands import (
     done,
     refused,
     sparta,
+    sparta_process,
     written,
     written_queries,
 )
@@ -147,3 +148,31 @@ def test_a_pipe_that_is_closed_early(built, tmp_path):
     )
     assert result.stdout.startswith("  1  Google")
     assert (result.stderr, result.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/proc"])
+def test_a_home_that_cannot_be_written_costs_only_the_cache(home, corpus, tmp_path, model):
+    """Also where HOME is a file, as for a system user."""
+    index, variables = tmp_path / "ix", {"HOME": home, "XDG_CACHE_HOME": None, "SPARTA_JVM_ARCHIVE": ""}
+    result = sparta_process("index", "--corpus", corpus, "--index", index, *model, **variables)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    result = sparta_process("search", QUESTION, "--index", index, "--channel", "bm25", **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("  1  Google")
+
+
+def test_a_temporary_folder_that_fills_up_is_named(small_disk, built, corpus, tmp_path, model):
+    """Commands that need no temporary folder work; the others name it and TMPDIR."""
+    variables = {"TMPDIR": str(small_disk("size=40k"))}
+    result = sparta_process("search", QUESTION, "--index", built, **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    result = sparta_process("index", "--corpus", corpus, *model, "--index", tmp_path / "ix", **variables)
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / "set"
+    (folder / "qrels").mkdir(parents=True)
+    written(folder / "corpus.jsonl", *({"_id": str(i), "text": f"the sun {i}"} for i in range(50)))
+    written(folder / "queries.jsonl", {"_id": "q", "text": "the sun"})
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    result = sparta_process("eval", folder, **variables)
+    refused(result, 1, variables["TMPDIR"], "No space left on device")
+    assert "Traceback" not in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -40,3 +41,41 @@ def test_another_index_in_its_place_is_seen(tmp_path: Path) -> None:
         second.rename(first)
         assert same.refresh()
         assert same.passage("one")["contents"] == "sun"
+
+
+def copied_over(target: Path, source: Path) -> None:
+    """Put a copy of `source` where `target` was; its commit file keeps its inode and times."""
+    [commit] = target.rglob("segments_*")
+    place, times, aside = commit.relative_to(target), commit.stat(), target.with_name("aside")
+    commit.rename(aside)
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+    aside.write_bytes((target / place).read_bytes())
+    aside.rename(target / place)
+    os.utime(target / place, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_replacement_within_the_resolution_of_the_clock_is_seen(tmp_path: Path) -> None:
+    """The file that names the commit has the inode and the times of the one before."""
+    first, second = built(tmp_path / "first", "moon"), built(tmp_path / "second", "sun")
+    with Index(first) as index:
+        version = index.version
+        copied_over(first, second)
+        assert index.refresh()
+        assert (index.version, index.passage("one")["contents"]) == (version, "sun")
+        assert not index.refresh()
+
+
+def test_a_clock_that_jumps_back_hides_no_commit(tmp_path: Path) -> None:
+    path = built(tmp_path / "index", "moon")
+    with Index(path) as index:
+        build_index(path, [{"id": "two", "text": "sun"}], "append", IndexOptions(channels="bm25"))
+        for file in path.rglob("*"):
+            os.utime(file, (0, 0))
+        assert index.refresh()
+        assert index.passage("two")["contents"] == "sun"
+        index.update([{"id": "two", "text": "star"}])
+        for file in path.rglob("*"):
+            os.utime(file, (4e9, 4e9))
+        index.delete(["one"])
+        assert [hit.passage_id for hit in index.search("star moon", channel="bm25")] == ["two"]
