@@ -4,10 +4,12 @@ ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS source
 WORKDIR /source
-ENV PIP_CONSTRAINT=/source/requirements.lock \
-    PIP_BUILD_CONSTRAINT=/source/requirements.lock
 RUN python3 -m venv /build
 COPY . .
+# pip takes no hashes in a constraints file: the same versions without them.
+RUN bash scripts/constraints.sh >/source/constraints.txt
+ENV PIP_CONSTRAINT=/source/constraints.txt \
+    PIP_BUILD_CONSTRAINT=/source/constraints.txt
 
 # Wheels of the locked versions, so that the images need neither a network nor a compiler.
 FROM source AS search-wheels

@@ -47,11 +47,16 @@ if ! usable; then
   rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
+# Every file that is downloaded must have a hash of requirements.lock, uv itself included.
+sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$venv/uv.lock"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.lock"
 echo "installing the locked versions (a few minutes of download the first time)"
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --requirement requirements.lock
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps \
-  --config-settings editable_mode=compat --editable .  # found from any folder, also one that holds a "sparta"
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes \
+  --requirement requirements.lock
+# Editable in the compatible form: the packages are found from any folder, also one that holds a "sparta".
+# Without build isolation nothing is downloaded to build: setuptools is among the locked packages.
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation \
+  --config-settings editable_mode=compat --editable .
 # Where Python writes no bytecode (containers often forbid it), every command would compile what it imports; and
 # the first search would load Lucene's classes from the jar. Neither is needed to search.
 "$venv/bin/python" -m compileall -q sparta dense hybrid cli || true

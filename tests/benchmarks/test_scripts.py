@@ -1,6 +1,7 @@
 """The newcomer's scripts, with a Python and a uv that only write down what they are asked."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ["bash", "cat", "chmod", "cp", "dirname", "env", "grep", "ls", "mkdir", "rm", "wc"]
+TOOLS = ["bash", "cat", "chmod", "cp", "dirname", "env", "grep", "ls", "mkdir", "rm", "sed", "wc"]
 PYTHON = """#!/usr/bin/env bash
 case "$1 $2" in
   "-c "*) exit FITS ;;
@@ -86,9 +87,10 @@ def test_an_environment_is_made(install, checkout, tmp_path):
     assert "making .venv with Python 3.12.99" in result.stdout
     assert calls(tmp_path) == [
         f"made with {python}",
-        "pip install --quiet --disable-pip-version-check uv",
-        "uv pip install --quiet --compile-bytecode --python .venv/bin/python --requirement requirements.lock",
-        "uv pip install --quiet --python .venv/bin/python --no-deps"
+        "pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.lock",
+        "uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes"
+        " --requirement requirements.lock",
+        "uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation"
         " --config-settings editable_mode=compat --editable .",
         "compileall -q sparta dense hybrid cli",  # which fails here, as does the next: neither is needed
         "sparta.lucene.jvm",
@@ -178,3 +180,13 @@ def test_the_demo_keeps_to_its_own_index(tmp_path):
     assert "holds wiki.jsonl: 2 short passages" in result.stdout
     assert '$ sparta search "who founded google" -k 3\ngot 4 in ' in result.stdout
     assert result.stdout.count(f"in {folder / 'examples'} with <>") == 4
+
+
+def test_every_locked_package_has_hashes():
+    """And the constraints of the containers name the same versions."""
+    requirements = (ROOT / "requirements.lock").read_text().replace("\\\n", "").splitlines()
+    pins = [line.split("--hash", 1)[0].strip() for line in requirements]
+    assert len(pins) > 200
+    assert [line for line in requirements if not re.search(r" --hash=sha256:[0-9a-f]{64}\b", line)] == []
+    script = ["bash", str(ROOT / "scripts" / "constraints.sh")]
+    assert subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines() == pins
