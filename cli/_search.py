@@ -129,13 +129,13 @@ def print_hits(
     retriever: Any,
     given: dict[str, Any],
     places: Callable[[Any], str] = lambda hit: f"{hit.score:.4g}",
-    shares_of: Callable[[Any], Sequence[TermShare]] = lambda hit: (),
+    shares_of: Callable[[Sequence[Any]], Sequence[Sequence[TermShare]]] | None = None,
     matched: Callable[[str], Snippet] | None = None,
 ) -> None:
     """Search for a query and print its hits, with the words of the query marked in their texts.
 
-    `places` says how a hit's score is shown, `shares_of` which terms it is the sum of, where that is known.
-    `matched` marks a text otherwise than by the terms of the query.
+    `places` says how a hit's score is shown. `shares_of` returns, for each of the hits, the terms that its
+    score is the sum of. `matched` marks a text otherwise than by the terms of the query.
     """
     from sparta.search.explain import marked_snippet
 
@@ -153,8 +153,8 @@ def print_hits(
         )
         for bound in page["filter"].text_bounds() if page["filter"] else ():
             click.echo(f"{bound!r} is compared as a text, not as a number")
-    for rank, hit in enumerate(hits, 1 + page["offset"]):
-        shares = shares_of(hit)
+    all_shares = shares_of(hits) if shares_of else [()] * len(hits)
+    for rank, (hit, shares) in enumerate(zip(hits, all_shares, strict=True), 1 + page["offset"]):
         by_terms = partial(
             marked_snippet, retriever.tokenizer, terms={s.term: float(s.share) for s in shares} or terms
         )

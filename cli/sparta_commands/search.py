@@ -12,6 +12,9 @@ from cli._search import channel_option, check_search, print_hits, run_queries, s
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparta.base.records import Hit
     from sparta.search.explain import TermShare
 
 
@@ -39,7 +42,7 @@ def search(channel: str | None, **given: Any) -> None:
         _search_several(channel, given)
         return
     from sparta.api import Index
-    from sparta.search.explain import word_snippets
+    from sparta.search.explain import term_shares, word_snippets
 
     with Index(given["index"], bm25=bm25_of(given)) as index:
         retriever = index.retriever(channel)
@@ -53,13 +56,13 @@ def search(channel: str | None, **given: Any) -> None:
             run_queries(retriever, given)
             return
 
-        def shares_of(hit: Any) -> list[TermShare]:
-            explained = retriever.channel == "impact"
-            terms = index.explain(given["query"], hit.passage_id).terms if explained else ()
-            return [share for share in terms if share.impact]
+        def shares_of(hits: Sequence[Hit]) -> list[list[TermShare]]:
+            shares = term_shares(index.searcher, given["query"], [hit.passage_id for hit in hits])
+            return [[share for share in terms if share.impact] for terms in shares]
 
+        explained = shares_of if retriever.channel == "impact" else None
         matched = word_snippets(index.searcher, given["query"]) if retriever.channel == "bm25" else None
-        print_hits(retriever, given, lambda hit: f"{hit.score:.6g}", shares_of, matched)
+        print_hits(retriever, given, lambda hit: f"{hit.score:.6g}", explained, matched)
 
 
 def _search_several(channels: str, given: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparta.data.trec import read_run
+from sparta.lucene import bridge
 from sparta.models.resolve import default_model_folder
 from sparta.search.explain import explain, top_terms
 from sparta.search.searcher import Searcher
@@ -275,3 +276,14 @@ def test_the_first_five_minutes(tmp_path):
         for line in done(sparta("search", asked, "--chain", "hop", "-k", 1)).stdout.splitlines()
     ]
     assert path[1:3] == ["Frankenstein", "Mary"]
+
+
+@pytest.mark.parametrize("channel", ["impact", "bm25", "bm25=1,impact=1"])
+def test_a_search_ranks_once(channel, built, monkeypatch):
+    """Terms and snippets of the hits are read from the hits; no passage is ranked again for them."""
+    calls = []
+    unpack, rank = bridge.unpack_hits, bridge.ImpactSearcher.rank
+    monkeypatch.setattr(bridge, "unpack_hits", lambda packed: calls.append("search") or unpack(packed))
+    monkeypatch.setattr(bridge.ImpactSearcher, "rank", lambda *a: calls.append("rank") or rank(*a))
+    assert done(sparta("search", "the moon", "--channel", channel, "--index", built)).stdout.count("[") >= 1
+    assert calls == ["search"]
