@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
@@ -12,12 +14,12 @@ from typing import Any, Self
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import path_of, queries_of, several
+from sparta.base.given import queries_of, several
 from sparta.base.records import Advance, Hit, Ranking, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
 from sparta.index.channels import FollowingRetriever, channel_plugin, other_channels
-from sparta.index.folder import default_index, index_flag
+from sparta.index.folder import default_index, index_flag, lasting_path
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
 from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25
@@ -35,7 +37,8 @@ class Index(Closing):
 
     Writing needs the extra `encode` (torch), searching does not. What this object writes is searched at
     once; what other processes commit is searched after `refresh`. Threads may share it; one
-    of them writes at a time.
+    of them writes at a time. Pickled or copied, it opens the index again by its path. `report` is the
+    report of its last write, None before; a warning tells of records that were skipped.
 
     :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :param bm25: k1 and b, where they are not 0.9 and 0.4
@@ -43,13 +46,15 @@ class Index(Closing):
     """
 
     def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
-        given = path_of(path, "an index folder") if path is not None else default_index()
-        # A program may go to another folder while the index is open; one that is not there is named as given.
-        self.path = given.absolute() if given.exists() else given
+        self.path = lasting_path(path if path is not None else default_index())
         self._seen = seen(self.path)
         self.searcher = Searcher(self.path, bm25=bm25)
         self._others: dict[str, FollowingRetriever] = {}
         self._lock, self._writing = threading.Lock(), threading.Lock()
+        self.report: IndexReport | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(Index, self.path, bm25=self.searcher.index.bm25), ()
 
     @classmethod
     def create(
@@ -69,18 +74,31 @@ class Index(Closing):
         :raises InputError: a bad record.
         :raises IndexStateError: another index is there already.
         """
-        build_index(path, passages, "overwrite" if overwrite else "create", options, advance=advance)
-        return cls(path)
+        mode = "overwrite" if overwrite else "create"
+        report = build_index(path, passages, mode, options, advance=advance)
+        index = cls(path)
+        index._keep(report, stacklevel=3)
+        return index
 
     def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
         """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
-        with self._write():
-            return build_index(self.path, passages, "append", options)
+        return self._grow(passages, "append", options)
 
     def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
         """Replace passages by id, and add those that are new."""
+        return self._grow(passages, "update", options)
+
+    def _grow(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
         with self._write():
-            return build_index(self.path, passages, "update", options)
+            report = build_index(self.path, passages, mode, options)
+        return self._keep(report)
+
+    def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:
+        """Keep the report of the last write, and warn of the records that were skipped."""
+        self.report = report
+        if skipped := report.skipped:
+            warnings.warn(f"{self.path}: {skipped}", stacklevel=stacklevel)
+        return report
 
     def delete(self, passage_ids: Iterable[str | int]) -> int:
         """Delete passages by id; returns how many there were. Ids that are not there are not an error."""

@@ -12,6 +12,7 @@ from dense.channel.searcher import DenseSearcher
 from sparta.base.filters import FilterLike
 from sparta.base.records import Hit
 from sparta.base.shared import Shared
+from sparta.index.folder import lasting_path
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.ranked import Ranked
@@ -29,10 +30,13 @@ class FollowingSearcher(ChannelSearcher):
     channel = "dense"
 
     def __init__(self, index: Path) -> None:
-        self._index = index
+        self._index = lasting_path(index)
         self._shared = Shared(DenseSearcher(index), str(index))
         self._opening = threading.Lock()
         self._stale = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FollowingSearcher, (self._index,)
 
     def refresh(self) -> None:
         """Search what was written since, from the next search on; opens nothing yet."""

@@ -26,8 +26,15 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.given import whole
 from sparta.base.records import Hit
 from sparta.data.units import SENTENCE
-from sparta.index.folder import IndexFolder, default_index, index_flag, no_passages, require_fields
-from sparta.models.query_encoder import QueryTokenizer
+from sparta.index.folder import (
+    IndexFolder,
+    default_index,
+    index_flag,
+    lasting_path,
+    no_passages,
+    require_fields,
+)
+from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.contexts import in_context
 from sparta.search.ranked import Ranked, deepened, depth_of, reduction
@@ -62,7 +69,7 @@ class DenseSearcher(ChannelSearcher):
         self.channel = channel
         self._lock = threading.Lock()
         self._selections: dict[Filter, Selection] = {}
-        self.folder = IndexFolder(index if index is not None else default_index())
+        self.folder = IndexFolder(lasting_path(index if index is not None else default_index()))
         first = self._newest()
         try:
             self._open(*first)
@@ -71,6 +78,9 @@ class DenseSearcher(ChannelSearcher):
             if again == first:
                 raise
             self._open(*again)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.folder.path,)
 
     def _newest(self) -> tuple[ChannelFolder, Channel]:
         self.generation = self.folder.state().searchable
@@ -190,12 +200,12 @@ class DenseSearcher(ChannelSearcher):
         collapse: str | None = None,
         deepest: int | None = None,
     ) -> Iterator[Ranked]:
-        """The `k` best passages for each query, ids and scores alone."""
-        if not queries:
-            return iter(())
+        """The `k` best passages for each query, ids and scores alone; none for a blank query."""
         assert self.generation is not None
-        folded = [*map(self.generation.analysis.fold, queries)]
-        return self._rank(self.model.encode_questions(folded), k, threads, filter, collapse, deepest)
+        folded = [self.generation.analysis.fold(query) for query in queries if not is_blank(query)]
+        vectors = self.model.encode_questions(folded) if folded else np.empty((0, self.vectors.width))
+        ranked = self._rank(vectors, k, threads, filter, collapse, deepest)
+        return (Ranked([], [], []) if is_blank(query) else next(ranked) for query in queries)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ class Collection:
 
     :param index: an index folder or an open retriever; None: what `hold` is given is indexed
     :param channels: as in `open_retriever`
-    :param options: how an index is made; by default passages without a text are left out
+    :param options: how an index is made. Passages without a text are left out, with a warning
     """
 
     def __init__(
@@ -38,16 +40,30 @@ class Collection:
         threads: int = 2,
     ) -> None:
         self.index, self.channels, self.threads = index, channels, threads
-        self.options = options or IndexOptions(skip_invalid=True)
+        self.options = options or IndexOptions()
+        self._names: list[str] | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def hold(self, passages: Iterable[Mapping[str, Any]]) -> None:
-        """Index passages (`id`, `title`, `text`) in place of earlier ones, unless an index was given."""
+        """Index passages (`id`, `title`, `text`) in place of earlier ones, unless an index was given.
+
+        Tools allow ids that an index refuses, with white space or very long: numbers stand for them inside.
+
+        :raises InputError: an id that two passages have.
+        """
         if self.index is not None:
             return
         self._temporary = tempfile.TemporaryDirectory()
         alone = "bm25" if self.channels == "bm25" else self.options.channels
-        build_index(self._folder, list(map(dict, passages)), options=replace(self.options, channels=alone))
+        records = [dict(passage) for passage in passages]
+        self._names = [str(record["id"]) for record in records]
+        if len(set(self._names)) < len(records):
+            [(name, count)] = Counter(self._names).most_common(1)
+            raise InputError(f"expected distinct passage ids, found {name!r} {count} times")
+        numbered = [{**record, "id": str(number)} for number, record in enumerate(records)]
+        report = build_index(self._folder, numbered, options=replace(self.options, channels=alone))
+        if report.skipped:
+            warnings.warn(report.skipped, stacklevel=3)
         if self.channels and "dense" in self.channels:
             from dense.channel.sync import build_dense
 
@@ -86,9 +102,18 @@ class Collection:
             if retriever is not self.index:
                 retriever.close()
         return {
-            query_id: dict(zip([p.passage_id for p in own], falling([p.score for p in own]), strict=True))
+            query_id: dict(
+                zip([self._name(p.passage_id) for p in own], falling([p.score for p in own]), strict=True)
+            )
             for query_id, own in run.items()
         }
+
+    def _name(self, passage_id: str) -> str:
+        """Return the tool's id of a passage, or of a sentence of one (`id#number`)."""
+        if self._names is None:
+            return passage_id
+        number, mark, part = passage_id.partition("#")
+        return f"{self._names[int(number)]}{mark}{part}"
 
 
 def falling(scores: Sequence[float]) -> list[float]:

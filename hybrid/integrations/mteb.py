@@ -44,7 +44,10 @@ class MtebSearch:
 
     def index(self, corpus: Iterable[Mapping[str, Any]], **_: Any) -> None:
         """Index a corpus of `id`, `text` and maybe `title`."""
-        rows = [{name: row[name] for name in ("id", "title", "text") if row.get(name)} for row in corpus]
+        rows = [
+            {"id": row["id"], **{name: row[name] for name in ("title", "text") if row.get(name)}}
+            for row in corpus
+        ]
         self._size = len(rows)
         self.collection.hold(rows)
 

@@ -41,7 +41,9 @@ class PyTerrierRetriever(pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Queries (`qid`, `query`, …) to their hits: `docno`, `rank` from 0, `score`, best first."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
-        queries, rows = [str(query) for query in inp["query"]], [str(row) for row in range(len(inp))]
+        missing = inp["query"].isna()  # NaN and None have no hits
+        queries = ["" if gone else str(query) for query, gone in zip(inp["query"], missing, strict=True)]
+        rows = [str(row) for row in range(len(inp))]
         search = self.retriever.batch_search if self.texts else self.retriever.run
         found: Mapping[str, Sequence[Any]] = search(queries, rows, self.k, self.threads) if rows else {}
         hits = [(int(row), rank, hit) for row in rows for rank, hit in enumerate(found[row])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_w
 from hybrid.retrieval.hits import HybridHit, check_page, fused_hits, fused_rankings
 from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
-from sparta.base.given import path_of, queries_of, query_of
+from sparta.base.given import queries_of, query_of
 from sparta.base.records import Hit, ScoredPassage
-from sparta.index.folder import default_index
+from sparta.index.folder import default_index, lasting_path
 from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.channel_searcher import ChannelSearcher
@@ -40,11 +41,15 @@ class HybridSearcher(Closing):
         *,
         bm25: Bm25 | None = None,
     ) -> None:
-        folder = path_of(index, "an index folder") if index is not None else default_index()
+        folder = lasting_path(index if index is not None else default_index())
         fusion = default_weights(channels_of(folder)) if fusion is None else fusion
         fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
         self.fusion = replace(fusion, weights={channel(n): w for n, w in fusion.weights.items()})
         self.channels = Channels(folder, list(self.fusion.weights), bm25)
+        self._folder, self._bm25 = folder, bm25
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(HybridSearcher, self._folder, self.fusion, bm25=self._bm25), ()
 
     @property
     def num_docs(self) -> int:
@@ -143,9 +148,7 @@ def open_retriever(
     :param channels: None is `impact`, or `bm25` in an index for BM25 alone
     :param candidates: how many passages of each channel are fused
     """
-    folder = path_of(index, "an index folder") if index is not None else default_index()
-    if folder.exists():  # else the error names what was typed
-        folder = folder.absolute()  # it is opened again when it has a new commit
+    folder = lasting_path(index if index is not None else default_index())
     if channels and ("," in channels or "=" in channels):
         fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
         return HybridSearcher(folder, fusion, bm25=bm25)

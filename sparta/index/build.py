@@ -39,6 +39,18 @@ class IndexReport:
     channels: tuple[Any, ...] = ()
     behind: tuple[str, ...] = ()
 
+    @property
+    def skipped(self) -> str:
+        """Say how many records were skipped, why, and which was the first; empty where none was."""
+        if not self.source.get("skipped"):
+            return ""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.source["reasons"].items())
+        first = self.source.get("first_skips") or [{"where": "", "reason": ""}]
+        return (
+            f"{self.source['skipped']:,} of {self.source['read']:,} records were skipped ({reasons});"
+            f" the first: {first[0]['where']}: {first[0]['reason']}"
+        )
+
 
 def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> IndexReport:
     """Write a source into an index, as `options.mode` says; a crash at any moment leaves the last commit."""

@@ -39,6 +39,15 @@ def default_index() -> Path:
     return Path(os.environ.get("SPARTA_INDEX") or DEFAULT_INDEX)
 
 
+def lasting_path(path: str | Path) -> Path:
+    """Return the absolute path of a folder that exists, which holds after the program changed folder.
+
+    The path of a missing folder stays as it was typed, for messages.
+    """
+    path = path_of(path, "an index folder")
+    return path.absolute() if path.exists() else path
+
+
 def index_flag(path: Path) -> str:
     """The option that names an index, for commands in messages."""
     return f"--index {shlex.quote(str(path))}"

@@ -15,6 +15,7 @@ from sparta.index.folder import (
     Generation,
     IndexFolder,
     IndexState,
+    lasting_path,
     lost_commit,
     no_passages,
     require_fields,
@@ -97,8 +98,8 @@ class OpenIndex(Shared[IndexView]):
     """
 
     def __init__(self, path: str | Path, bm25: Bm25 | None = None) -> None:
-        self.folder = IndexFolder(path)
-        self._bm25 = bm25
+        self.folder = IndexFolder(lasting_path(path))
+        self.bm25 = bm25
         super().__init__(self._open(), str(path))
 
     @property
@@ -133,7 +134,7 @@ class OpenIndex(Shared[IndexView]):
     def _view_of(self, generation: Generation, commit: Commit) -> IndexView:
         side = self.folder.query_side(generation)
         path = self.folder.lucene_path(generation)
-        lucene = ImpactSearcher(path, language=generation.analysis, bm25=self._bm25)
+        lucene = ImpactSearcher(path, language=generation.analysis, bm25=self.bm25)
         return IndexView(
             generation, commit, lucene, side.query_tokenizer(generation.analysis), side.quantizer
         )

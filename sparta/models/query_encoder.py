@@ -41,6 +41,14 @@ def is_punctuation(token: str) -> bool:
     )
 
 
+def is_blank(query: str) -> bool:
+    """Return whether a query has no letter, digit or symbol: no channel returns hits for it.
+
+    Symbols are Unicode's categories S* and the marks `# % & @ / *`.
+    """
+    return not any(unicodedata.category(c)[0] in "LNS" or c in _MEANINGFUL for c in query)
+
+
 def _tokenizer_hash(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
@@ -109,7 +117,12 @@ class QueryTokenizer:
         self._special = frozenset(i for i, token in added.items() if token.special)
 
     def tokens(self, text: str) -> list[int]:
-        """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation."""
+        """Return the wordpieces that count, in order: not special ones (unknown words), not punctuation.
+
+        A text without a letter, digit or symbol has none.
+        """
+        if is_blank(text):
+            return []
         encoded = self._encoded(text)
         pieces = zip(encoded.ids, encoded.tokens, strict=True)
         return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]

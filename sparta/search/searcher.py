@@ -52,6 +52,9 @@ class Searcher(ChannelSearcher):
         self.channel = channel_name(channel)
         self.index = index if isinstance(index, OpenIndex) else OpenIndex(index or default_index(), bm25)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(Searcher, self.index.folder.path, channel=self.channel, bm25=self.index.bm25), ()
+
     def beside(self, channel: str) -> Searcher:
         """Return a searcher of another channel of the same open index; closing one of them closes both."""
         return Searcher(self.index, channel=channel)

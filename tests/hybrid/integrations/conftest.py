@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+PASSAGES = [
+    {"id": "google", "title": "Google", "text": "who founded google"},
+    {"id": "moon", "title": "Moon", "text": "the moon of the earth"},
+]
 QUESTIONS = [
     "who founded google",
     "the moon of the earth",
@@ -49,3 +53,25 @@ def retriever(index: Path, channels: str) -> Iterator[Any]:
 
     with open_retriever(index, channels) as opened:
         yield opened
+
+
+@pytest.fixture
+def options(tiny_model_folder: Path) -> Any:
+    from sparta.index.pipeline import IndexOptions
+
+    return IndexOptions(model=str(tiny_model_folder), dtype="fp32")
+
+
+@pytest.fixture
+def dense_index(options: Any, make_tiny_model: Callable[..., Any], tmp_path: Path) -> Path:
+    from dense.channel.sync import build_dense
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+    from sparta.index.pipeline import build_index
+    from sparta.neural.inputs import InputLayout
+
+    tiny = make_tiny_model()
+    layout = InputLayout(use_title=True, use_context=True, answer_segment=0, max_length=64, overlap=8)
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
+    build_index(tmp_path / "ix", PASSAGES, "create", options)
+    build_dense(tmp_path / "ix", str(tmp_path / "dense"))
+    return tmp_path / "ix"

@@ -152,18 +152,20 @@ def test_equal_scores_fall_by_the_least_that_float32_tells_apart(scores: list[fl
 
 @pytest.mark.parametrize("channels", ["impact", "bm25,impact"])
 def test_order_is_the_retrievers(
-    folder: Path, options: Any, channels: str, make_records: Callable[..., Any]
+    tmp_path: Path, options: Any, channels: str, make_records: Callable[..., Any]
 ) -> None:
     from hybrid.retrieval.searcher import open_retriever
+    from sparta.index.pipeline import build_index
 
-    made = Collection(None, channels, options)
-    made.hold(make_records(20, seed=2, longest=4))
+    made, records = Collection(None, channels, options), make_records(20, seed=2, longest=4)
+    made.hold(records)
+    build_index(tmp_path / "ix", records, options=options)
     queries = {"a": "who founded google", "b": "the moon of the earth"}
     found = made.scores(queries, 9)
-    with open_retriever(made._folder, channels) as retriever:
+    with open_retriever(tmp_path / "ix", channels) as retriever:
         run = retriever.run(list(queries.values()), list(queries), 9)
-        for given in (made._folder, retriever):
-            assert Collection(given, None if given is retriever else channels).scores(queries, 9) == found
+        for source in (tmp_path / "ix", retriever):
+            assert Collection(source, None if source is retriever else channels).scores(queries, 9) == found
     for query_id, hits in run.items():
         assert list(found[query_id]) == [hit.passage_id for hit in hits]
         assert list(found[query_id].values()) == pytest.approx([hit.score for hit in hits])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,26 +12,6 @@ from sparta.index.channels import Synced
 from sparta.index.pipeline import IndexOptions, build_index
 
 pytestmark = pytest.mark.jvm
-PASSAGES = [{"id": "google", "text": "who founded google"}, {"id": "moon", "text": "the moon of the earth"}]
-
-
-@pytest.fixture
-def options(tiny_model_folder: Path) -> IndexOptions:
-    return IndexOptions(model=str(tiny_model_folder), dtype="fp32")
-
-
-@pytest.fixture
-def dense_index(options: IndexOptions, make_tiny_model: Callable[..., Any], tmp_path: Path) -> Path:
-    from dense.channel.sync import build_dense
-    from dense.models.bi_encoder import DenseConfig, DenseModel
-    from sparta.neural.inputs import InputLayout
-
-    tiny = make_tiny_model()
-    layout = InputLayout(use_title=True, use_context=True, answer_segment=0, max_length=64, overlap=8)
-    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(layout)).save_pretrained(tmp_path / "dense")
-    build_index(tmp_path / "ix", PASSAGES, "create", options)
-    build_dense(tmp_path / "ix", str(tmp_path / "dense"))
-    return tmp_path / "ix"
 
 
 @pytest.fixture
