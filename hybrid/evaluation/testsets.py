@@ -12,7 +12,7 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
-from sparta.data.qa_formats import QuestionedText, read_candidates, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
 from sparta.data.trec import is_beir, read_qrels
@@ -31,7 +31,8 @@ DOMAINS = {
 class TestSet:
     """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
 
-    `left_out` is how many questions of the set have no judged passage. `judged` says that people judged
+    `left_out` is how many questions of the set have no judged passage, `misplaced` how many answers do not
+    stand where the file says; these make no sentence right. `judged` says that people judged
     passages, which sentences cannot be measured by; `without_own`, that a query's own id is no hit.
     """
 
@@ -40,6 +41,7 @@ class TestSet:
     queries: tuple[Query, ...]
     qrels: Qrels
     left_out: int = 0
+    misplaced: int = 0
     judged: bool = False
     without_own: bool = False
 
@@ -186,12 +188,13 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     """
     split = sentence_splitter(language)
     queries: list[Query] = []
-    left_out = 0
+    left_out = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
     numbers: dict[Any, int] = {}
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for paragraph in paragraphs:
+            misplaced += paragraph.misplaced
             known = len(numbers)
             number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), known)
             sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
@@ -228,6 +231,8 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
         raise InputError(
             "expected questions with answers in their paragraphs, found none",
             where=name,
-            remedy="give a file with answer_start (SQuAD) or char_spans (MRQA)",
+            remedy=misplacement(misplaced)
+            if misplaced
+            else "give a file with answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return TestSet(name, corpus, tuple(queries), qrels, left_out)
+    return TestSet(name, corpus, tuple(queries), qrels, left_out, misplaced)

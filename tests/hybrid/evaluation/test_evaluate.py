@@ -60,7 +60,10 @@ MRQA = [
             {
                 "qid": "q1",
                 "question": "who?",
-                "detected_answers": [{"text": "Larry", "char_spans": [[22, 26], [78, 79]]}],
+                "detected_answers": [
+                    {"text": "Larry", "char_spans": [[22, 26]]},
+                    {"text": TEXT[78:80], "char_spans": [[78, 79]]},
+                ],
             }
         ],
     },

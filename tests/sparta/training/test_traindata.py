@@ -254,7 +254,8 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
     [one] = read(write_jsonl(tmp_path / "p.jsonl", lines), "passages")
     assert [q for q, _ in one.questions] == ["near"]
     asked = [
-        {"id": q, "question": q, "answers": [{"answer_start": at}]} for q, at in (("far", 1500), ("near", 0))
+        {"id": q, "question": q, "answers": [{"answer_start": at, "text": text}]}
+        for q, at, text in (("far", 1500, "Paris"), ("near", 0, "word"))
     ]
     data = {"data": [{"title": "", "paragraphs": [{"context": context, "qas": asked}]}]}
     (tmp_path / "s.json").write_text(json.dumps(data))
