@@ -14,6 +14,7 @@ import regex
 
 from sparta.base.errors import InputError
 from sparta.data.languages import Language, language_of
+from sparta.data.segments import segments
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 LONGEST_MATCHING = 10.0
@@ -142,9 +143,9 @@ def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> f
 
 
 def _parts(answer: str, language: str) -> list[str]:
-    """Return what F1 counts: the words of an answer, or its tokens where characters are words."""
-    bare, own = normalized(answer, language), language_of(language)
-    return _tokens_of(own).findall(bare) if own.in_order else bare.split()
+    """Return what F1 counts: the words of an answer, or CMRC's segments where characters are words."""
+    bare = normalized(answer, language)
+    return segments(bare) if language_of(language).in_order else bare.split()
 
 
 def _f1(
