@@ -109,11 +109,14 @@ def _counts(word: str, language: Language) -> bool:
 
 def normalized(answer: str, language: str = "en") -> str:
     """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
-    characters (NFC), so that accents agree however they are written, and one script.
+    characters (NFC), so that accents agree however they are written, and one script. In Chinese, space in an
+    answer stays (CMRC 2018).
     """
     own = language_of(language)
     composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
-    bare = "".join(c for c in composed if not own.punctuation(c))
+    bare = "".join(c for c in composed.strip() if not own.punctuation(c))
+    if own.in_order:
+        return bare  # CMRC's script compares the space in an answer too
     return " ".join((_article(own.articles).sub(" ", bare) if own.articles else bare).split())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparta.data.answers import token_f1
+from sparta.data.answers import exact_match, token_f1
 from sparta.data.segments import segments
 
 LEFT_OUT = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
@@ -113,3 +113,10 @@ def test_f1_is_that_of_the_evaluation() -> None:
             assert token_f1(answer, expected, language="zh") == pytest.approx(_oracle_f1(answer, expected)), (
                 answer
             )
+
+
+def test_the_same_answer_is_that_of_the_evaluation() -> None:
+    """Space around an answer does not count; in it, or before its full stop, it does."""
+    assert exact_match(" 北京。", ["北京"], language="zh")
+    assert not exact_match("北京 。", ["北京"], language="zh")
+    assert not exact_match("HBO  台", ["HBO 台"], language="zh")
