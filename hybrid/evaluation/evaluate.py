@@ -181,8 +181,14 @@ def evaluate_set(
                 save_run(output_runs, tested.name, ranking, run)
         if tested.misplaced:
             logger.warning("%s: %s", tested.name, misplacement(tested.misplaced))
-        left_out = {"left_out": tested.left_out, "misplaced": tested.misplaced}
-        results = SetResults(tested.name, evaluations, ms=ms, domain=domain, **left_out)
+        results = SetResults(
+            tested.name,
+            evaluations,
+            ms=ms,
+            domain=domain,
+            left_out=tested.left_out,
+            misplaced=tested.misplaced,
+        )
         return _with_answers(results, index.path, tested, runs, answering) if answering else results
 
 

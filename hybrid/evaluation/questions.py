@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.measures import Gold
+from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.given import path_of
@@ -46,7 +47,8 @@ class QuestionSet:
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
     that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
-    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`).
+    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`). `supporting` has
+    HotpotQA's supporting facts by query id.
     """
 
     name: str
@@ -59,6 +61,7 @@ class QuestionSet:
     language: str = "en"
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     gold: Gold | None = None
+    supporting: Mapping[str, Supporting] = field(default_factory=dict)
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
@@ -80,6 +83,7 @@ class QuestionSet:
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
             evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
             gold=self.gold.of(chosen) if self.gold else None,
+            supporting={q: facts for q, facts in self.supporting.items() if q in chosen},
             of=len(self.queries),
         )
 
@@ -157,7 +161,9 @@ def questions_of(path: str | Path) -> QuestionSet:
         name = plain_name(path.name).rpartition(".")[0] or path.name
         found = list(_file(path))
         evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
-        return QuestionSet(name, tuple(one.query for one in found), evidence=evidence)
+        supporting = {one.query.query_id: one.supporting for one in found if one.supporting}
+        asked = tuple(one.query for one in found)
+        return QuestionSet(name, asked, evidence=evidence, supporting=supporting)
     for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
@@ -190,8 +196,8 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     groups: dict[str, str] = {}
     for path in relations:
         relation = path.name.split(".")[0]
-        for query, _ in _items(path):
-            own = replace(query, query_id=f"{relation}-{query.query_id}")
+        for asked in _items(path):
+            own = replace(asked.query, query_id=f"{relation}-{asked.query.query_id}")
             if own.query_id in groups:
                 raise InputError(
                     f"expected one file for relation {relation}, found another",
@@ -207,6 +213,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
 class _Asked(NamedTuple):
     query: Query
     evidence: Evidence = ()
+    supporting: Supporting | None = None
 
 
 def _file(path: Path) -> Iterator[_Asked]:
@@ -317,7 +324,7 @@ def _question(record: Mapping[str, Any], number: str) -> _Asked:
             remedy=_JSON_REMEDY,
         )
     known = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
-    return _Asked(Query(own, _as_dpr(text), known))
+    return _Asked(Query(own, _as_dpr(text), known), supporting=supporting_of(record))
 
 
 def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:

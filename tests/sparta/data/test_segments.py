@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparta.data.answers import exact_match, token_f1
-from sparta.data.segments import segments
+from sparta.data.answers import exact_match, segments, token_f1
 
 LEFT_OUT = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 PARTS = (
