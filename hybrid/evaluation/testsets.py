@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
 from sparta.data.trec import is_beir, read_qrels
 
+logger = logging.getLogger("sparta.hybrid")
 Qrels = Mapping[str, Mapping[str, int]]
 CANDIDATES = "candidates.json"
 """MultiReQA's name for its sentences."""
@@ -166,10 +168,20 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestS
         raise InputError(
             f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
         )
+    warn_of_unknown(name, qrels, known)
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
     left_out = len(known) - len(judged_queries)
     without_own = own_is_no_hit(judgments, own)
     return TestSet(name, corpus, judged_queries, own, left_out, judged=True, without_own=without_own)
+
+
+def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
+    """Warn of judged questions without a text, which cannot be measured."""
+    if unknown := qrels.keys() - {query.query_id for query in queries}:
+        logger.warning(
+            "%s: %d of %d judged questions have no text and are not measured, as %s",
+            *(name, len(unknown), len(qrels), min(unknown)),
+        )
 
 
 def own_is_no_hit(qrels: Path, judged: Qrels) -> bool:
@@ -191,6 +203,7 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     left_out = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
     numbers: dict[Any, int] = {}
+    seen: set[str] = set()
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for paragraph in paragraphs:
@@ -216,12 +229,13 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     for i, (start, end) in enumerate(sentences)
                     if any(start <= begin < end for begin in begins)
                 }
-                if query_id in qrels:
+                if query_id in seen:
                     raise InputError(
                         f"expected questions with ids of their own, found {query_id!r} twice",
                         where=name,
                         remedy="give every question another id",
                     )
+                seen.add(query_id)
                 if right:
                     queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
                     qrels[query_id] = right

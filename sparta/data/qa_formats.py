@@ -69,7 +69,7 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
                     given = [
                         (int(a["answer_start"]), str(a.get("text", ""))) for a in item.get("answers", ())
                     ]
-                    named.append(tuple(answer for _, answer in given if answer))
+                    named.append(tuple(answer for _, answer in given if answer.strip()))
                     found = (_standing(text, begin, answer) for begin, answer in given)
                     spans = tuple(filter(None, found))
                     begins = tuple(start for start, _ in spans)
