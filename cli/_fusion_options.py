@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import Decorator, choice, index_option, number, options, typed
+from cli._options import Decorator, choice, counted, index_option, number, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -146,7 +147,20 @@ def query_sets_of(given: Mapping[str, Any], index: Path) -> list[QuestionSet]:
     for match in given["matches"]:
         found = _matched(found, match)
     sampled = [one.sample(given["sample"]) if given["sample"] else one for one in found]
-    return [judged(one, index) for one in sampled]
+    sets = [judged(one, index) for one in sampled]
+    for said in itertools.chain.from_iterable(map(_unmeasured, sets)):
+        click.echo(said, err=True)
+    return sets
+
+
+def _unmeasured(one: QuestionSet) -> Iterator[str]:
+    """Yield which questions of a set count in no measure, or only in some."""
+    if one.left_out:
+        without = counted(one.left_out, "question")
+        yield f"{one.name}: not measured: {without} without answers and judged passages"
+    for judgments, known in one.known().items():
+        if 0 < known < len(one.queries):
+            yield f"{one.name}: measures of {judgments} are over {known:,} of {len(one.queries):,} questions"
 
 
 def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:

@@ -100,8 +100,9 @@ _OF_CHANNELS = (
 @click.option(
     "--measures",
     metavar="NAME,…",
-    help="What to measure, as far as a set allows it: as ir_measures names it, answer_recall@K, or of KILT's"
-    " provenance page_Rprec, page_recall@K, page_success@K, passage_Rprec and so on.",
+    help="What to measure, as far as a set allows it: as ir_measures names it, answer_recall@K, of KILT's"
+    " provenance page_Rprec, page_recall@K, page_success@K, passage_Rprec and so on, or of HotpotQA's JSON,"
+    " with a chain that reads, sup_EM, sup_F1, joint_EM, joint_F1.",
 )
 @click.option("--per-query", type=output_type, help="Also write the measures of every query here, as JSONL.")
 @click.option("--output-runs", type=folder_type, help="Also leave the rankings in this folder, as TREC runs.")
@@ -132,6 +133,7 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
     from hybrid.evaluation.compare import compare, timed, with_macro
     from hybrid.evaluation.rankings import RECALL_AT, parse_any
     from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
+    from hybrid.evidence.supporting import OF_SENTENCES
     from hybrid.retrieval.channels import Channels
 
     runs = (*given["runs"], *more_runs)
@@ -140,7 +142,14 @@ def evaluate_channels(more_runs: tuple[Path, ...], qrels: Path | None, **given: 
         return
     measures = [parse_any(name) for name in given["measures"].split(",")] if given["measures"] else []
     of_chains = [name for name in measures if of_paths(name)]
-    if of_chains and (not given["chains"] or len(of_chains) == len(measures)):
+    of_sentences = [name for name in of_chains if name in OF_SENTENCES]
+    if of_sentences and not given["chains"]:
+        raise InputError(
+            f"expected --chain for {of_sentences[0]}, which a chain that reads can tell, found none",
+            remedy="--chain hop-read --path-reader FOLDER, trained on HotpotQA's JSON (sparta train-paths)",
+        )
+    only_paths = len(of_chains) == len(measures) and not of_sentences
+    if of_chains and (not given["chains"] or only_paths):
         wanted = "a measure of channels" if given["chains"] else "--chain"
         raise InputError(
             f"expected {wanted} beside {of_chains[0]}, which chains alone have, found none",

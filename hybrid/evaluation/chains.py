@@ -12,10 +12,12 @@ from hybrid.answering.answers import Answer
 from hybrid.answering.path_answerer import answers_of
 from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
+from hybrid.evidence.supporting import OF_SENTENCES, Fact, facts_of, measured
 from hybrid.multihop.measures import passage_em, path_recall
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.records import Advance, Run, ScoredPassage
+from sparta.data.sentences import sentence_splitter
 
 EM = "passage_EM"
 MEASURES = (EM, "path_recall@20", "R@20", "R@100")
@@ -48,7 +50,7 @@ class ChainRun:
 
 def of_paths(measure: str) -> bool:
     """Whether this is the name of a measure that chains alone have."""
-    return bool(_PATH_RECALL.fullmatch(measure))
+    return bool(_PATH_RECALL.fullmatch(measure)) or measure in OF_SENTENCES
 
 
 def run_chain(
@@ -64,7 +66,9 @@ def run_chain(
     """
     needed = evidence_by_passage(query_set.gold, query_set.qrels)
     passage = query_set.gold.passage if query_set.gold else str
-    wanted = [m for m in measures if m == EM or of_paths(m)]
+    wanted = [m for m in measures if m == EM or _PATH_RECALL.fullmatch(m)]
+    told = [m for m in measures if m in OF_SENTENCES] if searcher.tells_sentences else []
+    split, facts = sentence_splitter(query_set.language), dict[str, frozenset[Fact]]()
     runs, ms = dict[str, list[ScoredPassage]](), dict[str, dict[str, float]]()
     per_query: dict[str, dict[str, float]] = {m: {} for m in wanted}
     answers: dict[str, Answer | None] = {}
@@ -81,10 +85,16 @@ def run_chain(
         if searcher.reads:
             answers[query.query_id] = next(iter(answers_of(found.paths[:1], query_set.language)), None)
         evidence = [tuple(dict.fromkeys(map(passage, path.evidence_ids))) for path in found.paths]
+        if found.paths and (known := query_set.supporting.get(query.query_id)):
+            facts[query.query_id] = facts_of(found.paths[0], known, split)
         for measure in wanted if query.query_id in needed else ():
             per_query[measure][query.query_id] = _measured(measure, evidence, needed[query.query_id])
         if advance:
             advance(1)
+    if told:
+        said = {q: answer.answer if answer else None for q, answer in answers.items()}
+        values = measured(query_set.supporting, facts, said, query_set.answers, query_set.language)
+        per_query |= {measure: values[measure] for measure in told}
     given = answers if searcher.reads else None
     return ChainRun(f"chain {searcher.channel}", runs, per_query, ms, given)
 

@@ -26,6 +26,7 @@ from hybrid.evaluation.rankings import (
     warn_if_none_judged,
 )
 from hybrid.evaluation.results import SetResults, save_run
+from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
@@ -65,23 +66,7 @@ def compare(
     :param answering: also read the best passages of each ranking, and measure the answers; of a chain that
         reads its paths, the answer of the best one
     """
-    usual = [*measures_of(query_set), *(MEASURES if chains else ())]
-    wanted = [parse_any(m) for m in several(measures, "measures")] or usual
-    own = [m for m in wanted if can_measure(query_set, m)]
-    if not own:
-        raise InputError(
-            f"expected what {', '.join(wanted)} can be measured by (answers, judged passages, KILT's"
-            " provenance), found none of it",
-            where=query_set.name,
-            remedy="choose other --measures, or leave the set out",
-        )
-    if all(map(of_paths, own)):
-        raise InputError(
-            f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
-            " none",
-            where=query_set.name,
-            remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
-        )
+    own = _measures(query_set, measures, chains)
     depth = max(depth_of(fusion, m) for m in own for fusion in fusions or [Fusion()])
     few = min((one.candidates for one in fusions if len(one.weights) > 1), default=depth)
     for measure in own:
@@ -117,6 +102,42 @@ def compare(
         ms={one.name: one.median() for one in chained},
         steps={one.name: one for one in chained},
     )
+
+
+def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[ChainSearcher]) -> list[str]:
+    """Return what to measure: of the named measures, or of the usual ones, those that the set allows.
+
+    :raises InputError: the set or the chains allow none of them.
+    """
+    tells = any(one.tells_sentences for one in chains)
+    usual = [*measures_of(query_set), *(MEASURES if chains else ()), *(OF_SENTENCES if tells else ())]
+    wanted = [parse_any(m) for m in several(measures, "measures")] or usual
+    own = [m for m in wanted if can_measure(query_set, m)]
+    if not own:
+        raise InputError(
+            f"expected what {', '.join(wanted)} can be measured by (answers, judged passages, KILT's"
+            " provenance), found none of it",
+            where=query_set.name,
+            remedy="choose other --measures, or leave the set out",
+        )
+    told = [m for m in own if m in OF_SENTENCES]
+    if told and not tells:
+        raise InputError(
+            f"expected a chain whose reader tells supporting sentences for {told[0]}, found none",
+            where=query_set.name,
+            remedy="train the reader on HotpotQA's JSON (sparta train-paths), and name it:"
+            " --chain hop-read --path-reader FOLDER",
+        )
+    if told and all(map(of_paths, own)):
+        own = [measures_of(query_set)[0], *own]  # of channels, which are measured beside the chain
+    if all(map(of_paths, own)):
+        raise InputError(
+            f"expected a measure of channels beside {', '.join(own)} that this set can be measured by, found"
+            " none",
+            where=query_set.name,
+            remedy="--measures " + ",".join([*own, measures_of(query_set)[0]]),
+        )
+    return own
 
 
 def timed(

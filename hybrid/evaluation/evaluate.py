@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from sparta.base.given import path_of, paths_of
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
+from sparta.data.qa_formats import misplacement
 from sparta.data.trec import read_qrels, read_run
 from sparta.data.units import is_chunk
 from sparta.search.searcher import BM25, CHANNELS
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
     from sparta.shards.encode import EncodeOptions
 
+logger = logging.getLogger("sparta.hybrid")
 _AT_ONCE = 64
 """Queries whose scores for all passages are in memory."""
 
@@ -176,7 +179,16 @@ def evaluate_set(
             ms[ranking] = 1000 * seconds / len(tested.queries)
             if output_runs:
                 save_run(output_runs, tested.name, ranking, run)
-        results = SetResults(tested.name, evaluations, ms=ms, domain=domain, left_out=tested.left_out)
+        if tested.misplaced:
+            logger.warning("%s: %s", tested.name, misplacement(tested.misplaced))
+        results = SetResults(
+            tested.name,
+            evaluations,
+            ms=ms,
+            domain=domain,
+            left_out=tested.left_out,
+            misplaced=tested.misplaced,
+        )
         return _with_answers(results, index.path, tested, runs, answering) if answering else results
 
 

@@ -66,6 +66,13 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
 
     The order of the passages counts, not their scores: tools of evaluation break ties each in its own way.
     """
+    for query_id, ranking in run.items():
+        if len({hit.passage_id for hit in ranking}) < len(ranking):
+            raise InputError(
+                "expected different passages in a ranking, found some twice",
+                where=f"{name}, query {query_id}",
+                remedy="rank every passage once",
+            )
     names = {ir_measures.parse_measure(m): m for m in measures}
     found = {
         q: {p.passage_id: float(-rank) for rank, p in enumerate(ranking)}

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit
+from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.measures import Gold
+from hybrid.evidence.supporting import Supporting, supporting_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.given import path_of
@@ -46,7 +47,11 @@ class QuestionSet:
     `groups` is {query id: relation} for EntityQuestions. `match` says how answers are looked for: `string` or
     `regex`. `of` is how many questions there were before a sample was drawn, 0 for all. `without_own` says
     that a query's own id is no hit (`own_is_no_hit`). Answers are compared as `language` has it. `evidence`
-    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`).
+    is KILT's provenance by query id; `gold` is the same in the terms of an index (`judged`). `supporting` has
+    HotpotQA's supporting facts by query id. `left_out` questions of the file have neither answers nor judged
+    passages.
+
+    :raises InputError: two queries have one id.
     """
 
     name: str
@@ -59,11 +64,32 @@ class QuestionSet:
     language: str = "en"
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     gold: Gold | None = None
+    supporting: Mapping[str, Supporting] = field(default_factory=dict)
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        ids: set[str] = set()
+        for query in self.queries:
+            if query.query_id in ids:
+                raise InputError(
+                    f"expected queries with ids of their own, found {query.query_id!r} twice",
+                    where=self.name,
+                    remedy="give every query another id",
+                )
+            ids.add(query.query_id)
 
     @property
     def answers(self) -> dict[str, tuple[str, ...]]:
         """Known answers, by query id."""
         return {q.query_id: q.answers for q in self.queries if q.answers}
+
+    def known(self) -> dict[str, int]:
+        """How many questions each kind of measure is over."""
+        gold = self.gold
+        passages = gold.passages if gold else self.qrels
+        pages = gold.pages if gold else {}
+        kinds = {"answers": self.answers, "judged passages": passages, "pages": pages}
+        return {kind: len(own) for kind, own in {**kinds, "supporting facts": self.supporting}.items()}
 
     def sample(self, size: int) -> QuestionSet:
         """Return a fixed sample: the questions whose hashed ids are the least; a larger one holds it."""
@@ -80,6 +106,7 @@ class QuestionSet:
             qrels={q: judged for q, judged in self.qrels.items() if q in chosen},
             evidence={q: sets for q, sets in self.evidence.items() if q in chosen},
             gold=self.gold.of(chosen) if self.gold else None,
+            supporting={q: facts for q, facts in self.supporting.items() if q in chosen},
             of=len(self.queries),
         )
 
@@ -155,9 +182,13 @@ def questions_of(path: str | Path) -> QuestionSet:
     path = path_of(path, "questions")
     if path.is_file():
         name = plain_name(path.name).rpartition(".")[0] or path.name
-        found = list(_file(path))
+        every = list(_file(path))
+        found = [one for one in every if one.query.answers or one.evidence]
         evidence = {one.query.query_id: one.evidence for one in found if one.evidence}
-        return QuestionSet(name, tuple(one.query for one in found), evidence=evidence)
+        supporting = {one.query.query_id: one.supporting for one in found if one.supporting}
+        asked = tuple(one.query for one in found)
+        left_out = len(every) - len(asked)
+        return QuestionSet(name, asked, evidence=evidence, supporting=supporting, left_out=left_out)
     for queries, qrels in IN_FOLDERS:
         if (path / queries).is_file():
             return _known(path.name, path / queries, path / qrels)
@@ -173,7 +204,9 @@ def questions_of(path: str | Path) -> QuestionSet:
 
 def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
     judged = read_qrels(qrels) if qrels.is_file() else {}
-    query_set = tuple(q for q in read_queries(queries) if q.answers or q.query_id in judged)
+    every = tuple(read_queries(queries))
+    warn_of_unknown(name, judged, every)
+    query_set = tuple(q for q in every if q.answers or q.query_id in judged)
     if not query_set:
         raise InputError(
             "expected questions with answers or judged passages, found none",
@@ -181,7 +214,8 @@ def _known(name: str, queries: Path, qrels: Path) -> QuestionSet:
             remedy="give them answers, or qrels beside them",
         )
     own = {q.query_id: judged[q.query_id] for q in query_set if q.query_id in judged}
-    return QuestionSet(name, query_set, own, without_own=own_is_no_hit(qrels, own))
+    without_own, left_out = own_is_no_hit(qrels, own), len(every) - len(query_set)
+    return QuestionSet(name, query_set, own, without_own=without_own, left_out=left_out)
 
 
 def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
@@ -190,8 +224,8 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
     groups: dict[str, str] = {}
     for path in relations:
         relation = path.name.split(".")[0]
-        for query, _ in _items(path):
-            own = replace(query, query_id=f"{relation}-{query.query_id}")
+        for asked in _items(path):
+            own = replace(asked.query, query_id=f"{relation}-{asked.query.query_id}")
             if own.query_id in groups:
                 raise InputError(
                     f"expected one file for relation {relation}, found another",
@@ -207,6 +241,7 @@ def _entity_questions(name: str, relations: Sequence[Path]) -> QuestionSet:
 class _Asked(NamedTuple):
     query: Query
     evidence: Evidence = ()
+    supporting: Supporting | None = None
 
 
 def _file(path: Path) -> Iterator[_Asked]:
@@ -251,16 +286,17 @@ def _questioned(path: Path, first: bytes) -> Iterator[QuestionedText] | None:
 
 
 def _on_texts(path: Path, texts: Iterator[QuestionedText]) -> Iterator[_Asked]:
-    """The questions that have answers, wherever these stand."""
+    """The questions with their answers, wherever these stand; SQuAD 2.0's impossible ones have none."""
     seen: dict[str, str] = {}
+    any_answered = False
     asked = (one for text in texts for one in zip(text.questions, text.named, strict=True))
     for number, ((query_id, question, _), answers) in enumerate(asked, 1):
-        if answers:
-            where = f"{path}, question {number}"
-            with placed(where):
-                remember_id(query_id, where, seen)
-            yield _Asked(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
-    if not seen:
+        where = f"{path}, question {number}"
+        with placed(where):
+            remember_id(query_id, where, seen)
+        any_answered |= bool(answers)
+        yield _Asked(Query(query_id, _as_dpr(question), tuple(dict.fromkeys(answers))))
+    if not any_answered:
         raise InputError(
             "expected questions with answers, found none",
             where=str(path),
@@ -317,13 +353,14 @@ def _question(record: Mapping[str, Any], number: str) -> _Asked:
             remedy=_JSON_REMEDY,
         )
     known = _answers([answers] if isinstance(answers, str) else answers, _JSON_REMEDY)
-    return _Asked(Query(own, _as_dpr(text), known))
+    return _Asked(Query(own, _as_dpr(text), known), supporting=supporting_of(record))
 
 
 def _of_kilt(query_id: str, text: str, outputs: Any) -> _Asked:
     """A question of KILT: the answers of its outputs, each once, and their provenance; either will do."""
     given = outputs if isinstance(outputs, list) else [outputs]
-    answers = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
+    said = [one["answer"] for one in given if isinstance(one, dict) and one.get("answer")]
+    answers = [one for one in said if not isinstance(one, str) or one.strip()]
     evidence = evidence_of(given)
     remedy = 'write "output": [{"answer": "…"}], as KILT does'
     if not (answers or evidence):
@@ -343,7 +380,9 @@ def _answers(value: Any, remedy: str) -> tuple[str, ...]:
         raise BadRecordError(
             "wrong type", f"expected a list of answers, each a string, found {_kind(value)}", remedy=remedy
         )
-    return tuple(value)
+    if not (known := tuple(filter(str.strip, value))):
+        raise BadRecordError("no answer", f"expected a text, found {_kind(value)}", remedy=remedy)
+    return known
 
 
 def _kind(value: Any) -> str:

@@ -18,6 +18,7 @@ from hybrid.evaluation.testsets import Qrels
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, evidence_by_passage, of_evidence
 from hybrid.evidence.measures import measured as by_evidence
+from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
@@ -165,6 +166,8 @@ def can_measure(query_set: QuestionSet, measure: str) -> bool:
     """Whether a set has the answers, the evidence or the judged passages that a measure needs."""
     if measure.startswith(ANSWER_RECALL):
         return bool(query_set.answers)
+    if measure in OF_SENTENCES:
+        return bool(query_set.supporting)
     if query_set.gold and (of_evidence(measure) or of_paths(measure)):
         return query_set.gold.knows(measure)
     if of_evidence(measure):

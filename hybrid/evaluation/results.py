@@ -39,7 +39,8 @@ class SetResults:
     `fused` names the rankings that are fusions: p-values compare with the best of the others. `ms` is the
     latency of a query, by ranking, where it was measured; `steps` has that of the steps of chains. `domain`
     says which mean the set counts in: "in-domain" or "out-of-domain" of what a model was trained on, or
-    nothing. `left_out` queries of the set have no judged passage.
+    nothing. `left_out` queries of the set have no judged passage, and `misplaced` answers do not stand where
+    the file says.
     """
 
     name: str
@@ -48,6 +49,7 @@ class SetResults:
     ms: Mapping[str, float] = field(default_factory=dict)
     domain: str = ""
     left_out: int = 0
+    misplaced: int = 0
     answers: Mapping[str, Mapping[str, Answer | None]] = field(default_factory=dict)
     steps: Mapping[str, ChainRun] = field(default_factory=dict)
 

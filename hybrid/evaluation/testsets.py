@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.records import Query
-from sparta.data.qa_formats import QuestionedText, read_candidates, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, misplacement, read_candidates, read_mrqa, read_squad
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter
 from sparta.data.trec import is_beir, read_qrels
 
+logger = logging.getLogger("sparta.hybrid")
 Qrels = Mapping[str, Mapping[str, int]]
 CANDIDATES = "candidates.json"
 """MultiReQA's name for its sentences."""
@@ -31,7 +33,8 @@ DOMAINS = {
 class TestSet:
     """`corpus` is a file that `sparta index` reads; `qrels` is {query id: {passage id: relevance}}.
 
-    `left_out` is how many questions of the set have no judged passage. `judged` says that people judged
+    `left_out` is how many questions of the set have no judged passage, `misplaced` how many answers do not
+    stand where the file says; these make no sentence right. `judged` says that people judged
     passages, which sentences cannot be measured by; `without_own`, that a query's own id is no hit.
     """
 
@@ -40,6 +43,7 @@ class TestSet:
     queries: tuple[Query, ...]
     qrels: Qrels
     left_out: int = 0
+    misplaced: int = 0
     judged: bool = False
     without_own: bool = False
 
@@ -164,10 +168,20 @@ def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> TestS
         raise InputError(
             f"none of the questions is judged in {judgments.name}", where=str(queries), remedy="check the ids"
         )
+    warn_of_unknown(name, qrels, known)
     own = {query.query_id: qrels[query.query_id] for query in judged_queries}
     left_out = len(known) - len(judged_queries)
     without_own = own_is_no_hit(judgments, own)
     return TestSet(name, corpus, judged_queries, own, left_out, judged=True, without_own=without_own)
+
+
+def warn_of_unknown(name: str, qrels: Qrels, queries: Iterable[Query]) -> None:
+    """Warn of judged questions without a text, which cannot be measured."""
+    if unknown := qrels.keys() - {query.query_id for query in queries}:
+        logger.warning(
+            "%s: %d of %d judged questions have no text and are not measured, as %s",
+            *(name, len(unknown), len(qrels), min(unknown)),
+        )
 
 
 def own_is_no_hit(qrels: Path, judged: Qrels) -> bool:
@@ -186,12 +200,14 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
     """
     split = sentence_splitter(language)
     queries: list[Query] = []
-    left_out = 0
+    left_out = misplaced = 0
     qrels: dict[str, dict[str, int]] = {}
     numbers: dict[Any, int] = {}
+    seen: set[str] = set()
     corpus = work / f"{name}.reqa.jsonl"
     with corpus.open("w", encoding="utf-8") as out:
         for paragraph in paragraphs:
+            misplaced += paragraph.misplaced
             known = len(numbers)
             number = numbers.setdefault((paragraph.title, paragraph.text, paragraph.sentences), known)
             sentences = split(paragraph.text) if paragraph.sentences is None else paragraph.sentences
@@ -213,12 +229,13 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
                     for i, (start, end) in enumerate(sentences)
                     if any(start <= begin < end for begin in begins)
                 }
-                if query_id in qrels:
+                if query_id in seen:
                     raise InputError(
                         f"expected questions with ids of their own, found {query_id!r} twice",
                         where=name,
                         remedy="give every question another id",
                     )
+                seen.add(query_id)
                 if right:
                     queries.append(Query(query_id, question, tuple(dict.fromkeys(answers))))
                     qrels[query_id] = right
@@ -228,6 +245,8 @@ def _reqa(name: str, paragraphs: Iterable[QuestionedText], work: Path, language:
         raise InputError(
             "expected questions with answers in their paragraphs, found none",
             where=name,
-            remedy="give a file with answer_start (SQuAD) or char_spans (MRQA)",
+            remedy=misplacement(misplaced)
+            if misplaced
+            else "give a file with answer_start (SQuAD) or char_spans (MRQA)",
         )
-    return TestSet(name, corpus, tuple(queries), qrels, left_out)
+    return TestSet(name, corpus, tuple(queries), qrels, left_out, misplaced)

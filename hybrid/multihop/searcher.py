@@ -67,6 +67,11 @@ class ChainSearcher(Closing):
             raise
 
     @property
+    def tells_sentences(self) -> bool:
+        """Whether the chain reads its paths, with a reader that tells which sentences support the answer."""
+        return self.reads and self.tools.tells_sentences
+
+    @property
     def tokenizer(self) -> QueryTokenizer:
         """The query side of the index."""
         return self.tools.tokenizer

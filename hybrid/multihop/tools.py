@@ -108,6 +108,11 @@ class IndexTools(Closing):
         """The query side of the index."""
         return self.words.tokenizer
 
+    @property
+    def tells_sentences(self) -> bool:
+        """Whether the reader of paths tells which sentences support the answer."""
+        return self._path_reader.layout.sentences
+
     def passages(self, passage_ids: Sequence[str]) -> list[Hit]:
         """The passages of these ids that the index has, in their order."""
         words = self.words

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import chain
 
 import regex
 
@@ -108,11 +109,14 @@ def _counts(word: str, language: Language) -> bool:
 
 def normalized(answer: str, language: str = "en") -> str:
     """An answer in lower case without punctuation, articles and extra space (SQuAD's evaluation); composed
-    characters (NFC), so that accents agree however they are written, and one script.
+    characters (NFC), so that accents agree however they are written, and one script. In Chinese, space in an
+    answer stays (CMRC 2018).
     """
     own = language_of(language)
     composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
-    bare = "".join(c for c in composed if not own.punctuation(c))
+    bare = "".join(c for c in composed.strip() if not own.punctuation(c))
+    if own.in_order:
+        return bare  # CMRC's script compares the space in an answer too
     return " ".join((_article(own.articles).sub(" ", bare) if own.articles else bare).split())
 
 
@@ -142,9 +146,9 @@ def token_f1(answer: str, expected: Sequence[str], *, language: str = "en") -> f
 
 
 def _parts(answer: str, language: str) -> list[str]:
-    """Return what F1 counts: the words of an answer, or its tokens where characters are words."""
-    bare, own = normalized(answer, language), language_of(language)
-    return _tokens_of(own).findall(bare) if own.in_order else bare.split()
+    """Return what F1 counts: the words of an answer, or CMRC's segments where characters are words."""
+    bare = normalized(answer, language)
+    return segments(bare) if language_of(language).in_order else bare.split()
 
 
 def _f1(
@@ -209,3 +213,36 @@ def _in_time(pattern: str) -> Iterator[None]:
             f" {pattern!r}",
             remedy="write it without repetitions inside repetitions, or leave the question out",
         ) from None
+
+
+_HAN = re.compile("([\u4e00-\u9fa5])")
+_QUOTE = re.compile(r"\"|''")
+_OPENING_QUOTES = re.compile(r"(?:^\"|(?<=[ (\[{<«“‘„])(?:\"|''))(?:\"|'')*")
+_FULL_STOP = re.compile(r"(?<=[^.])\.(?=[\])}>\"'»”’\s]*$)")
+_SINGLE_QUOTE = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|[mtsdn])\b)(?=\w)|(?<=[^'\s])'(?!\S)")
+_SHORTENED = re.compile(r"(?<=[^'\s])(?:'(?:ll|re|ve|[msd])|n't)(?!\S)")
+_CONTRACTED = re.compile(
+    r"\b(can(?=not\b)|d(?='ye\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s))"
+    r"(not|'ye|me|na|ta)"
+)
+_MARK = re.compile(r"\.{2,}|``|''|[;@#$%&?!*()\[\]{}<>«»“”‘’„\u2012-\u2015]|[,:](?!\d)")
+
+
+def segments(text: str) -> list[str]:
+    """Return the Chinese characters of an answer, and the words and marks between them, as CMRC 2018 does.
+
+    Words are those of NLTK's tokenizer, which CMRC's script uses: `364.6` and `6,300` are one word each.
+    The text is in lower case, without the punctuation that the script leaves out.
+    """
+    parts = _HAN.split(text)
+    between = (part if at % 2 else _words(part) for at, part in enumerate(parts))
+    return list(chain.from_iterable(between))
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text without Chinese characters; marks are words, opening and closing quotes two."""
+    text = _OPENING_QUOTES.sub(lambda quotes: " `` " * len(_QUOTE.findall(quotes[0])), text)
+    text = _QUOTE.sub(" '' ", text)
+    for pattern in (_FULL_STOP, _MARK, _SINGLE_QUOTE, _SHORTENED):
+        text = pattern.sub(r" \g<0> ", text)
+    return _CONTRACTED.sub(r" \1 \2 ", text).split()

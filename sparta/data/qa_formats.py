@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from sparta.base.files import longest_line, numbered_lines, open_decompressed, r
 from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.sentences import stripped
 
+logger = logging.getLogger(__name__)
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
     " or MRQA JSONL (context, qas, qid, question, detected_answers, char_spans)"
@@ -32,8 +34,10 @@ _MARK = re.compile(
 class QuestionedText:
     """A text with its questions: `(query id, question, where answers begin)`, in characters.
 
-    `answers` are each question's answers, as spans `(start, before end)`, of those that stand there, `named`
-    all of them, as texts; `sentences` are the spans of the text's sentences, if they were given, else None.
+    `answers` are each question's answers, as spans `(start, before end)`, of those that stand where the file
+    says; the questions' places are theirs. `named` has all answers, as texts, and `misplaced` counts those
+    that stand elsewhere or nowhere. `sentences` are the spans of the text's sentences, if the file has them,
+    else None.
     """
 
     title: str
@@ -42,6 +46,7 @@ class QuestionedText:
     sentences: tuple[tuple[int, int], ...] | None = None
     answers: tuple[tuple[tuple[int, int], ...], ...] = ()
     named: tuple[tuple[str, ...], ...] = ()
+    misplaced: int = 0
 
 
 def read_squad(path: Path) -> Iterator[QuestionedText]:
@@ -59,21 +64,47 @@ def read_squad(path: Path) -> Iterator[QuestionedText]:
         for article in _list(record, "data", path):
             for paragraph in _list(article, "paragraphs", path):
                 text = string_field(paragraph, "context", of="context")
-                questions, answers, named = [], [], []
+                questions, answers, named, misplaced = [], [], [], 0
                 for item in _list(paragraph, "qas", path):
                     given = [
                         (int(a["answer_start"]), str(a.get("text", ""))) for a in item.get("answers", ())
                     ]
-                    begins = tuple(begin for begin, _ in given)
+                    named.append(tuple(answer for _, answer in given if answer.strip()))
+                    found = (_standing(text, begin, answer) for begin, answer in given)
+                    spans = tuple(filter(None, found))
+                    begins = tuple(start for start, _ in spans)
                     questions.append((str(item["id"]), str(item["question"]).strip(), begins))
-                    named.append(tuple(answer for _, answer in given if answer))
-                    spans = [(begin, begin + len(answer)) for begin, answer in given]
-                    there = [
-                        0 <= a < b and text[a:b] == of for (a, b), (_, of) in zip(spans, given, strict=True)
-                    ]
-                    answers.append(tuple(itertools.compress(spans, there)))
+                    answers.append(spans)
+                    misplaced += len(given) - len(spans)
                 title = str(article.get("title", ""))
-                yield QuestionedText(title, text, tuple(questions), None, tuple(answers), tuple(named))
+                parts = tuple(questions), None, tuple(answers), tuple(named), misplaced
+                yield QuestionedText(title, text, *parts)
+
+
+def _standing(text: str, begin: int, answer: str) -> tuple[int, int] | None:
+    """The span of an answer without the white space around it; None if the text has another thing there."""
+    if begin < 0 or not text.startswith(answer, begin):
+        return None
+    return stripped(text, begin, begin + len(answer))
+
+
+def reported(texts: Iterable[QuestionedText], name: str) -> Iterator[QuestionedText]:
+    """Yield all texts, and warn at the end of answers that do not stand where the file says."""
+    misplaced = 0
+    for one in texts:
+        misplaced += one.misplaced
+        yield one
+    if misplaced:
+        logger.warning("%s: %s", name, misplacement(misplaced))
+
+
+def misplacement(answers: int) -> str:
+    """The warning for answers that do not stand where their file says."""
+    said = "1 answer does" if answers == 1 else f"{answers:,} answers do"
+    return (
+        f"{said} not stand at answer_start (SQuAD) or char_spans (MRQA), and no sentence is right by them\n"
+        "  → count the places in characters (code points, not UTF-16 or bytes)"
+    )
 
 
 def read_mrqa(
@@ -92,10 +123,16 @@ def read_mrqa(
                 continue
             items = _list(record, "qas", where)
             text, moved = _unmarked(string_field(record, "context", of="context"))
-            questions, answers, named = [], [], []
+            questions, answers, named, misplaced = [], [], [], 0
             for item in items:
-                found = (span for answer in item.get("detected_answers", ()) for span in answer["char_spans"])
-                spans = tuple((moved(int(start)), moved(int(last)) + 1) for start, last in found)
+                found = [
+                    (int(start), int(last), answer.get("text"))
+                    for answer in item.get("detected_answers", ())
+                    for start, last in answer["char_spans"]
+                ]
+                right = [(a, b) for a, b, answer in found if _is_there(record["context"], a, b, answer)]
+                misplaced += len(found) - len(right)
+                spans = tuple((moved(start), moved(last) + 1) for start, last in right)
                 begins = tuple(start for start, _ in spans)
                 questions.append((str(item["qid"]), str(item["question"]).strip(), begins))
                 answers.append(spans)
@@ -106,8 +143,25 @@ def read_mrqa(
                 listed = next((sentences[asked[0]] for asked in questions if asked[0] in sentences), ())
                 inside = (stripped(text, moved(start), moved(end)) for start, end in listed)
                 own = tuple(filter(None, inside))
-            one = QuestionedText("", text, tuple(questions), own, tuple(answers), tuple(named))
+            one = QuestionedText("", text, tuple(questions), own, tuple(answers), tuple(named), misplaced)
         yield one
+
+
+def _is_there(context: str, first: int, last: int, answer: Any) -> bool:
+    """Whether a span of MRQA is within its context and shares the letters of its answer, if that is known.
+
+    Case, marks and articles may differ: MRQA found its answers without them.
+    """
+    if not 0 <= first <= last < len(context) or not context[first : last + 1].strip():
+        return False
+    letters, expected = _letters(context[first : last + 1]), _letters(answer)
+    if answer is None or not (letters and expected):
+        return answer is None or letters == expected
+    return letters in expected or expected in letters
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, str(text).casefold()))
 
 
 def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:

@@ -20,9 +20,9 @@ def read_queries(path: str | Path) -> Iterator[Query]:
     r"""Yield the queries of a file, or of standard input for `-`; both may be gzip.
 
     JSONL as in BEIR: the id in `_id` or `id`, the text in `text` or `question`, known answers, if any, as a
-    list of strings in `answers`. TSV: `qid\ttext`, taken as it stands; a first line that names these columns
-    is left out. A query may be empty: it finds nothing, and does not vanish. Blank lines are ignored.
-    Anything else, a repeated id or a file without queries is an InputError.
+    list of strings in `answers`, of which blank strings do not count. TSV: `qid\ttext`, taken as it stands;
+    a first line that names these columns is left out. A query may be empty: it finds nothing, and does not
+    vanish. Blank lines are ignored. Anything else, a repeated id or a file without queries is an InputError.
     """
     lines = numbered_lines(path)
     first = next(lines, None)
@@ -70,7 +70,7 @@ def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise BadRecordError("wrong type", "expected a list of strings as answers, found something else")
-    return tuple(answers)
+    return tuple(filter(str.strip, answers))
 
 
 def _from_row(line: str) -> Query:

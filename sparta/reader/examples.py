@@ -13,7 +13,7 @@ from sparta.data.answers import answer_spans
 from sparta.data.jsonlist import json_list
 from sparta.data.languages import language_of
 from sparta.data.parsing import decoded, parse_object, placed
-from sparta.data.qa_formats import QuestionedText, answers_of, read_mrqa, read_squad, stored_form
+from sparta.data.qa_formats import QuestionedText, answers_of, read_mrqa, read_squad, reported, stored_form
 from sparta.data.sentences import stripped
 from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of
@@ -58,7 +58,7 @@ def read_examples(path: Path, language: str = "en") -> list[ReadingExample]:
     """
     form = form_of(path)
     if form in ("squad", "mrqa"):
-        texts = read_squad(path) if form == "squad" else read_mrqa(path)
+        texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
         found = [one for text in texts for one in _of_text(text, path.name)]
     elif form == "dpr":
         found = list(_dpr(path, language))

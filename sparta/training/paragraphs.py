@@ -16,7 +16,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage
 from sparta.data.languages import Language, language_of
-from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad
+from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import LONGEST_CHARACTERS, form_of, read_records
 
@@ -220,7 +220,7 @@ def _paragraphs(
 ) -> Iterator[Paragraph]:
     form, most = form_of(path), longest_text(longest)
     if form in ("squad", "mrqa"):
-        texts = read_squad(path) if form == "squad" else read_mrqa(path)
+        texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
         yield from (
             _whole_texts(texts, path, most)
             if layout == "passages"

@@ -343,3 +343,23 @@ def test_what_a_regular_expression_matches_is_the_answer_to_train_on(
     )
     assert done.exit_code == 0, done.output
     assert json.loads(mined.read_text())["answers"] == ["larry page"]
+
+
+@pytest.mark.parametrize(("options", "globally"), [((), True), (("--per-passage",), False)])
+def test_train_reader_normalizes_as_typed(
+    options: tuple[str, ...], globally: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparta.reader import train
+
+    recipes: list[train.ReaderRecipe] = []
+
+    def trained(_data: object, recipe: train.ReaderRecipe, output: Path, **_: object) -> train.TrainResult:
+        recipes.append(recipe)
+        return train.TrainResult(output, 0.0, 1)
+
+    monkeypatch.setattr(train, "train_reader", trained)
+    (tmp_path / "data.jsonl").write_text("{}")
+    given = ("train-reader", "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out", *options)
+    result = run(main, *given)
+    assert result.exit_code == 0, result.output
+    assert [recipe.globally for recipe in recipes] == [globally]

@@ -60,7 +60,10 @@ MRQA = [
             {
                 "qid": "q1",
                 "question": "who?",
-                "detected_answers": [{"text": "Larry", "char_spans": [[22, 26], [78, 79]]}],
+                "detected_answers": [
+                    {"text": "Larry", "char_spans": [[22, 26]]},
+                    {"text": TEXT[78:80], "char_spans": [[78, 79]]},
+                ],
             }
         ],
     },
@@ -434,3 +437,10 @@ def test_a_small_p_is_no_zero_and_marks_are_explained(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1].startswith("p: paired t-test against the best single r")
     print_table(results_table([SetResults("set", [good])]), "text")
     assert "t-test" not in capsys.readouterr().out
+
+
+def test_a_ranking_with_a_passage_twice_is_refused() -> None:
+    run = {"q": [ScoredPassage("a", 3.0), ScoredPassage("b", 2.0), ScoredPassage("a", 1.0)]}
+    with pytest.raises(InputError, match="different passages") as caught:
+        evaluate("mine", run, {"q": {"a": 1}}, ["RR"])
+    assert caught.value.where == "mine, query q"

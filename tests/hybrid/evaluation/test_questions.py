@@ -6,10 +6,13 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hybrid.evaluation.questions import questions_beside, questions_of, set_beside
+from cli._fusion_options import query_sets_of
+from hybrid.evaluation.questions import QuestionSet, questions_beside, questions_of, set_beside
+from hybrid.evaluation.testsets import open_test_set
 from sparta.base.errors import InputError
 from sparta.base.records import Query
 from sparta.data.kilt import Provenance
@@ -326,3 +329,56 @@ def test_kilts_lines_without_answers(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"expected (a list of answers|provenance|an output)") as raised:
             questions_of(path)
         assert f"{path}:2" in str(raised.value)
+
+
+def test_what_is_left_out_and_measured_for_some_is_said(tmp_path: Path, caplog: Any, capsys: Any) -> None:
+    (tmp_path / "qrels").mkdir()
+    lines = [
+        {"_id": "judged", "text": "a"},
+        {"_id": "answered", "text": "b", "answers": ["x", " "]},
+        {"_id": "blank", "text": "c", "answers": [""]},
+        {"_id": "neither", "text": "d"},
+    ]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\njudged\tp\t1\nno-text\tp\t1\n")
+    (tmp_path / "corpus.jsonl").write_text("")
+    found = questions_of(tmp_path)
+    assert [q.query_id for q in found.queries] == ["judged", "answered"]
+    assert (found.answers, found.left_out) == ({"answered": ("x",)}, 2)
+    warned = [record.message for record in caplog.records if "no-text" in record.message]
+    assert len(warned) == 1
+    assert found.known() == {"answers": 1, "judged passages": 1, "pages": 0, "supporting facts": 0}
+    capsys.readouterr()
+    given = {"datasets": [tmp_path], "matches": [], "sample": None}
+    assert query_sets_of(given, tmp_path) == [found]
+    said = capsys.readouterr().err
+    assert all(
+        part in said for part in ("2 questions", "answers are over 1 of 2", "passages are over 1 of 2")
+    )
+    caplog.clear()
+    assert len(open_test_set(tmp_path, tmp_path).queries) == 1
+    assert "no-text" in caplog.text
+
+
+def test_squads_impossible_questions_are_counted(tmp_path: Path) -> None:
+    answers = {"a": [{"text": "Page", "answer_start": 0}], "b": [], "c": [{"text": " ", "answer_start": 4}]}
+    asked = [{"id": i, "question": "who", "answers": own} for i, own in answers.items()]
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Page founded it", "qas": asked}]}]}))
+    found = questions_of(path)
+    assert (found.answers, found.left_out) == ({"a": ("Page",)}, 2)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"question": "who", "answers": [""]}', '{"question": "who", "answers": " "}', "who\t['', ' ']"]
+)
+def test_blank_answers_are_none(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text(f"{line}\n")
+    with pytest.raises(InputError, match="no answer"):
+        questions_of(path)
+
+
+def test_two_questions_of_one_id_are_refused() -> None:
+    with pytest.raises(InputError, match="'1' twice"):
+        QuestionSet("set", (Query("1", "who"), Query("2", "what"), Query("1", "where")))

@@ -185,3 +185,62 @@ def test_answers_of_squad_are_what_the_file_calls_them(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     [query] = open_test_set(path, tmp_path).queries
     assert query.answers == ("Larry Page", "Page")
+
+
+CITY = "\U0001f600 It rains often. Paris is the capital. \U0001f600 Rome is old."
+RIGHT = {"text": "Paris", "answer_start": CITY.index("Paris")}
+MISPLACED = [
+    {"text": "Paris", "answer_start": 0},
+    {"text": "Rome", "answer_start": CITY.index("Rome") - 8},
+    {"text": "Rome", "answer_start": len(CITY.encode("utf-16-le")) // 2 - 12},
+    {"text": "Rome", "answer_start": -12},
+    {"text": "London", "answer_start": 2},
+    {"text": "", "answer_start": 2},
+    {"text": " ", "answer_start": 1},
+    {"answer_start": 2},
+]
+
+
+def _squad_of(path: Path, *answers: list[dict[str, Any]]) -> Path:
+    asked = [{"id": str(n), "question": f"where {n}", "answers": own} for n, own in enumerate(answers)]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CITY, "qas": asked}]}]}))
+    return path
+
+
+@pytest.mark.parametrize("answer", MISPLACED)
+def test_an_answer_that_stands_elsewhere_makes_no_sentence_right(
+    answer: dict[str, Any], tmp_path: Path
+) -> None:
+    path = _squad_of(tmp_path / "dev.json", [answer], [answer, RIGHT], [RIGHT])
+    found = open_test_set(path, tmp_path)
+    assert found.qrels == {"1": {"0-1": 1}, "2": {"0-1": 1}}
+    assert (found.left_out, found.misplaced) == (1, 2)
+    with pytest.raises(InputError, match="found none") as caught:
+        open_test_set(_squad_of(tmp_path / "none.json", [answer]), tmp_path)
+    assert "answer_start" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [("Paris", [0, 4]), ("Paris", [-9, -5]), ("", [2, 6]), ("Rome", [-1, 3]), ("Rome", [90, 93])],
+)
+def test_spans_of_mrqa_that_hold_another_text(text: str, span: list[int], tmp_path: Path) -> None:
+    at = CITY.index("Paris")
+    right = {"text": "The PARIS", "char_spans": [[at, at + 4]]}
+    wrong = {"text": text, "char_spans": [span]}
+    asked = [
+        {"qid": str(n), "question": "where", "detected_answers": own}
+        for n, own in enumerate([[wrong], [wrong, right]])
+    ]
+    path = tmp_path / "dev.jsonl"
+    path.write_text(json.dumps({"context": CITY, "qas": asked}) + "\n")
+    found = open_test_set(path, tmp_path)
+    assert (found.qrels, found.left_out, found.misplaced) == ({"1": {"0-1": 1}}, 1, 2)
+
+
+@pytest.mark.jvm
+def test_misplaced_answers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = _squad_of(tmp_path / "dev.json", MISPLACED[:3], [RIGHT])
+    result = evaluate_set(path, None, EncodeOptions(), channels=("bm25",))
+    assert (result.left_out, result.misplaced) == (1, 3)
+    assert any(record.levelname == "WARNING" and "3 answers" in record.message for record in caplog.records)

@@ -108,6 +108,14 @@ def test_two_hops_by_hand() -> None:
     assert len(Chain(steps, tools).search("which", 2).paths) == 2
 
 
+def test_one_hop_by_hand() -> None:
+    """Links b 20, d 5 become 10, 2.5 (eq. 6); b is max(10, 8); eq. 8 with the β of the chain that ships."""
+    found = Chain(read_chain("single"), Made()).search("which").paths
+    expected = {"b": 10 + 0.5 * 3, "a": 10 + 0.5 * 1, "d": 2.5 + 0.5 * 4, "c": 2 + 0.5 * 0}
+    assert [path.ids for path in found] == [(name,) for name in expected]
+    assert [path.score for path in found] == pytest.approx(list(expected.values()))
+
+
 def test_links_are_aligned_with_all_that_was_retrieved() -> None:
     """Eq. 6: also with the passage that the path ends in, though it does not come twice."""
     tools = Made()

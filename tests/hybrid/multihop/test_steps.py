@@ -32,6 +32,14 @@ def test_the_numbers_of_the_released_code() -> None:
     assert (steps["second"].weight, steps["second"].promote) == (1.0, 1.06)
 
 
+def test_the_numbers_of_the_chain_of_one_hop() -> None:
+    """Configuration A: 1,000 passages, 1,000 for each entity, 1,000 reranked with β 0.5, 100 kept."""
+    steps = {step.name: step for step in read_chain("single")}
+    assert [steps[name].depth for name in ("search", "links")] == [1000, 1000]
+    best = steps["best"]
+    assert (best.candidates, best.keep, best.weight, best.promote) == (1000, 100, 0.5, 1.0)
+
+
 def test_steps_may_stand_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(BEST + SEARCH + 'channel = "bm25"\ndepth = 7\n')

@@ -37,7 +37,7 @@ from sparta.reader.train import (
     targets,
     train_reader,
 )
-from sparta.reader.windows import windows
+from sparta.reader.windows import padded, windows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
@@ -165,6 +165,28 @@ def _weights(training: ReaderTraining) -> torch.Tensor:
 def test_the_other_forms_train_too(data: Path, encoder_folder: Path, tmp_path: Path, changes: dict) -> None:
     result = train_reader([(data, 40)], recipe(encoder_folder, steps=2, **changes), tmp_path / "out")
     assert result.step == 2
+
+
+@pytest.mark.parametrize("globally", [True, False])
+def test_what_the_softmax_runs_over(data: Path, encoder_folder: Path, tmp_path: Path, globally: bool) -> None:
+    """The places of all passages of a question and "no answer", or those of each passage and "no answer"."""
+    own = recipe(encoder_folder, negatives=1.0, unanswered=0.0, globally=globally)
+    training = ReaderTraining(own, [ReadingSet("data", read_examples(data))], tmp_path)
+    expected: list[float] = []
+    for number, read in training.batch(0):
+        assert [window.passage >= 0 for window in read] == [True, False]
+        right = targets(read[0], training.examples[number].spans[read[0].passage])
+        scores = training.model(*padded(read)).detach().double().exp()  # (2, 2, length)
+        correct = [sum(scores[side, 0, at] for at in {span[side] for span in right}) for side in (0, 1)]
+        if globally:
+            shares = [correct[side] / (1 + scores[side].sum()) for side in (0, 1)]
+            expected.append(-float(sum(map(torch.log, shares))) / 2)
+        else:
+            with_answer = [correct[side] / (1 + scores[side, 0].sum()) for side in (0, 1)]
+            without = [1 / (1 + scores[side, 1].sum()) for side in (0, 1)]
+            expected += [-float(sum(map(torch.log, shares))) / 2 for shares in (with_answer, without)]
+    loss, _ = training.loss(0)
+    assert float(loss.detach()) == pytest.approx(sum(expected) / len(expected), rel=1e-4)
 
 
 def test_layers_learn_at_rates_of_their_own(data: Path, encoder_folder: Path, tmp_path: Path) -> None:

@@ -254,7 +254,8 @@ def test_answers_beyond_what_is_read_are_left_out(write_jsonl, tmp_path):
     [one] = read(write_jsonl(tmp_path / "p.jsonl", lines), "passages")
     assert [q for q, _ in one.questions] == ["near"]
     asked = [
-        {"id": q, "question": q, "answers": [{"answer_start": at}]} for q, at in (("far", 1500), ("near", 0))
+        {"id": q, "question": q, "answers": [{"answer_start": at, "text": text}]}
+        for q, at, text in (("far", 1500, "Paris"), ("near", 0, "word"))
     ]
     data = {"data": [{"title": "", "paragraphs": [{"context": context, "qas": asked}]}]}
     (tmp_path / "s.json").write_text(json.dumps(data))
@@ -425,3 +426,19 @@ def test_squad_passages_know_where_their_answers_begin(tmp_path):
     assert (one.questions, one.places) == ((("one", -1),), (900,))
     assert one.answered_before(901) == one
     assert one.answered_before(900).questions == ()
+
+
+def test_misplaced_answers_are_not_trained_on(tmp_path, caplog):
+    context = "It rains. Paris is a city."
+    places = {"right": context.index("Paris"), "wrong": 0}
+    asked = [
+        {"id": q, "question": q, "answers": [{"text": "Paris", "answer_start": at}]}
+        for q, at in places.items()
+    ]
+    data = {"data": [{"title": "", "paragraphs": [{"context": context, "qas": asked}]}]}
+    (tmp_path / "s.json").write_text(json.dumps(data))
+    for layout in ("pairs", "passages"):
+        caplog.clear()
+        [one] = read(tmp_path / "s.json", layout)
+        assert [q for q, _ in one.questions] == ["right"]
+        assert "s.json: 1 answer does not stand" in caplog.text
