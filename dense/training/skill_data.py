@@ -156,6 +156,5 @@ def _example(draft: Draft, known: dict[Wanted, Passage]) -> SkillExample | None:
     positives, evidence = texts(draft.positives), texts([draft.evidence] if draft.evidence else [])
     if len(positives) < bool(draft.positives) or len(evidence) < bool(draft.evidence):
         return None
-    return SkillExample(
-        draft.query, positives, texts(draft.negatives), evidence[0] if evidence else None, draft.spans
-    )
+    before = evidence[0] if evidence else None
+    return SkillExample(draft.query, positives, texts(draft.negatives), before, draft.spans, draft.answers)

@@ -21,7 +21,7 @@ DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negat
 HARD_NEGATIVES = 100
 """How many of a question's hard negatives are kept: as many as TASER mines (§3.3)."""
 LEAST_NEGATIVES = 2
-_DPR_FIELDS = ("positive_ctxs", "negative_ctxs")
+_DPR_FIELDS = ("positive_ctxs", "negative_ctxs", "evidence")
 
 
 def form_of(path: Path) -> str:
@@ -43,7 +43,7 @@ def form_of(path: Path) -> str:
 def read_records(path: Path, form: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a file: question, positive; maybe title, context, start, answers, negative,
     passage_id (of the positive), negative_ctxs, and of DPR's form all positive_ctxs, of which `positive` is
-    the first. No text is cut.
+    the first, and the evidence that an expanded query goes on from. No text is cut.
 
     :param form: `pairs`, `triples`, `dpr` or `beir`, as `form_of` says.
     """
@@ -109,6 +109,7 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                 "passage_id": positives[0].passage_id,
                 "positive_ctxs": positives,
                 "negative_ctxs": [*hard, *_others(record.get("negative_ctxs", ()), right, fewer)],
+                "evidence": context_in_file(record["evidence"]) if record.get("evidence") else None,
             }
 
 
