@@ -120,7 +120,25 @@ def _read_dpr[T](path: Path, read: Callable[[Mapping[str, Any]], T]) -> Iterator
         yield made
 
 
-hannel, those are negatives that are no positive, have the text of none, and hold no answer (P1
+def mine_index(
+    index: Path | None,
+    questions: Iterable[Question],
+    output: Path,
+    *,
+    channel: str = BM25,
+    depth: int = 100,
+    negatives: int = 100,
+    match: str = "string",
+    keep: bool = False,
+    with_answers: bool = False,
+    threads: int = 2,
+    advance: Advance | None = None,
+) -> MiningReport:
+    """Write DPR training JSON: each question with a positive and the best passages that do not answer it.
+
+    The positives are the given or judged passages; of a question with answers only, the best passage of BM25
+    that holds one, among the first `depth`: DPR's distant supervision. Of the first `depth` passages
+    of the channel, those are negatives that are no positive, have the text of none, and hold no answer (P1
     with channel bm25, P2 with dense). Questions without a positive are left out.
 
     :param negatives: how many are kept.
