@@ -116,6 +116,9 @@ class ReaderTraining:
                 f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
                 remedy="give more data, or a smaller --batch-size",
             )
+        self._right: dict[str, set[str]] = {}
+        for one in examples:
+            self._right.setdefault(one.question, set()).update(one.passages[i].text for i in one.positives)
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -196,9 +199,13 @@ class ReaderTraining:
         return draw.choice(holding or made)._replace(passage=passage)
 
     def _negatives(self, number: int, draw: random.Random) -> list[Text]:
-        """Passages of the question without an answer, or texts that stand near in the file without one."""
+        """Passages of the question without an answer, or texts that stand near in the file without one.
+
+        A passage that answers the question in another example is none of them.
+        """
         example, wanted = self.examples[number], self.recipe.passages - 1
-        own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
+        read = zip(example.passages, example.spans, strict=True)
+        own = [p for p, spans in read if not spans and p.text not in self._right[example.question]]
         if own:
             return draw.sample(own, min(wanted, len(own)))
         found: dict[Text, None] = {}
@@ -211,7 +218,8 @@ class ReaderTraining:
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
         other = self.examples[number].passages[0]
-        own = any(other.text == p.text for p in example.passages)
+        known = other.text in self._right[example.question]
+        own = known or any(other.text == p.text for p in example.passages)
         held = own or answer_spans(other.text, example.answers, language=self.recipe.language)
         return None if held else other
 
