@@ -148,18 +148,13 @@ def mine_index(
     :param keep: put the negatives that the file gave before the mined ones: P1 ∪ P2.
     :raises InputError: no question has a positive; the output is not named .json or .json.gz.
     """
-    if not output.name.removesuffix(".gz").endswith(".json"):
-        raise InputError(
-            "expected an output named .json or .json.gz, by which training files are known as DPR's",
-            where=str(output),
-            remedy=f"name it {output.name.split('.')[0]}.json",
-        )
+    check_json_name(output)
     written = left_out = total = 0
     with ExitStack() as stack:
         lexical = stack.enter_context(Searcher(index, channel=BM25))
-        ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
-        miner = _Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
-        out = stack.enter_context(_json_list(output))
+        ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
+        miner = Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
+        out = stack.enter_context(json_list_writer(output))
         for block in batched(questions, QUESTIONS_AT_ONCE):
             for question, positives, hits in miner.ranked(block):
                 if not positives:
@@ -167,8 +162,8 @@ def mine_index(
                     continue
                 found = miner.negatives(question, positives, hits, negatives)
                 if keep:
-                    found = _distinct([*question.negatives, *found])
-                out(_record(question, positives, found))
+                    found = distinct([*question.negatives, *found])
+                out(training_record(question, positives, found))
                 written, total = written + 1, total + len(found)
             if advance:
                 advance(len(block))
@@ -181,7 +176,17 @@ def mine_index(
     return MiningReport(written, left_out, total)
 
 
-class _Miner:
+def check_json_name(output: Path) -> None:
+    """Refuse a name by which a training would not know the file as DPR's JSON."""
+    if not output.name.removesuffix(".gz").endswith(".json"):
+        raise InputError(
+            "expected an output named .json or .json.gz, by which training files are known as DPR's",
+            where=str(output),
+            remedy=f"name it {output.name.split('.')[0]}.json",
+        )
+
+
+class Miner:
     """The searchers, and the records of the passages that they found."""
 
     def __init__(
@@ -250,7 +255,8 @@ class _Miner:
         return found
 
 
-def _searcher(index: Path | None, channel: str) -> Any:
+def open_channel(index: Path | None, channel: str) -> Any:
+    """Return a searcher of a channel of an index."""
     if channel == "dense":
         from dense.channel.searcher import DenseSearcher
 
@@ -275,14 +281,18 @@ def _keys(passage: Context) -> tuple[Key, ...]:
     return keys_of(passage["text"], passage["passage_id"])
 
 
-def _distinct(passages: Iterable[Context]) -> list[Context]:
+def distinct(passages: Iterable[Context]) -> list[Context]:
+    """Return the first passage of each title and text."""
     first: dict[tuple[str, str], Context] = {}
     for passage in passages:
         first.setdefault((passage["title"], passage["text"]), passage)
     return list(first.values())
 
 
-def _record(question: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
+def training_record(
+    question: Question, positives: Sequence[Context], negatives: Sequence[Context]
+) -> dict[str, Any]:
+    """Return a question of DPR's training JSON."""
     return {
         "question": question.text,
         "answers": list(question.answers),
@@ -293,7 +303,7 @@ def _record(question: Question, positives: Sequence[Context], negatives: Sequenc
 
 
 @contextmanager
-def _json_list(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+def json_list_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Give a function that adds an object to a JSON list; the file is there when the block ends well."""
     with atomic_path(path) as temporary, _text(temporary, gz=path.suffix == ".gz") as out:
         out.write("[")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dense.training.mining import Question, _distinct, _Miner, questions_of_dpr, questions_of_queries
+from dense.training.mining import Miner, Question, distinct, questions_of_dpr, questions_of_queries
 from dense.training.stages import DEPTH, _second_stage_set
 from sparta.base.records import Hit, Query
 from sparta.training.negatives import mine
@@ -29,8 +29,8 @@ class Fixed:
 
 def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[list[str], list[str]]:
     searcher: Any = Fixed(*hits)
-    ((_, positives, found),) = _Miner(searcher, searcher, 100, "string", 1).ranked([question])
-    miner = _Miner(searcher, searcher, 100, "string", 1)
+    ((_, positives, found),) = Miner(searcher, searcher, 100, "string", 1).ranked([question])
+    miner = Miner(searcher, searcher, 100, "string", 1)
     negatives = miner.negatives(question, positives, found, most)
     return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
 
@@ -79,7 +79,7 @@ def test_no_more_negatives_than_wanted() -> None:
 def test_given_negatives_come_before_mined_ones_that_repeat_them() -> None:
     given = {"title": "", "text": "same", "passage_id": "given"}
     again = {"title": "", "text": "same", "passage_id": "mined"}
-    assert _distinct([given, again]) == [given]
+    assert distinct([given, again]) == [given]
 
 
 def texts_with_questions(*texts: str) -> ParagraphSet:
