@@ -78,10 +78,6 @@ def leave_out(
     from sparta.training.ranking import check_output
 
     needed = [(option, "--by-size") for option in typed("largest") if not given["by_size"]]
-    needed += [(option, "spans, which no task has,") for option in typed("spans")]
-    needed += [
-        (option, "--shots") for option in typed("few_steps", "vanilla") if not given["shots"].strip(", ")
-    ]
     refuse_unused([*needed, *without_experts(given)])
     check_output(output, resume=resume)
     logging.getLogger("sparta").setLevel(logging.INFO)

@@ -159,8 +159,8 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
 
-    needed = [(o, "--negatives above 0") for o in typed("passages", "unanswered") if not given["negatives"]]
-    refuse_unused(needed)
+    names = ("passages", *(["unanswered"] if given["unanswered"] else []))
+    refuse_unused((o, "--negatives above 0") for o in typed(*names) if not given["negatives"])
     logging.getLogger("sparta").setLevel(logging.INFO)
     lengths = {field.name: given.pop(field.name) for field in fields(ReaderLayout)}
     recipe = ReaderRecipe(**given, layout=ReaderLayout(**lengths))

@@ -94,6 +94,7 @@ class ReaderTraining:
         self.model.check_length(recipe.train_length)
         layout, positions = recipe.layout, self.model.positions
         if positions is not None and layout.max_length > positions:
+            logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             self.model.config = replace(config, layout=layout)
         use_fast_attention(self.model.encoder)
