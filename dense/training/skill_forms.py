@@ -16,7 +16,6 @@ from sparta.base.records import Passage
 from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import string_field
-from sparta.data.qa_formats import answers_of
 from sparta.training.known import Context
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
@@ -269,8 +268,7 @@ def _pair(record: Record) -> Iterator[Draft]:
     negatives += record.get("negative_ctxs") or ()
     positives, others = map(_passages, (record.get("positive_ctxs") or [first], negatives))
     [evidence] = _passages([record["evidence"]]) if record.get("evidence") else [None]
-    answers = answers_of(record.get("answers"))
-    yield Draft(record["question"], positives, others, evidence, answers=answers)
+    yield Draft(record["question"], positives, others, evidence, answers=record.get("answers") or ())
 
 
 def _passages(contexts: Iterable[Context]) -> tuple[Passage, ...]:

@@ -12,7 +12,7 @@ from sparta.base.files import numbered_lines, plain_name
 from sparta.data.corpus import CorpusReader
 from sparta.data.jsonlist import begins_list, json_list
 from sparta.data.parsing import decoded, parse_object, placed, string_field
-from sparta.data.qa_formats import answers_of, stored_form
+from sparta.data.qa_formats import stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.training.known import Context, Key, keys_of
@@ -64,7 +64,15 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 if not string_field(record, name, of=name).strip():
                     raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
             _check_negatives(record.get("negative"))
-        yield {name: value for name, value in record.items() if name not in _DPR_FIELDS}
+        kept = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
+        yield {**kept, "answers": _answers(record)}
+
+
+def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the answers of a record that are texts or numbers; other forms are no answers."""
+    given = record.get("answers")
+    listed = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return tuple(str(one) for one in listed if isinstance(one, str | int | float))
 
 
 def _check_negatives(given: Any) -> None:
@@ -103,7 +111,7 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
             fewer = max(0, LEAST_NEGATIVES - len(hard))
             yield {
                 "question": str(record["question"]),
-                "answers": answers_of(record.get("answers")),
+                "answers": _answers(record),
                 "title": positives[0].title,
                 "positive": positives[0].text,
                 "passage_id": positives[0].passage_id,

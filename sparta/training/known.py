@@ -54,8 +54,7 @@ class KnownAnswers:
         whole = str(record.get("context") or "")
         right = [Context("", positive, passage_id), Context("", whole), *record.get("positive_ctxs", ())]
         cut = (p._replace(text=p.text.strip()[:most]) for p in right if p.text.strip())
-        answers = record.get("answers") or ()
-        self.add(str(record["question"]), cut, map(str, [answers] if isinstance(answers, str) else answers))
+        self.add(str(record["question"]), cut, record.get("answers") or ())
 
     def right(self, question: str) -> Set[Key]:
         """Return the keys of the passages that answer a question, of folded texts."""

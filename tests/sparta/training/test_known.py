@@ -153,3 +153,12 @@ def test_squads_answers_are_known(tmp_path: Path) -> None:
     made = open_set(tmp_path / "squad.json", "passages", 1)
     mined = mine(made, lambda questions: np.ones((len(questions), 3), np.float32))
     assert negatives_of(mined, 0) == {"It grew."}
+
+
+def test_answers_of_other_forms_are_none(write_jsonl: Any, tmp_path: Path) -> None:
+    lines = [
+        {"question": f"q{i}", "positive": "p", "answers": a}
+        for i, a in enumerate(("x", ["y", 3], {"text": 1}))
+    ]
+    made = open_set(write_jsonl(tmp_path / "p.jsonl", lines), "pairs", 1)
+    assert [[*made.known.answers(f"q{i}")] for i in range(3)] == [["x"], ["y", "3"], []]
