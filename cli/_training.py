@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli._numbers import HIGHEST_SEED, Finite
-from cli._options import Decorator, command_line, folder_type, language_option, number, options
+from cli._options import Decorator, command_line, folder_type, language_option, number, options, typed
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -141,6 +142,23 @@ def named_sets(given: dict[str, Any]) -> list[ParagraphSet]:
     shared = {name for name, n in Counter(one.name for one in sets).items() if n > 1}
     paths = [f"{name_and_weight(name, 'FILE')[0]}/{layout}" for name, layout in files]
     return [replace(s, name=path) if s.name in shared else s for s, path in zip(sets, paths, strict=True)]
+
+
+def refuse_unused(needed: Iterable[tuple[str, str]]) -> None:
+    """Refuse the first option that has no effect.
+
+    :param needed: options that were typed, each with what it needs and does not have
+    """
+    for option, what in needed:
+        raise InputError(f"expected {what} with {option}, found none", remedy=f"leave {option} out")
+
+
+def without_effect(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the typed options of all trainings of retrievers that have no effect, with what they need."""
+    if given["train_length"] > given["max_length"]:
+        yield from ((o, f"--max-length {given['train_length']} or more") for o in typed("train_length"))
+    if given["mine_every"] >= given["steps"]:
+        yield from ((option, f"more --steps than {given['mine_every']}") for option in typed("mine_every"))
 
 
 def typed_command() -> str:

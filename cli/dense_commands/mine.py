@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._options import choice, counted, index_option, number, output_type, quiet_option, threads_option
+from cli._options import (
+    choice,
+    counted,
+    index_option,
+    number,
+    output_type,
+    quiet_option,
+    threads_option,
+    typed,
+)
+from cli._training import refuse_unused
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name, unreadable
 
@@ -51,6 +61,24 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Passages that hold an answer may be negatives: only the positives are left out, as in TASER's P2.",
 )
+@choice(
+    "--skill",
+    values=["single", "expanded", "link"],
+    text="What dense train-skills learns from the file: questions, questions that go on from a passage, or"
+    " entities and their pages. For the last two, --dataset names the files of dense train-skills.",
+)
+@click.option(
+    "--texts",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --skill expanded or link: passages that the files name [default: those of the index].",
+)
+@click.option(
+    "--model",
+    metavar="FOLDER|ID",
+    help="With --skill expanded or link and --channel dense: the model with skills that encodes the queries.",
+)
 @threads_option
 @quiet_option
 def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:
@@ -66,23 +94,33 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
     \b
     dense mine --dataset nq-train.tsv --negatives 1 --output first.json
     dense mine --dataset first.json --channel dense --keep --output second.json
+    dense mine --skill link --dataset hyperlinks.jsonl --negatives 10 --output links.json
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 
     from dense.training.mining import mine_index
 
+    skill, by_skill = given.pop("skill"), {name: given.pop(name) for name in ("texts", "model")}
+    needed = [(o, "--skill expanded or link") for o in typed("texts", "model") if skill == "single"]
+    needed += [(o, "--channel dense") for o in typed("model") if given["channel"] != "dense"]
+    refuse_unused(needed)
     for path in paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-        if given["keep"] and not _is_dpr(path):
+        if given["keep"] and skill == "single" and not _is_dpr(path):
             raise InputError(
                 "expected DPR training JSON with --keep, found another form",
                 where=str(path),
                 remedy="leave --keep out; dense train-skills --single reads the negatives of KILT's rows",
             )
-    questions = (one for path in paths for one in _questions(path, index))  # not all in memory
     with tqdm(unit="question", disable=True if quiet else None) as bar:
-        found = mine_index(index, questions, output, advance=bar.update, **given)
+        if skill == "single":
+            questions = (one for path in paths for one in _questions(path, index))  # not all in memory
+            found = mine_index(index, questions, output, advance=bar.update, **given)
+        else:
+            from dense.training.skill_mining import mine_skill
+
+            found = mine_skill(index, paths, skill, output, advance=bar.update, **by_skill, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
     click.echo(
         f"{output}: {counted(found.written, 'question')} with {found.negatives / found.written:.1f}"

@@ -16,8 +16,10 @@ from cli._training import (
     length_options,
     loop_options,
     named_sets,
+    refuse_unused,
     report,
     typed_command,
+    without_effect,
 )
 from sparta.base.errors import InputError
 
@@ -186,8 +188,9 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     learned = given["routing"] in ("seq", "tok")
     needed += [(option, "--routing seq or tok") for option in typed("entropy") if not learned]
     needed += [(o, "--no-context or --pooling cls") for o in typed("separate_title") if context]
-    for option, wanted in needed:
-        raise InputError(f"expected {wanted} with {option}, found neither", remedy=f"leave {option} out")
+    if not given["held_out"] and not given["dev"]:
+        needed += [(option, "--dev or --held-out") for option in typed("candidates", "validate_by")]
+    refuse_unused([*needed, *without_effect(given)])
     recipe = {k: v for k, v in given.items() if k not in ("two_encoders", "dot", "routing")}
     return {
         **recipe,

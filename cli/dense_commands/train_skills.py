@@ -10,7 +10,7 @@ import click
 
 from cli._numbers import HIGHEST_SEED, Finite
 from cli._options import Decorator, choice, folder_type, number, options, typed
-from cli._training import end_options, report, typed_command
+from cli._training import end_options, refuse_unused, report, typed_command
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,11 +151,10 @@ def train_skills(
     needed += [(option, "--dev") for option in typed("index") if not dev]
     needed += [(option, "--single") for option in typed("markers", "query_experts") if not given["single"]]
     needed += [(option, "--span") for option in typed("spans") if not given["span"]]
-    alone = given["placement"] == "none"
-    needed += [(option, "another --placement than none") for option in typed("period") if alone]
     needed += [(option, "held-out examples and not --dev") for option in typed("held_out") if dev]
-    for option, wanted in needed:
-        raise InputError(f"expected {wanted} with {option}, found none", remedy=f"leave {option} out")
+    ranked = any(given[name] for name in _WHAT if name != "span")
+    needed += [(option, "another skill than --span") for option in typed("negatives") if not ranked]
+    refuse_unused([*needed, *without_experts(given)])
     files = _files({name: given.pop(name) for name in _WHAT})
     logging.getLogger("sparta").setLevel(logging.INFO)
     tasks = given["markers"] or given["query_experts"]
@@ -167,6 +166,12 @@ def train_skills(
         validation = IndexValidation(TaskPool(index, dev))
     command = typed_command()
     report(train(sets, SkillRecipe(**given), output, resume=resume, command=command, validation=validation))
+
+
+def without_experts(given: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the typed options of experts that have no effect, with what they need."""
+    alone = given["placement"] == "none"
+    return [(o, "another --placement than none") for o in typed("period", "assignment") if alone]
 
 
 def _files(named: dict[str, tuple[str, ...]]) -> list[SkillFile]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli._fusion_options import notes, print_table, sample_option
-from cli._options import folder_type, form_option, index_option, number
-from cli.dense_commands.train_skills import recipe_options
+from cli._options import folder_type, form_option, index_option, number, typed
+from cli._training import refuse_unused
+from cli.dense_commands.train_skills import recipe_options, without_experts
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def leave_out(
     from sparta.index.folder import default_index
     from sparta.training.ranking import check_output
 
+    needed = [(option, "--by-size") for option in typed("largest") if not given["by_size"]]
+    refuse_unused([*needed, *without_experts(given)])
     check_output(output, resume=resume)
     logging.getLogger("sparta").setLevel(logging.INFO)
     sample, shots = given.pop("sample"), _numbers(given.pop("shots"))

@@ -26,9 +26,10 @@ from cli._options import (
     output_type,
     quiet_option,
     threads_option,
+    typed,
 )
 from cli._search import channel_option
-from cli._training import end_options, report, typed_command
+from cli._training import end_options, refuse_unused, report, typed_command
 from sparta.base.errors import InputError
 from sparta.base.files import check_place
 
@@ -158,6 +159,8 @@ def train_reader(data: tuple[str, ...], output: Path, resume: bool, **given: Any
     from sparta.reader.train import ReaderRecipe
     from sparta.reader.train import train_reader as train
 
+    names = ("passages", *(["unanswered"] if given["unanswered"] else []))
+    refuse_unused((o, "--negatives above 0") for o in typed(*names) if not given["negatives"])
     logging.getLogger("sparta").setLevel(logging.INFO)
     lengths = {field.name: given.pop(field.name) for field in fields(ReaderLayout)}
     recipe = ReaderRecipe(**given, layout=ReaderLayout(**lengths))

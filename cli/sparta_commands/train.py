@@ -8,14 +8,17 @@ from typing import Any
 import click
 
 from cli._numbers import Finite
+from cli._options import typed
 from cli._training import (
     data_options,
     end_options,
     length_options,
     loop_options,
     named_sets,
+    refuse_unused,
     report,
     typed_command,
+    without_effect,
 )
 from sparta.base.errors import InputError
 
@@ -66,7 +69,9 @@ from sparta.base.errors import InputError
     "--paper",
     is_flag=True,
     help="Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"
-    " negatives half random and half nearby, and nothing else.",
+    " negatives half random and half nearby, and nothing else. There are 8 negatives per question (the paper"
+    " prints no number). The options set lengths, steps and learning rate; the paper's are --max-length 512"
+    " --train-length 512 --steps 10000 --learning-rate 3e-5.",
 )
 @click.option("--full-precision", is_flag=True, help="Store float weights instead of int8 with row scales.")
 @end_options
@@ -84,6 +89,15 @@ def train(output: Path, resume: bool, **given: Any) -> None:
         raise InputError(
             "expected --no-context or --segments, found both", remedy="segments mark an answer in a context"
         )
+    from sparta.training.options import PAPER_DECIDES
+
+    if given["paper"] and (fixed := typed(*PAPER_DECIDES)):
+        raise InputError(
+            f"--paper decides {', '.join(fixed)} itself", remedy=f"leave out --paper, or {', '.join(fixed)}"
+        )
+    needed = [(option, "term embeddings apart (no --tied)") for option in typed("term_rate") if given["tied"]]
+    needed += [(o, "gains (no --no-lexical)") for o in typed("gain_rate") if not given["lexical"]]
+    refuse_unused([*needed, *without_effect(given)])
     sets = named_sets(given)
     from dense.training.teacher import open_bi_encoder
     from sparta.training.options import SpartaRecipe

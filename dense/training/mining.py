@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,13 +15,14 @@ from typing import Any, TextIO
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Advance, Hit, Query
-from sparta.data.answers import has_answer
+from sparta.data.answers import LABELS, has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.search.searcher import Searcher
-from sparta.training.formats import DPR_FORM
+from sparta.training.formats import DPR_FORM, context_in_file
+from sparta.training.known import Key, KnownAnswers, keys_of
 
 BM25 = "bm25"
 QUESTIONS_AT_ONCE = 256
@@ -32,14 +34,14 @@ Context = dict[str, Any]
 class Question:
     """A question whose negatives are wanted, and what is known of its answer.
 
-    `judged` are ids of passages that answer it, `excluded` of passages that must not become negatives;
-    `positives` are passages that answer it, and `negatives` those that a file gave it.
+    `judged` are ids of passages that answer it, `excluded` ids and hashes of passages that must not become
+    negatives; `positives` are passages that answer it, and `negatives` those that a file gave it.
     """
 
     text: str
     answers: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
+    excluded: frozenset[Key] = frozenset()
     positives: tuple[Context, ...] = ()
     negatives: tuple[Context, ...] = ()
 
@@ -60,11 +62,16 @@ def questions_of_queries(
 ) -> Iterator[Question]:
     """Yield questions with answers, judged passages, both or neither; the last are left out, and counted.
 
-    :param excluded: judgments of passages that must not become negatives of a question, those of `qrels` too
+    :param excluded: judgments of passages that must not become negatives of a question, those of `qrels` too;
+        those of queries of the same text count for all of these
     """
+    queries, same = list(queries), defaultdict[str, set[Key]](set)
     for query in queries:
-        judged, others = (_right(of.get(query.query_id, {})) for of in (qrels, excluded or {}))
-        yield Question(query.text, query.answers, judged, others)
+        for judgments in (qrels, excluded or {}):
+            same[query.text].update(_right(judgments.get(query.query_id, {})))
+    for query in queries:
+        judged = _right(qrels.get(query.query_id, {}))
+        yield Question(query.text, query.answers, judged, frozenset(same[query.text]))
 
 
 def _right(judgments: Mapping[str, int]) -> tuple[str, ...]:
@@ -79,18 +86,38 @@ def questions_of_beir(folder: Path) -> Iterator[Question]:
 
 
 def questions_of_dpr(path: Path) -> Iterator[Question]:
-    """Yield the questions of DPR's training JSON, which name their positives.
+    """Return the questions of DPR's training JSON, which name their positives.
+
+    Positives of all records of a question are excluded from its negatives: the file is read twice.
 
     :raises InputError: another form.
     """
+    known = KnownAnswers()
+
+    def add(record: Mapping[str, Any]) -> None:
+        known.add(str(record["question"]), map(context_in_file, record["positive_ctxs"]))
+
+    def question(record: Mapping[str, Any]) -> Question:
+        right = known.right(str(record["question"]))
+        given = map(_context, record.get("hard_negative_ctxs", ()))
+        return Question(
+            str(record["question"]),
+            answers_of(record.get("answers")),
+            excluded=frozenset(right),
+            positives=tuple(map(_context, record["positive_ctxs"])),
+            negatives=tuple(one for one in given if right.isdisjoint(_keys(one))),
+        )
+
+    for _ in _read_dpr(path, add):
+        pass
+    return _read_dpr(path, question)
+
+
+def _read_dpr[T](path: Path, read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            yield Question(
-                str(record["question"]),
-                answers_of(record.get("answers")),
-                positives=tuple(map(_context, record["positive_ctxs"])),
-                negatives=tuple(map(_context, record.get("hard_negative_ctxs", ()))),
-            )
+            made = read(record)
+        yield made
 
 
 def mine_index(
@@ -121,18 +148,13 @@ def mine_index(
     :param keep: put the negatives that the file gave before the mined ones: P1 ∪ P2.
     :raises InputError: no question has a positive; the output is not named .json or .json.gz.
     """
-    if not output.name.removesuffix(".gz").endswith(".json"):
-        raise InputError(
-            "expected an output named .json or .json.gz, by which training files are known as DPR's",
-            where=str(output),
-            remedy=f"name it {output.name.split('.')[0]}.json",
-        )
+    check_json_name(output)
     written = left_out = total = 0
     with ExitStack() as stack:
         lexical = stack.enter_context(Searcher(index, channel=BM25))
-        ranked = lexical if channel == BM25 else stack.enter_context(_searcher(index, channel))
-        miner = _Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
-        out = stack.enter_context(_json_list(output))
+        ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
+        miner = Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
+        out = stack.enter_context(json_list_writer(output))
         for block in batched(questions, QUESTIONS_AT_ONCE):
             for question, positives, hits in miner.ranked(block):
                 if not positives:
@@ -140,8 +162,8 @@ def mine_index(
                     continue
                 found = miner.negatives(question, positives, hits, negatives)
                 if keep:
-                    found = _distinct([*question.negatives, *found])
-                out(_record(question, positives, found))
+                    found = distinct([*question.negatives, *found])
+                out(training_record(question, positives, found))
                 written, total = written + 1, total + len(found)
             if advance:
                 advance(len(block))
@@ -154,7 +176,17 @@ def mine_index(
     return MiningReport(written, left_out, total)
 
 
-class _Miner:
+def check_json_name(output: Path) -> None:
+    """Refuse a name by which a training would not know the file as DPR's JSON."""
+    if not output.name.removesuffix(".gz").endswith(".json"):
+        raise InputError(
+            "expected an output named .json or .json.gz, by which training files are known as DPR's",
+            where=str(output),
+            remedy=f"name it {output.name.split('.')[0]}.json",
+        )
+
+
+class Miner:
     """The searchers, and the records of the passages that they found."""
 
     def __init__(
@@ -209,23 +241,22 @@ class _Miner:
         """The best passages of these that are no positive, each text once; without an answer unless those are
         wanted.
         """
-        gold = {p["passage_id"] for p in positives if p["passage_id"]}
-        gold |= {*question.judged, *question.excluded}
-        seen = {p["text"] for p in positives}
+        seen: set[Key] = {*question.judged, *question.excluded, *(key for p in positives for key in _keys(p))}
+        answers = [answer for answer in question.answers if answer.strip().lower() not in LABELS]
+        unlabeled = replace(question, answers=tuple(() if self.with_answers else answers))
         found: list[Context] = []
         for hit in hits:
             if len(found) == most:
                 break
             passage = _of_hit(hit)
-            if passage["passage_id"] in gold or passage["text"] in seen:
-                continue
-            if self.with_answers or not self._answers(question, passage):
-                seen.add(passage["text"])
+            if seen.isdisjoint(_keys(passage)) and not self._answers(unlabeled, passage):
+                seen.update(_keys(passage))
                 found.append(passage)
         return found
 
 
-def _searcher(index: Path | None, channel: str) -> Any:
+def open_channel(index: Path | None, channel: str) -> Any:
+    """Return a searcher of a channel of an index."""
     if channel == "dense":
         from dense.channel.searcher import DenseSearcher
 
@@ -240,24 +271,28 @@ def _of_hit(hit: Hit) -> Context:
 
 def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
     """A stored record, or a passage of DPR's file, as DPR writes it."""
-    text = record["text"] if "text" in record else record["contents"]
-    context = {
-        "title": str(record.get("title") or ""),
-        "text": str(text),
-        "passage_id": passage_id or str(record.get("passage_id") or ""),
-    }
+    stored = context_in_file({**record, "text": record["text"] if "text" in record else record["contents"]})
+    context = {**stored._asdict(), "passage_id": passage_id or stored.passage_id}
     score = record.get("score") if score is None else score
     return context if score is None else {**context, "score": float(score)}
 
 
-def _distinct(passages: Iterable[Context]) -> list[Context]:
+def _keys(passage: Context) -> tuple[Key, ...]:
+    return keys_of(passage["text"], passage["passage_id"])
+
+
+def distinct(passages: Iterable[Context]) -> list[Context]:
+    """Return the first passage of each title and text."""
     first: dict[tuple[str, str], Context] = {}
     for passage in passages:
         first.setdefault((passage["title"], passage["text"]), passage)
     return list(first.values())
 
 
-def _record(question: Question, positives: Sequence[Context], negatives: Sequence[Context]) -> dict[str, Any]:
+def training_record(
+    question: Question, positives: Sequence[Context], negatives: Sequence[Context]
+) -> dict[str, Any]:
+    """Return a question of DPR's training JSON."""
     return {
         "question": question.text,
         "answers": list(question.answers),
@@ -268,7 +303,7 @@ def _record(question: Question, positives: Sequence[Context], negatives: Sequenc
 
 
 @contextmanager
-def _json_list(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+def json_list_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Give a function that adds an object to a JSON list; the file is there when the block ends well."""
     with atomic_path(path) as temporary, _text(temporary, gz=path.suffix == ".gz") as out:
         out.write("[")

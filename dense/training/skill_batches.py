@@ -9,7 +9,15 @@ from typing import NamedTuple
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, TextWindow
 from dense.models.skills import Skills
-from dense.training.skill_examples import SkillExample, SkillSet, distinct, right_of
+from dense.training.skill_examples import (
+    Columns,
+    SkillExample,
+    SkillSet,
+    distinct,
+    is_among,
+    keys_of,
+    right_of,
+)
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput
 
@@ -78,25 +86,16 @@ class BatchMaker:
     def _ranking(
         self, examples: Sequence[SkillExample], skill: str, rng: random.Random, task: str
     ) -> SkillBatch:
-        columns: dict[tuple[str, str], int] = {}
-        candidates: list[Passage] = []
-
-        def column(passage: Passage) -> int:
-            key = (passage.title, passage.text)
-            if key not in columns:
-                columns[key] = len(candidates)
-                candidates.append(passage)
-            return columns[key]
-
-        gold = [column(rng.choice(e.positives)) for e in examples]
+        columns = Columns()
+        gold = [columns.number(rng.choice(e.positives)) for e in examples]
         for example in examples:
             chosen = rng.sample(example.negatives, min(self.negatives, len(example.negatives)))
             for passage in chosen:
-                column(passage)
+                columns.number(passage)
         queries = [self.query(e, skill, task) for e in examples]
         known = right_of(map(query_key, queries), examples)
-        masked = [frozenset(columns[k] for k in own if k in columns) for own in known]
-        read = self.skills.passages(candidates)
+        masked = [columns.having(keys) for keys in known]
+        read = self.skills.passages(columns.passages)
         return SkillBatch(skill, queries, read, gold, masked, task=task)
 
     def _rerank(self, examples: Sequence[SkillExample], skill: str, rng: random.Random) -> SkillBatch:
@@ -104,11 +103,11 @@ class BatchMaker:
         pool = distinct(p for e in examples for p in (*e.positives, *e.negatives))
         pairs: list[EncoderInput] = []
         for example, right in zip(examples, right_of((e.query for e in examples), examples), strict=True):
-            own = [p for p in example.negatives if (p.title, p.text) not in right]
+            own = [p for p in example.negatives if not is_among(p, right)]
             chosen = rng.sample(own, min(self.negatives, len(own)))
             if len(chosen) < self.negatives:
-                seen = right | {(p.title, p.text) for p in chosen}
-                others = [p for p in pool if (p.title, p.text) not in seen]
+                seen = right | {key for p in chosen for key in keys_of(p)}
+                others = [p for p in pool if not is_among(p, seen)]
                 chosen += rng.sample(others, min(self.negatives - len(chosen), len(others)))
             while len(chosen) < self.negatives:  # a batch of one question has no other
                 chosen.append(chosen[-1] if chosen else Passage("", ""))

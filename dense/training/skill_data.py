@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def read_skill_sets(
     by_size: bool = False,
     largest: int | None = None,
     tasks: bool = False,
+    named: Callable[[], Iterable[Passage]] | None = None,
 ) -> list[SkillSet]:
     """Return the examples of files, with the passages that they name taken from `texts`.
 
@@ -50,11 +51,16 @@ def read_skill_sets(
     :param by_size: weights are multiplied by the number of examples
     :param largest: a set of more examples counts as so many (Maillard et al., 2021, §4.1)
     :param tasks: tell the class of each file's task by its name
+    :param named: gives the passages that may be named, in place of `texts`
     :raises InputError: another form, a form without examples of the skill, a file with none left.
     """
     drafts = [list(_drafts(one)) for one in files]
     wanted = {name for own in drafts for name in names_in(own)}
-    known = _find(wanted, paths_of(texts, "files of texts"))
+    paths = paths_of(texts, "files of texts")
+    if paths and not wanted:
+        logger.warning("no file names passages by id or title: the texts are not read")
+    passages = named() if named else (passage for path in paths for passage in CorpusReader(path))
+    known = _find(wanted, passages)
     sets = []
     for one, own in zip(files, drafts, strict=True):
         examples = [e for draft in own if (e := _example(draft, known)) is not None]
@@ -131,18 +137,17 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", record
 
 
-def _find(wanted: set[Wanted], texts: Sequence[Path]) -> dict[Wanted, Passage]:
+def _find(wanted: set[Wanted], passages: Iterable[Passage]) -> dict[Wanted, Passage]:
     """Return the passages that are named, by id or as the first of their title."""
     ids = {w.passage_id for w in wanted if w.passage_id}
     titles = {w.title for w in wanted if w.title}
     found: dict[Wanted, Passage] = {}
-    for path in texts if wanted else ():
-        for passage in CorpusReader(path):
-            short = Passage(passage.passage_id, passage.text, passage.title)
-            if passage.passage_id in ids:
-                found.setdefault(Wanted(passage_id=passage.passage_id), short)
-            if passage.title in titles:
-                found.setdefault(Wanted(title=passage.title), short)
+    for passage in passages if wanted else ():
+        short = Passage(passage.passage_id, passage.text, passage.title)
+        if passage.passage_id in ids:
+            found.setdefault(Wanted(passage_id=passage.passage_id), short)
+        if passage.title in titles:
+            found.setdefault(Wanted(title=passage.title), short)
     return found
 
 
@@ -156,6 +161,5 @@ def _example(draft: Draft, known: dict[Wanted, Passage]) -> SkillExample | None:
     positives, evidence = texts(draft.positives), texts([draft.evidence] if draft.evidence else [])
     if len(positives) < bool(draft.positives) or len(evidence) < bool(draft.evidence):
         return None
-    return SkillExample(
-        draft.query, positives, texts(draft.negatives), evidence[0] if evidence else None, draft.spans
-    )
+    before = evidence[0] if evidence else None
+    return SkillExample(draft.query, positives, texts(draft.negatives), before, draft.spans, draft.answers)

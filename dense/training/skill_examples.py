@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from dense.models.skill_config import EXPANDED, LINK, SPAN
@@ -12,6 +12,9 @@ from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.data.parsing import placed
 
+Key = str | tuple[str, str]
+"""The id of a passage, or its title and text."""
+
 
 @dataclass(frozen=True, slots=True)
 class SkillExample:
@@ -19,7 +22,7 @@ class SkillExample:
 
     `query` is a question or, for spans and links, a text with entities at the characters `spans` (a link has
     one). `evidence` is the passage that an expanded query goes on from. Passages of `positives` and
-    `negatives` answer it and do not.
+    `negatives` answer it and do not. `answers` are texts that a mined negative must not hold.
     """
 
     query: str
@@ -27,6 +30,11 @@ class SkillExample:
     negatives: tuple[Passage, ...] = ()
     evidence: Passage | None = None
     spans: tuple[Span, ...] = ()
+    answers: tuple[str, ...] = ()
+
+    def right(self) -> Iterator[Key]:
+        """Yield the keys of the passages that are no negatives: positives, and evidence."""
+        return (key for p in (*self.positives, *filter(None, [self.evidence])) for key in keys_of(p))
 
     def check(self, skill: str) -> None:
         """Refuse what a skill cannot be trained on.
@@ -104,36 +112,76 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
+def keys_of(passage: Passage) -> tuple[Key, ...]:
+    """Return the keys of a passage: title with whole text, and id. Passages that share a key are the same."""
+    text = (passage.title, passage.text)
+    return (passage.passage_id, text) if passage.passage_id else (text,)
+
+
+def is_among(passage: Passage, keys: Set[Key]) -> bool:
+    """Return whether a passage has one of these keys."""
+    return not keys.isdisjoint(keys_of(passage))
+
+
 def merged(examples: Iterable[SkillExample]) -> list[SkillExample]:
-    """Put together examples of the same query: what is right in one of them is wrong in none."""
+    """Put together examples of the same query: what is right in one of them is wrong in none.
+
+    Of a question that goes on from several passages, all that is right after one of them is wrong after none,
+    and so are these passages.
+    """
     same: dict[Hashable, list[SkillExample]] = {}
+    known: dict[Hashable, set[Key]] = {}
     for one in examples:
         before = (one.evidence.title, one.evidence.text) if one.evidence else None
         same.setdefault((one.query, before, one.spans), []).append(one)
+        known.setdefault((one.query, one.spans), set()).update(one.right())
     made = []
     for own in same.values():
         positives = distinct(p for one in own for p in one.positives)
-        right = {(p.title, p.text) for p in positives}
-        negatives = distinct(n for one in own for n in one.negatives if (n.title, n.text) not in right)
-        made.append(replace(own[0], positives=tuple(positives), negatives=tuple(negatives)))
+        right = known[own[0].query, own[0].spans]
+        negatives = distinct(n for one in own for n in one.negatives if not is_among(n, right))
+        answers = tuple(dict.fromkeys(answer for one in own for answer in one.answers))
+        made.append(replace(own[0], positives=tuple(positives), negatives=tuple(negatives), answers=answers))
     return made
 
 
-def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list[frozenset[tuple[str, str]]]:
-    """Return the titles and texts that are right for each example's query, which may stand in several.
+def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list[frozenset[Key]]:
+    """Return the keys of the passages that are right for each example's query, which may stand in several.
 
-    :param keys: what tells the queries of the examples apart
+    :param keys: what tells the queries of the examples apart as they are read; examples of the same text and
+        mention share their right passages, too, whatever passage they go on from
     """
-    known: dict[Hashable, set[tuple[str, str]]] = {}
-    asked = list(keys)
-    for key, example in zip(asked, examples, strict=True):
-        known.setdefault(key, set()).update((p.title, p.text) for p in example.positives)
-    return [frozenset(known[key]) for key in asked]
+    known: dict[Hashable, set[Key]] = {}
+    names = [(key, (e.query, e.spans)) for key, e in zip(keys, examples, strict=True)]
+    for own, example in zip(names, examples, strict=True):
+        for name in own:
+            known.setdefault(name, set()).update(example.right())
+    return [frozenset(known[read] | known[text]) for read, text in names]
 
 
 def distinct(passages: Iterable[Passage]) -> list[Passage]:
-    """Return passages of different titles or texts, in order."""
-    first: dict[tuple[str, str], Passage] = {}
-    for one in passages:
-        first.setdefault((one.title, one.text), one)
-    return list(first.values())
+    """Return passages that share no key, in order."""
+    return Columns(passages).passages
+
+
+class Columns:
+    """Different passages, and their numbers by key."""
+
+    def __init__(self, passages: Iterable[Passage] = ()) -> None:
+        self.passages: list[Passage] = []
+        self._numbers: dict[Key, int] = {}
+        for passage in passages:
+            self.number(passage)
+
+    def number(self, passage: Passage) -> int:
+        """Return the number of a passage, which is added if no other shares a key with it."""
+        keys = keys_of(passage)
+        number = next((self._numbers[key] for key in keys if key in self._numbers), len(self.passages))
+        if number == len(self.passages):
+            self.passages.append(passage)
+        self._numbers.update((key, number) for key in keys if key not in self._numbers)
+        return number
+
+    def having(self, keys: Iterable[Key]) -> frozenset[int]:
+        """Return the numbers of the passages that have one of these keys."""
+        return frozenset(self._numbers[key] for key in keys if key in self._numbers)

@@ -16,6 +16,7 @@ from sparta.base.records import Passage
 from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import string_field
+from sparta.training.known import Context
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
 PASSAGES = "passages without questions"
@@ -46,6 +47,7 @@ class Draft:
     negatives: tuple[Named, ...] = ()
     evidence: Named | None = None
     spans: tuple[Span, ...] = ()
+    answers: tuple[str, ...] = ()
 
 
 def form_of_record(record: Record) -> str:
@@ -192,15 +194,22 @@ def _negatives(record: Record) -> tuple[Wanted, ...]:
     given = (record.get("meta") or {}).get("negatives") or []
     if not isinstance(given, list):
         raise InputError(f"expected meta.negatives as a list of ids, found {given!r}")
-    flat = [i for one in given for i in (one if isinstance(one, list) else [one])]
-    return tuple(Wanted(passage_id=str(i)) for i in flat)
+    flat = [str(i) for one in given for i in (one if isinstance(one, list) else [one])]
+    evidence = {i for output in evidence_of(record["output"]) for place in output for i in place.passage_ids}
+    return tuple(Wanted(passage_id=i) for i in flat if i not in evidence)
+
+
+def _answers(record: Record) -> tuple[str, ...]:
+    given = (output.get("answer") for output in record["output"])
+    return tuple(dict.fromkeys(answer for answer in given if isinstance(answer, str)))
 
 
 def _question(record: Record) -> Iterator[Draft]:
     """The input finds each passage of its provenance."""
     positives = _provenance(record)
     if positives:
-        yield Draft(string_field(record, "input", of="input"), positives, _negatives(record))
+        question = string_field(record, "input", of="input")
+        yield Draft(question, positives, _negatives(record), answers=_answers(record))
 
 
 def _hops(record: Record) -> Iterator[Draft]:
@@ -252,12 +261,23 @@ def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:
 
 
 def _pair(record: Record) -> Iterator[Draft]:
-    first = (str(record.get("title") or ""), str(record.get("context") or record["positive"]))
-    positives = [Passage("", text, name) for name, text in record.get("positive_ctxs") or [first]]
+    text, passage_id = str(record.get("context") or record["positive"]), str(record.get("passage_id") or "")
+    first = Context(str(record.get("title") or ""), text, passage_id)
     given = record.get("negative") or ()
-    negatives = [Passage("", str(t)) for t in ([given] if isinstance(given, str) else given)]
-    negatives += [Passage("", text, name) for name, text in record.get("negative_ctxs") or ()]
-    yield Draft(record["question"], tuple(positives), tuple(negatives))
+    negatives = [Context("", str(t)) for t in ([given] if isinstance(given, str) else given)]
+    negatives += record.get("negative_ctxs") or ()
+    positives, others = map(_passages, (record.get("positive_ctxs") or [first], negatives))
+    [evidence] = _passages([record["evidence"]]) if record.get("evidence") else [None]
+    yield Draft(record["question"], positives, others, evidence, answers=record.get("answers") or ())
+
+
+def _passages(contexts: Iterable[Context]) -> tuple[Passage, ...]:
+    return tuple(Passage(one.passage_id, one.text, one.title) for one in contexts)
+
+
+def _hop_pair(record: Record) -> Iterator[Draft]:
+    """A question with the passage that it goes on from, as `dense mine --skill expanded` writes it."""
+    return (draft for draft in _pair(record) if draft.evidence)
 
 
 def _marked_pair(record: Record) -> Iterator[Draft]:
@@ -280,6 +300,7 @@ _READERS: Mapping[tuple[str, str], Callable[[Record], Iterable[Draft]]] = {
     (KILT, LINK): _marked,
     (KILT, SPAN): _marked,
     (PAIRS, SINGLE): _pair,
+    (PAIRS, EXPANDED): _hop_pair,
     (PAIRS, RERANK): _pair,
     (PAIRS, LINK): _marked_pair,
 }

@@ -11,7 +11,7 @@ from dense.models.bi_encoder import Vectors
 from dense.models.skill_config import LINK, RERANK, SPAN
 from dense.models.skills import Skills
 from dense.training.skill_batches import TARGET_READER, BatchMaker, query_key, query_reader
-from dense.training.skill_examples import SkillSet, distinct, right_of
+from dense.training.skill_examples import Columns, SkillSet, distinct, is_among, right_of
 
 NEGATIVES = 4
 
@@ -26,19 +26,19 @@ def validate_set(skills: Skills, one: SkillSet) -> float:
         return _span_f1(skills, one)
     if one.skill == RERANK:
         return _rerank(skills, one)
-    own = distinct(p for e in one.examples for p in (*e.positives, *e.negatives[:NEGATIVES]))
-    columns = {(p.title, p.text): i for i, p in enumerate(own)}
+    columns = Columns(p for e in one.examples for p in (*e.positives, *e.negatives[:NEGATIVES]))
     queries = [BatchMaker(skills).query(e, one.skill, one.task) for e in one.examples]
     if one.skill == LINK:
         found = skills.encoded(queries, skills.mentions)
     else:
         found = skills.encoded_by(query_reader(skills, one.skill, one.task), queries)
-    targets = skills.encoded_by(TARGET_READER[one.skill], skills.passages(own))
+    targets = skills.encoded_by(TARGET_READER[one.skill], skills.passages(columns.passages))
     scores = found @ targets.T
     ranks = []
-    for row, known in zip(scores, right_of(map(query_key, queries), one.examples), strict=True):
-        right = [columns[passage] for passage in known]
-        ranks.append(_rank(row[right].max(), np.delete(row, right)))
+    known = right_of(map(query_key, queries), one.examples)
+    for row, example, keys in zip(scores, one.examples, known, strict=True):
+        best = max(row[columns.number(p)] for p in example.positives)
+        ranks.append(_rank(best, np.delete(row, list(columns.having(keys)))))
     return float(np.mean([1 / rank for rank in ranks]))
 
 
@@ -56,8 +56,8 @@ def _rerank(skills: Skills, one: SkillSet) -> float:
     pool = distinct(p for e in one.examples for p in (*e.positives, *e.negatives))
     known = right_of((example.query for example in one.examples), one.examples)
     for example, right in zip(one.examples, known, strict=True):
-        others = [p for p in pool if (p.title, p.text) not in right]
-        own = [p for p in example.negatives[:NEGATIVES] if (p.title, p.text) not in right]
+        others = [p for p in pool if not is_among(p, right)]
+        own = [p for p in example.negatives[:NEGATIVES] if not is_among(p, right)]
         wrong = own or draw.sample(others, min(NEGATIVES, len(others)))
         passages = [example.positives[0], *wrong]
         scores = skills.rerank([example.query] * len(passages), passages)

@@ -36,13 +36,14 @@ def train_in_two_stages(
     """Train as TASER is trained with hard negatives; the best of stage two ends in `output/best`.
 
     Stage one (`output/stage-1`) has the hard negatives P1: those of BM25, and those that the files give. Its
-    best model ranks all texts of a set for each question; the first 100 without the positives are P2
-    (`output/mined.json`). Stage two (`output/stage-2`) begins again from the pretrained encoder, with
-    P1 ∪ P2 when there is one set and with P2 alone when there are several.
+    best model ranks all texts of a set for each question; the first 100 without right passages, and without
+    those that hold an answer, are P2 (`output/mined.json`). Stage two (`output/stage-2`) begins again from
+    the pretrained encoder, with P1 ∪ P2 when there is one set and with P2 alone when there are several.
 
-    Unlike the paper, the texts that are ranked are those of the training set, not a whole collection
-    (`dense mine` ranks that); the 100 are a paragraph's, the best over all its questions, and a batch draws
-    two of them; with P1, half of the groups take texts that stand beside each other in the file.
+    Unlike the paper, texts that hold an answer are left out, as DPR does it; the texts that are ranked are
+    those of the training set, not a whole collection (`dense mine` ranks that); the 100 are a paragraph's,
+    the best over all its questions, and a batch draws two of them; with P1, half of the groups take texts
+    that stand beside each other in the file.
 
     A training that was stopped, in a stage or between them, goes on with `resume` as if it had not been.
 

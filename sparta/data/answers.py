@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -17,6 +17,8 @@ from sparta.base.errors import InputError
 from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+LABELS = frozenset(("yes", "no", "supports", "refutes"))
+"""Answers that a question asks to choose from: a text holds such words by chance."""
 LONGEST_MATCHING = 10.0
 """Seconds after which a regular expression is given up in a text."""
 
@@ -176,14 +178,24 @@ def has_answer(text: str, answers: Sequence[str], *, match: str = "string", lang
     """
     if match == "regex":
         return any(_searched(answer, text) for answer in answers)
-    found = f" {' '.join(tokens(text, language))} "
-    return any((wanted := _wanted(answer, language)).strip() and wanted in found for answer in answers)
+    return holds(token_line(text, language), answers, language)
+
+
+def holds(line: str, answers: Iterable[str], language: str = "en") -> bool:
+    """Return whether a text holds one of the answers; `line` is the text's `token_line`."""
+    lines = (_answer_line(answer, language) for answer in answers)
+    return any(answer.strip() and answer in line for answer in lines)
+
+
+def token_line(text: str, language: str = "en") -> str:
+    """Return the tokens of a text between spaces, for a text in which many answers are looked for."""
+    return f" {' '.join(tokens(text, language))} "
 
 
 @lru_cache(maxsize=1 << 14)
-def _wanted(answer: str, language: str) -> str:
-    """Return what the text must hold, tokens between spaces: an answer is looked for in many texts."""
-    return f" {' '.join(tokens(answer, language))} "
+def _answer_line(answer: str, language: str) -> str:
+    """Return an answer's `token_line`: an answer is looked for in many texts."""
+    return token_line(answer, language)
 
 
 def _matches(pattern: str, decomposed: str) -> list[regex.Match[str]]:

@@ -16,7 +16,8 @@ from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import QuestionedText, answers_of, read_mrqa, read_squad, reported, stored_form
 from sparta.data.sentences import stripped
 from sparta.reader.records import Text
-from sparta.training.formats import DPR_FORM, form_of
+from sparta.training.formats import DPR_FORM, context_in_file, form_of
+from sparta.training.known import KnownAnswers, keys_of
 from sparta.training.paragraphs import context_of
 
 READ_FORM = '{"question", "answers", "passages": [{"title", "text", "spans"}]}'
@@ -86,6 +87,11 @@ def _of_text(one: QuestionedText, source: str) -> Iterator[ReadingExample]:
 
 
 def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
+    """Yield DPR's questions; positives in which no answer is found are neither positive nor negative."""
+    known = KnownAnswers()
+    for number, record in enumerate(json_list(path, DPR_FORM)):
+        with stored_form(f"{path}: question {number + 1}", DPR_FORM):
+            known.add(_text(record["question"]), map(context_in_file, record["positive_ctxs"]))
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             contexts = [
@@ -93,13 +99,13 @@ def _dpr(path: Path, language: str) -> Iterator[ReadingExample]:
                 *record.get("hard_negative_ctxs", ()),
                 *record.get("negative_ctxs", ()),
             ]
-            example = matched(
-                _text(record["question"]),
-                answers_of(record["answers"]),
-                [_passage(one) for one in contexts],
-                path.name,
-                language=language,
-            )
+            question, answers = _text(record["question"]), answers_of(record["answers"])
+            read = [_passage(one) for one in contexts]
+            keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
+            spans = [tuple(answer_spans(one.text, answers, language=language)) for one in read]
+            right = known.right(question)
+            kept = [i for i, own in enumerate(spans) if own or right.isdisjoint(keys[i])]
+            example = matched(question, answers, [read[i] for i in kept], path.name, [spans[i] for i in kept])
         yield example
 
 

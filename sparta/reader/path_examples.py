@@ -64,14 +64,15 @@ class PathExample:
 def read_path_examples(path: Path) -> list[PathExample]:
     """Read what `sparta mine-paths` wrote, or HotpotQA's JSON.
 
-    In a passage that is needed, every mention of an answer is a right one. Questions without a passage that
-    is needed are left out, and those of HotpotQA with a supporting fact that is no sentence of their context.
+    In a passage that is needed, every mention of an answer is a right one; copies of it are left out.
+    Questions without a passage that is needed are left out, and those of HotpotQA with a supporting fact that
+    is no sentence of their context.
 
     :raises InputError: another form, or nothing is left.
     """
     hotpot = plain_name(path.name).endswith(".json")
     found = _hotpot(path) if hotpot else _mined(path)
-    kept = [_matched(one) for one in found if one is not None and one.gold]
+    kept = _without_gold_negatives([_matched(one) for one in found if one is not None and one.gold])
     if not kept:
         raise InputError(
             "expected questions with passages that they need, found none",
@@ -79,6 +80,18 @@ def read_path_examples(path: Path) -> list[PathExample]:
             remedy=f"give lines of {MINED_FORM}, as `sparta mine-paths` writes them, or {HOTPOT_FORM}",
         )
     return kept
+
+
+def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample]:
+    """Leave out copies of what a question needs, in this example or in another of the question."""
+    needed: dict[str, set[str]] = {}
+    for one in examples:
+        needed.setdefault(one.question, set()).update(passage.text.text for passage in one.gold)
+
+    def kept(one: PathExample) -> tuple[PathPassage, ...]:
+        return tuple(p for p in one.passages if p.gold or p.text.text not in needed[one.question])
+
+    return [replace(one, passages=kept(one)) for one in examples]
 
 
 def _matched(one: PathExample) -> PathExample:

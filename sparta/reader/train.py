@@ -94,6 +94,7 @@ class ReaderTraining:
         self.model.check_length(recipe.train_length)
         layout, positions = recipe.layout, self.model.positions
         if positions is not None and layout.max_length > positions:
+            logger.warning("the encoder reads windows of %d wordpieces, not %d", positions, layout.max_length)
             layout = replace(layout, max_length=positions, overlap=min(layout.overlap, positions // 4))
             self.model.config = replace(config, layout=layout)
         use_fast_attention(self.model.encoder)
@@ -116,6 +117,9 @@ class ReaderTraining:
                 f"expected a batch of {recipe.batch_size} questions to train on, found {len(self.examples)}",
                 remedy="give more data, or a smaller --batch-size",
             )
+        self._right: dict[str, set[str]] = {}
+        for one in examples:
+            self._right.setdefault(one.question, set()).update(one.passages[i].text for i in one.positives)
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -196,9 +200,13 @@ class ReaderTraining:
         return draw.choice(holding or made)._replace(passage=passage)
 
     def _negatives(self, number: int, draw: random.Random) -> list[Text]:
-        """Passages of the question without an answer, or texts that stand near in the file without one."""
+        """Passages of the question without an answer, or texts that stand near in the file without one.
+
+        A passage that answers the question in another example is none of them.
+        """
         example, wanted = self.examples[number], self.recipe.passages - 1
-        own = [p for p, spans in zip(example.passages, example.spans, strict=True) if not spans]
+        read = zip(example.passages, example.spans, strict=True)
+        own = [p for p, spans in read if not spans and p.text not in self._right[example.question]]
         if own:
             return draw.sample(own, min(wanted, len(own)))
         found: dict[Text, None] = {}
@@ -211,7 +219,8 @@ class ReaderTraining:
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
         other = self.examples[number].passages[0]
-        own = any(other.text == p.text for p in example.passages)
+        known = other.text in self._right[example.question]
+        own = known or any(other.text == p.text for p in example.passages)
         held = own or answer_spans(other.text, example.answers, language=self.recipe.language)
         return None if held else other
 

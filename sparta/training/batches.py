@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparta.base.records import Passage
+from sparta.training.known import Key, KnownAnswers, keys_of
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 
@@ -16,7 +17,7 @@ class Batch(NamedTuple):
     The first `n_sentences` candidates are sentences, the others whole paragraphs. `gold_sentence` and
     `gold_paragraph` are each question's positive of either kind, or -1. `masked` are, for each question, the
     candidates that are no negatives of it: its positives, all others that answer it (it may be a question to
-    several texts), and whatever has the same text as one of these.
+    several texts, and the file may know more of them), and whatever has the text or the id of one of these.
     """
 
     candidates: list[Passage]
@@ -31,7 +32,7 @@ class SampledNegatives:
     """Questions with negatives for each (SPARTA, §3.3): half random, half nearby in the file.
 
     Candidates are all sentences of a set in order, or whole texts where these are the answers; what has the
-    text of an answer to the question is none of its negatives.
+    text of an answer to the question, or is a right passage by the file, is none of its negatives.
 
     :param negatives: how many for each question
     """
@@ -40,14 +41,15 @@ class SampledNegatives:
         self.negatives = negatives
         self.candidates: list[Passage] = []
         self.questions: list[tuple[str, int]] = []
-        self.answers: dict[str, set[str]] = {}
+        self.known = data.known
+        self.answers: dict[str, set[Key]] = {}
         for paragraph in data.paragraphs:
             first = len(self.candidates)
             self.candidates += paragraph.answers() or [paragraph.whole()]
             for question, sentence in paragraph.questions:
                 gold = first + max(sentence, 0)
                 self.questions.append((question, gold))
-                self.answers.setdefault(question, set()).add(self.candidates[gold].text)
+                self.answers.setdefault(question, set()).update(_keys(self.candidates[gold]))
 
     def draw(self, rng: random.Random, n: int) -> Batch:
         """Return `n` questions; other questions' candidates are masked."""
@@ -68,19 +70,34 @@ class SampledNegatives:
         for i in nearest:
             if len(negatives) == self.negatives // 2:
                 break
-            if self.candidates[i].text not in self.answers[question]:
+            if not self._answers(i, question):
                 negatives.append(i)
         for _ in range(20 * self.negatives):
             if len(negatives) == self.negatives:
                 break
             i = rng.randrange(last + 1)
-            if i not in negatives and self.candidates[i].text not in self.answers[question]:
+            if i not in negatives and not self._answers(i, question):
                 negatives.append(i)
         return negatives
 
+    def _answers(self, i: int, question: str) -> bool:
+        keys = _keys(self.candidates[i])
+        return not (self.answers[question].isdisjoint(keys) and self.known.right(question).isdisjoint(keys))
 
-def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, most: int) -> Batch:
-    """Return sentences and paragraphs as candidates, and at most `most` questions of each paragraph."""
+
+def make_batch(
+    paragraphs: Sequence[Paragraph],
+    rng: random.Random,
+    most: int,
+    known: KnownAnswers | None = None,
+    others: Sequence[Paragraph] = (),
+) -> Batch:
+    """Return sentences and paragraphs as candidates, and at most `most` questions of each paragraph.
+
+    :param known: right passages by the file, which are masked
+    :param others: paragraphs that are candidates too, whose questions are not asked
+    """
+    asked, paragraphs = len(paragraphs), [*paragraphs, *others]
     sentences: list[Passage] = []
     firsts: list[int] = []
     for paragraph in paragraphs:
@@ -94,15 +111,25 @@ def make_batch(paragraphs: Sequence[Paragraph], rng: random.Random, most: int) -
     answering: dict[str, set[int]] = {}
     for number, (first, paragraph) in enumerate(zip(firsts, paragraphs, strict=True)):
         queries = paragraph.questions
-        for question, sentence in rng.sample(queries, min(most, len(queries))):
+        for question, sentence in rng.sample(queries, min(most, len(queries))) if number < asked else ():
             questions.append(question)
             gold_sentence.append(first + sentence if sentence >= 0 else -1)
             gold_paragraph.append(n + number)
         for question, sentence in queries:
             positives = {n + number} if sentence < 0 else {n + number, first + sentence}
             answering.setdefault(question, set()).update(positives)
-    same: dict[str, list[int]] = {}
-    for i, candidate in enumerate(candidates):
-        same.setdefault(candidate.text, []).append(i)
-    masked = [frozenset(j for i in answering[q] for j in same[candidates[i].text]) for q in questions]
+    keys = [_keys(candidate) for candidate in candidates]
+    same: dict[Key, list[int]] = {}
+    for i, own in enumerate(keys):
+        for key in own:
+            same.setdefault(key, []).append(i)
+    masked = []
+    for question in questions:
+        right = {key for i in answering[question] for key in keys[i]}
+        right |= known.right(question) & same.keys() if known else set()
+        masked.append(frozenset(i for key in right for i in same[key]))
     return Batch(candidates, n, questions, gold_sentence, gold_paragraph, masked)
+
+
+def _keys(candidate: Passage) -> tuple[Key, ...]:
+    return keys_of(candidate.text, candidate.passage_id)

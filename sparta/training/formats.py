@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.qa_formats import stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
+from sparta.training.known import Context, Key, keys_of
 
-LONGEST_CHARACTERS = 1200
 DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
 HARD_NEGATIVES = 100
 """How many of a question's hard negatives are kept: as many as TASER mines (§3.3)."""
 LEAST_NEGATIVES = 2
+_DPR_FIELDS = ("positive_ctxs", "negative_ctxs", "evidence")
 
 
 def form_of(path: Path) -> str:
@@ -39,18 +40,18 @@ def form_of(path: Path) -> str:
     return "pairs"
 
 
-def read_records(path: Path, form: str, most: int = LONGEST_CHARACTERS) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file: question, positive; maybe title, context, start, negative, negative_ctxs,
-    and of DPR's form all positive_ctxs, of which `positive` is the first.
+def read_records(path: Path, form: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file: question, positive; maybe title, context, start, answers, negative,
+    passage_id (of the positive), negative_ctxs, and of DPR's form all positive_ctxs, of which `positive` is
+    the first, and the evidence that an expanded query goes on from. No text is cut.
 
     :param form: `pairs`, `triples`, `dpr` or `beir`, as `form_of` says.
-    :param most: characters of a negative text that are kept
     """
     readers: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
         "pairs": _read_jsonl,
         "triples": _read_triples,
-        "dpr": partial(_read_dpr, most=most),
-        "beir": partial(_read_beir, most=most),
+        "dpr": _read_dpr,
+        "beir": _read_beir,
     }
     return readers[form](path)
 
@@ -63,7 +64,15 @@ def _read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 if not string_field(record, name, of=name).strip():
                     raise InputError(f"expected a {name}, found an empty one", remedy="leave such pairs out")
             _check_negatives(record.get("negative"))
-        yield record
+        kept = {name: value for name, value in record.items() if name not in _DPR_FIELDS}
+        yield {**kept, "answers": _answers(record)}
+
+
+def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the answers of a record that are texts or numbers; other forms are no answers."""
+    given = record.get("answers")
+    listed = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return tuple(str(one) for one in listed if isinstance(one, str | int | float))
 
 
 def _check_negatives(given: Any) -> None:
@@ -88,29 +97,43 @@ def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
         yield dict(zip(("question", "positive", "negative"), columns, strict=True))
 
 
-def _read_dpr(path: Path, most: int) -> Iterator[dict[str, Any]]:
-    """Yield DPR's training questions: positives, the hard negatives, and others where these lack."""
+def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield DPR's training questions: positives, the hard negatives that are none of these, and other
+    negatives where the hard ones are few.
+    """
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            positives = record["positive_ctxs"]
+            positives = [*map(context_in_file, record["positive_ctxs"])]
             if not positives:
                 continue
-            hard = list(record.get("hard_negative_ctxs", ()))[:HARD_NEGATIVES]
-            others = list(record.get("negative_ctxs", ()))[: max(0, LEAST_NEGATIVES - len(hard))]
+            right = {key for p in positives for key in keys_of(p.text, p.passage_id)}
+            hard = list(_others(record.get("hard_negative_ctxs", ()), right, HARD_NEGATIVES))
+            fewer = max(0, LEAST_NEGATIVES - len(hard))
             yield {
                 "question": str(record["question"]),
-                "title": str(positives[0].get("title") or ""),
-                "positive": str(positives[0]["text"]),
-                "positive_ctxs": [_titled(c) for c in positives],
-                "negative_ctxs": [(title, text[:most]) for title, text in map(_titled, [*hard, *others])],
+                "answers": _answers(record),
+                "title": positives[0].title,
+                "positive": positives[0].text,
+                "passage_id": positives[0].passage_id,
+                "positive_ctxs": positives,
+                "negative_ctxs": [*hard, *_others(record.get("negative_ctxs", ()), right, fewer)],
+                "evidence": context_in_file(record["evidence"]) if record.get("evidence") else None,
             }
 
 
-def _titled(context: Mapping[str, Any]) -> tuple[str, str]:
-    return str(context.get("title") or ""), str(context["text"])
+def context_in_file(context: Mapping[str, Any]) -> Context:
+    """Return a passage of DPR's JSON, whose id is `passage_id` or `psg_id`."""
+    passage_id = context.get("passage_id") or context.get("psg_id") or ""
+    return Context(str(context.get("title") or ""), str(context["text"]), str(passage_id))
 
 
-def _read_beir(folder: Path, most: int) -> Iterator[dict[str, Any]]:
+def _others(contexts: Iterable[Mapping[str, Any]], right: Set[Key], most: int) -> Iterator[Context]:
+    """Yield the first `most` passages whose keys are not among those of the right ones."""
+    others = (c for c in map(context_in_file, contexts) if right.isdisjoint(keys_of(c.text, c.passage_id)))
+    return islice(others, most)
+
+
+def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield each judged question of a BEIR folder with each of its passages; those judged 0 are negatives."""
     missing = [n for n in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv") if not (folder / n).is_file()]
     if missing:
@@ -130,5 +153,6 @@ def _read_beir(folder: Path, most: int) -> Iterator[dict[str, Any]]:
                 "question": query.text,
                 "title": passage.title,
                 "positive": passage.text,
-                "negative_ctxs": [(n.title, n.text[:most]) for n in negatives],
+                "passage_id": passage.passage_id,
+                "negative_ctxs": [Context(n.title, n.text, n.passage_id) for n in negatives],
             }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ import numpy.typing as npt
 import scipy.sparse
 
 from sparta.base.files import atomic_write
+from sparta.data.answers import holds, token_line
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.training.paragraphs import Paragraph, ParagraphSet
+from sparta.training.known import Key, keys_of
+from sparta.training.paragraphs import ParagraphSet
 
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 """From questions to `(n_questions, n_paragraphs) float32`."""
@@ -27,26 +30,42 @@ _SCORES_AT_ONCE = 1 << 22
 def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.0) -> ParagraphSet:
     """Return the set with hard negatives: paragraphs that rank high for another's questions.
 
+    None of them is a right passage of such a question, by the paragraphs or by the file, nor holds an answer.
+
     :param score: gives `(n_questions, n_paragraphs)` for some questions.
     :param depth: how many are kept for each paragraph, over all its questions.
     :param above: what a score must exceed: 0 where it counts words that are shared; a dot product may be
         negative and yet the highest, so for these it is −∞.
     """
     pairs = [(i, question) for i, p in enumerate(data.paragraphs) for question, _ in p.questions]
-    positives = _positives_of(data.paragraphs)
+    excluded = _Excluded(data)
     best: list[dict[int, float]] = [{} for _ in data.paragraphs]
-    keep = min(depth + max(map(len, positives), default=0) + 1, len(data.paragraphs))
+    keep = min(depth + excluded.most + 1, len(data.paragraphs))
     at_once = max(1, min(QUESTIONS_AT_ONCE, _SCORES_AT_ONCE // len(data.paragraphs)))
     for first in range(0, len(pairs), at_once):
         part = pairs[first : first + at_once]
         scores = score([question for _, question in part])
         top = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
-        for (i, _), row, candidates in zip(part, scores, top.tolist(), strict=True):
-            for candidate in candidates:
-                if row[candidate] > above and candidate not in positives[i]:
-                    best[i][candidate] = max(best[i].get(candidate, above), float(row[candidate]))
+        for (i, _), row, candidates in zip(part, scores, top, strict=True):
+            allowed = (j for j in _ranked(row, candidates, above) if not excluded.holds(i, j))
+            for j in islice(allowed, depth):
+                best[i][j] = max(best[i].get(j, above), float(row[j]))
     ranked = (tuple(sorted(found, key=lambda i: (-found[i], i))[:depth]) for found in best)
     return replace(data, hard_negatives=tuple(ranked))
+
+
+def _ranked(row: npt.NDArray[np.float32], top: npt.NDArray[np.int64], above: float) -> Iterator[int]:
+    """Yield the numbers of the scores above a limit, from the highest; `top` are those of the highest scores.
+
+    All scores are sorted only where the highest ones do not suffice.
+    """
+    top = np.sort(top)
+    best = top[np.argsort(-row[top], kind="stable")]
+    above_limit = best[row[best] > above]
+    yield from map(int, above_limit)
+    if len(above_limit) == len(top) < len(row):
+        others = np.setdiff1d(np.flatnonzero(row > above), top)
+        yield from map(int, others[np.argsort(-row[others], kind="stable")])
 
 
 def write_negatives(path: Path, sets: Sequence[ParagraphSet]) -> None:
@@ -60,15 +79,46 @@ def read_negatives(path: Path) -> list[HardNegatives]:
     return [tuple(map(tuple, of_set)) for of_set in stored]
 
 
-def _positives_of(paragraphs: Sequence[Paragraph]) -> list[set[int]]:
-    """Return, for each paragraph, those that answer one of its questions too, and those of the same text."""
-    answering: dict[str, set[int]] = {}
-    texts: dict[str, set[int]] = {}
-    for i, paragraph in enumerate(paragraphs):
-        texts.setdefault(paragraph.text, set()).add(i)
-        for question, _ in paragraph.questions:
-            answering.setdefault(question, set()).add(i)
-    return [texts[p.text].union(*(answering[q] for q, _ in p.questions)) for p in paragraphs]
+class _Excluded:
+    """Paragraphs that are no negatives of a paragraph: right ones, those of the same text, those that hold an
+    answer to one of its questions, as DPR decides it.
+    """
+
+    def __init__(self, data: ParagraphSet) -> None:
+        self.paragraphs, self.language = data.paragraphs, data.known.language
+        keys = [keys_of(p.text, p.passage_id) for p in data.paragraphs]
+        known = {q: data.known.right(q) for p in data.paragraphs for q, _ in p.questions}
+        same: dict[Key, set[int]] = {}
+        answering: dict[str, set[int]] = {}
+        for i, (paragraph, own) in enumerate(zip(data.paragraphs, keys, strict=True)):
+            for key in own:
+                same.setdefault(key, set()).add(i)
+            for question, _ in paragraph.questions:
+                answering.setdefault(question, set()).add(i)
+        for question, right in known.items():
+            answering[question].update(*(same[key] for key in right if key in same))
+        self.right = [
+            set().union(*(same[key] for key in own), *(answering[q] for q, _ in p.questions))
+            for p, own in zip(data.paragraphs, keys, strict=True)
+        ]
+        self.most = max(map(len, self.right), default=0)
+        self.answers = [
+            tuple(
+                dict.fromkeys(
+                    answer for question, _ in p.questions for answer in data.known.answers(question)
+                )
+            )
+            for p in data.paragraphs
+        ]
+        self._lines: dict[int, str] = {}
+
+    def holds(self, i: int, j: int) -> bool:
+        """Return whether paragraph `j` must not become a negative of paragraph `i`."""
+        if j in self.right[i] or not self.answers[i]:
+            return j in self.right[i]
+        if j not in self._lines:
+            self._lines[j] = token_line(self.paragraphs[j].text, self.language)
+        return holds(self._lines[j], self.answers[i], self.language)
 
 
 class Bm25:

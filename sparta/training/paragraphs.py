@@ -18,13 +18,15 @@ from sparta.base.records import Passage
 from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
-from sparta.training.formats import LONGEST_CHARACTERS, form_of, read_records
+from sparta.training.formats import form_of, read_records
+from sparta.training.known import Context, KnownAnswers
 
 logger = logging.getLogger(__name__)
 
 Span = tuple[int, int]
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
+LONGEST_CHARACTERS = 1200
 GROUP_SIZE = 3
 """Paragraphs of one group: a positive, and two that are hard negatives for its questions."""
 
@@ -34,7 +36,7 @@ class Paragraph:
     """A text, the spans of its sentences (those that are candidates), and questions with their sentence.
 
     A question whose answer is the whole text has sentence -1. `places` says where in the text the answer to
-    each question begins, in characters; without any, at the beginning.
+    each question begins, in characters; without any, at the beginning. The id may be empty.
     """
 
     text: str
@@ -42,6 +44,7 @@ class Paragraph:
     sentences: tuple[Span, ...] = ()
     questions: tuple[tuple[str, int], ...] = ()
     places: tuple[int, ...] = ()
+    passage_id: str = ""
 
     def answered_before(self, end: int) -> Paragraph:
         """Return the paragraph without questions whose answer does not begin before this character."""
@@ -60,7 +63,7 @@ class Paragraph:
 
     def whole(self) -> Passage:
         """Return the paragraph as a candidate."""
-        return Passage("", self.text, self.title)
+        return Passage(self.passage_id, self.text, self.title)
 
     def answers(self) -> list[Passage]:
         """Return each sentence as a candidate in its context; a paragraph of one sentence has no other."""
@@ -75,7 +78,8 @@ class ParagraphSet:
 
     `hard_negatives` names, for each paragraph, others that rank high for its questions and do not answer
     them; of the groups in a batch the share `hard_negative_share` has such. `seeds` are the paragraphs with
-    questions. A `dev` set is never trained on: it validates.
+    questions. A `dev` set is never trained on: it validates. `known` are the right passages and the answers
+    of all questions of the file.
     """
 
     name: str
@@ -85,6 +89,7 @@ class ParagraphSet:
     hard_negatives: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     hard_negative_share: float = 0.5
     dev: bool = False
+    known: KnownAnswers = field(default_factory=KnownAnswers, repr=False, compare=False)
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +98,7 @@ class ParagraphSet:
 
     def fingerprint(self) -> str:
         """What the set holds, as a hash."""
-        return short_hash(self.paragraphs)
+        return short_hash([*self.paragraphs, self.known.fingerprint()])
 
     @property
     def n_questions(self) -> int:
@@ -188,18 +193,24 @@ def open_set(
         so that they are each other's context; `passages`: the answer is the whole context.
     """
     path, factor = name_and_weight(str(name), "FILE")
-    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language))
+    known = KnownAnswers(language)
+    paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language, known=known))
     if len(paragraphs) < batch_size:
         raise InputError(
             f"expected at least {batch_size} different texts, one batch, found {len(paragraphs)}",
             where=path,
             remedy="give more pairs, or a smaller batch size",
         )
-    return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size)
+    return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size, known=known)
 
 
 def read_paragraphs(
-    path: Path, layout: str = "pairs", *, longest: int = LONGEST_WORDS, language: str = "en"
+    path: Path,
+    layout: str = "pairs",
+    *,
+    longest: int = LONGEST_WORDS,
+    language: str = "en",
+    known: KnownAnswers | None = None,
 ) -> Iterator[Paragraph]:
     """Yield the paragraphs of a training file, in its order; long ones are cut at sentences, and all are
     folded as their language is.
@@ -208,33 +219,36 @@ def read_paragraphs(
     in), `title`, and `negative` (a text or a list of them). Read too: SQuAD JSON, DPR JSON (a list of
     questions with `positive_ctxs` and `hard_negative_ctxs` or `negative_ctxs`), MRQA JSONL, TSV of triples
     (question, positive, negative), and BEIR folders with `qrels/train.tsv`. Negatives stand behind their
-    positive, without questions.
+    positive, without questions; those that a record of the same question calls right are left out.
+
+    :param known: gets the right passages and the answers of all questions.
     """
-    own = language_of(language)
-    for one in _paragraphs(path, layout, longest, own, sentence_splitter(language)):
+    own, known = language_of(language), known or KnownAnswers(language)
+    for one in _paragraphs(path, layout, longest, own, known):
         yield one.folded(own)
 
 
 def _paragraphs(
-    path: Path, layout: str, longest: int, language: Language, spans: Splitter
+    path: Path, layout: str, longest: int, language: Language, known: KnownAnswers
 ) -> Iterator[Paragraph]:
-    form, most = form_of(path), longest_text(longest)
+    form, most, spans = form_of(path), longest_text(longest), sentence_splitter(known.language)
     if form in ("squad", "mrqa"):
         texts = reported(read_squad(path) if form == "squad" else read_mrqa(path), path.name)
         yield from (
-            _whole_texts(texts, path, most)
+            _whole_texts(texts, path, most, known)
             if layout == "passages"
-            else _texts_by_sentence(texts, longest, language, spans)
+            else _texts_by_sentence(texts, longest, language, spans, known)
         )
         return
-    records = read_records(path, form, most)
+    records = read_records(path, form)
     if layout == "passages" or form in ("dpr", "beir"):
-        yield from _passages(records, path, most)
+        yield from _passages(records, path, most, known)
         return
     texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
     negatives: dict[tuple[str, str], dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
     for record in records:
+        known.add_record(record, most)
         context, span = context_of(record)
         if context:
             key = (str(record.get("title") or ""), context)
@@ -248,30 +262,33 @@ def _paragraphs(
             context, title, _sentences(context, queries, spans(context)), queries, longest, language
         ):
             yield part
-            yield from map(_negative, negatives[title, context])
-    yield from _without_context(without_context, longest if layout == "articles" else 0, most, language)
+            yield from _negatives_of(part, negatives[title, context], known)
+    joined = longest if layout == "articles" else 0
+    yield from _without_context(without_context, joined, most, language, known)
 
 
 def _texts_by_sentence(
-    texts: Iterable[QuestionedText], longest: int, language: Language, spans: Splitter
+    texts: Iterable[QuestionedText], longest: int, language: Language, spans: Splitter, known: KnownAnswers
 ) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs; the answer is the sentence in which an answer first begins."""
     for one in texts:
         sentences = spans(one.text)
         answers = [
             (question, next((s for s in sentences if s[0] <= min(begins) < s[1]), None))
-            for question, begins in _answered(one)
+            for question, begins in _answered(one, known)
         ]
         queries = [(question, span) for question, span in answers if span]
         yield from cut(one.text, one.title, sentences, queries, longest, language)
 
 
-def _whole_texts(texts: Iterable[QuestionedText], path: Path, most: int) -> Iterator[Paragraph]:
+def _whole_texts(
+    texts: Iterable[QuestionedText], path: Path, most: int, known: KnownAnswers
+) -> Iterator[Paragraph]:
     """Yield SQuAD's and MRQA's paragraphs, each the answer to its questions."""
     beyond = n_questions = 0
     for one in texts:
         queries: dict[str, int] = {}
-        for question, begins in _answered(one):
+        for question, begins in _answered(one, known, most):
             n_questions += 1
             beyond += min(begins) >= most
             if min(begins) < most:
@@ -282,12 +299,18 @@ def _whole_texts(texts: Iterable[QuestionedText], path: Path, most: int) -> Iter
         _warn_left_out(path.name, beyond, n_questions)
 
 
-def _answered(one: QuestionedText) -> list[tuple[str, tuple[int, ...]]]:
+def _answered(
+    one: QuestionedText, known: KnownAnswers, most: int | None = None
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the questions whose answer stands in the text, and where; all that they know is added."""
+    for (_, question, begins), answers in zip(one.questions, one.named, strict=True):
+        if question and begins:
+            known.add(question, [Context(one.title, one.text[:most])], answers)
     return [(question, begins) for _, question, begins in one.questions if question and begins]
 
 
-def _whole(text: str, title: str, queries: Mapping[str, int]) -> Paragraph:
-    return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()))
+def _whole(text: str, title: str, queries: Mapping[str, int], passage_id: str = "") -> Paragraph:
+    return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()), passage_id)
 
 
 def context_of(record: dict[str, Any]) -> tuple[str, Span]:
@@ -345,7 +368,7 @@ def cut(
 
 
 def _without_context(
-    records: Sequence[dict[str, Any]], longest: int, most: int, language: Language
+    records: Sequence[dict[str, Any]], longest: int, most: int, language: Language, known: KnownAnswers
 ) -> Iterator[Paragraph]:
     """Yield answers without context: joined to texts of at most `longest` words, or each for itself."""
     queries: dict[str, list[str]] = {}
@@ -357,8 +380,10 @@ def _without_context(
         titles.setdefault(positive, str(record.get("title") or ""))
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, most)))
     for texts in _joinable(queries, longest, language):
-        yield _join(texts, queries, titles[texts[0]])
-        yield from (_negative(t) for text in texts for t in negatives[text] if t not in queries)
+        joined = _join(texts, queries, titles[texts[0]])
+        yield joined
+        others = (t for text in texts for t in negatives[text] if t not in queries)
+        yield from _negatives_of(joined, others, known)
 
 
 def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterator[list[str]]:
@@ -373,8 +398,12 @@ def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterato
         yield chunk
 
 
-def _negative(text: str) -> Paragraph:
-    return Paragraph(text, sentences=((0, len(text)),))
+def _negatives_of(positive: Paragraph, texts: Iterable[str], known: KnownAnswers) -> Iterator[Paragraph]:
+    """Yield texts as negatives, without those that answer all questions of their positive."""
+    questions = [question for question, _ in positive.questions]
+    for text in texts:
+        if not known.answers_all(questions, text):
+            yield Paragraph(text, sentences=((0, len(text)),))
 
 
 def _negatives(record: dict[str, Any], most: int) -> list[str]:
@@ -390,27 +419,36 @@ def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Pa
     return Paragraph(" ".join(texts), title, spans, questions)
 
 
-def _passages(records: Iterable[dict[str, Any]], path: Path, most: int) -> Iterator[Paragraph]:
+def _passages(
+    records: Iterable[dict[str, Any]], path: Path, most: int, known: KnownAnswers
+) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives stand behind it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
-    negatives: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    negatives: dict[tuple[str, str], dict[Context, None]] = {}
+    ids: dict[tuple[str, str], str] = {}
     beyond = n_questions = 0
     for record in records:
-        whole, n_questions = str(record.get("context") or record["positive"]), n_questions + 1
-        at = max(0, whole.find(str(record["positive"])))
+        known.add_record(record, most)
+        whole, n_questions = str(record.get("context") or record["positive"]).strip(), n_questions + 1
+        at = max(0, whole.find(str(record["positive"]).strip()))
         if at >= most:
             beyond += 1
             continue
         key = (str(record.get("title") or ""), whole[:most])
         places, question = queries.setdefault(key, {}), str(record["question"])
         places[question] = min(at, places.get(question, at))
-        others = record.get("negative_ctxs") or [("", text) for text in _negatives(record, most)]
-        negatives.setdefault(key, {}).update(dict.fromkeys(others))
+        ids.setdefault(key, str(record.get("passage_id") or ""))
+        others = record.get("negative_ctxs") or [Context("", text) for text in _negatives(record, most)]
+        cut_alike = (other._replace(text=other.text.strip()[:most]) for other in others)
+        negatives.setdefault(key, {}).update(dict.fromkeys(cut_alike))
     if beyond:
         _warn_left_out(path.name, beyond, n_questions)
-    for (title, text), questions in queries.items():
-        yield _whole(text, title, questions)
-        yield from (Paragraph(t, n) for n, t in negatives[title, text] if (n, t) not in queries)
+    for key, questions in queries.items():
+        title, text = key
+        yield _whole(text, title, questions, ids[key])
+        for other in negatives[key]:
+            if other[:2] not in queries and not known.answers_all(questions, other.text, other.passage_id):
+                yield Paragraph(other.text, other.title, passage_id=other.passage_id)
 
 
 def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:

@@ -184,13 +184,17 @@ class RankingTraining[M: nn.Module, Q]:
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: sentences, paragraphs and questions of one set."""
         self._mine_if_due(step)
-        paragraphs, rng = self._draw(step // self.together)
-        return make_batch(paragraphs, rng, self.ranking_config.questions)
+        chosen, rng = self._set_of(step // self.together)
+        return make_batch(chosen.draw(rng), rng, self.ranking_config.questions, chosen.known)
+
+    def _set_of(self, step: int) -> tuple[ParagraphSet, random.Random]:
+        """The set of a step, and what draws from it: a function of seed and step alone."""
+        rng = random.Random(self.seed * 7_919 + step)
+        return rng.choices(self.sets, [s.weight for s in self.sets])[0], rng
 
     def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
         """The paragraphs of a step, from one set, as a function of seed and step alone."""
-        rng = random.Random(self.seed * 7_919 + step)
-        chosen = rng.choices(self.sets, [s.weight for s in self.sets])[0]
+        chosen, rng = self._set_of(step)
         return chosen.draw(rng), rng
 
     def _mine_if_due(self, batch: int) -> None:
@@ -279,17 +283,18 @@ class RankingTraining[M: nn.Module, Q]:
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
         training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)
-        paragraphs = [*held_out.paragraphs, *training[: self.ranking_config.candidates]]
-        batch = make_batch(held_out.paragraphs, random.Random(0), 1_000)
+        others = training[: self.ranking_config.candidates]
+        batch = make_batch(held_out.paragraphs, random.Random(0), 1_000, held_out.known, others)
+        paragraphs = [*held_out.paragraphs, *others]
         sentences, whole = self._all_scores(batch.questions, paragraphs)
         values, n = [], batch.n_sentences
         with_sentence = [i for i, g in enumerate(batch.gold_sentence) if g >= 0]
         if with_sentence and sentences.shape[1] > len(paragraphs):
             gold = [batch.gold_sentence[i] for i in with_sentence]
-            others = [frozenset(g for g in batch.masked[i] if g < n) for i in with_sentence]
-            values.append(measure(sentences[with_sentence], gold, others))
-        others = [frozenset(g - n for g in masked if g >= n) for masked in batch.masked]
-        values.append(measure(whole, [g - n for g in batch.gold_paragraph], others))
+            right = [frozenset(g for g in batch.masked[i] if g < n) for i in with_sentence]
+            values.append(measure(sentences[with_sentence], gold, right))
+        right = [frozenset(g - n for g in masked if g >= n) for masked in batch.masked]
+        values.append(measure(whole, [g - n for g in batch.gold_paragraph], right))
         return float(np.mean(values))
 
     def _all_scores(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dense.training.mining import Question, _distinct, _Miner
+from dense.training.mining import Miner, Question, distinct, questions_of_dpr, questions_of_queries
 from dense.training.stages import DEPTH, _second_stage_set
-from sparta.base.records import Hit
+from sparta.base.records import Hit, Query
 from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
@@ -27,8 +29,8 @@ class Fixed:
 
 def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[list[str], list[str]]:
     searcher: Any = Fixed(*hits)
-    ((_, positives, found),) = _Miner(searcher, searcher, 100, "string", 1).ranked([question])
-    miner = _Miner(searcher, searcher, 100, "string", 1)
+    ((_, positives, found),) = Miner(searcher, searcher, 100, "string", 1).ranked([question])
+    miner = Miner(searcher, searcher, 100, "string", 1)
     negatives = miner.negatives(question, positives, found, most)
     return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
 
@@ -44,6 +46,30 @@ def test_a_gold_passage_is_no_negative_whatever_its_text() -> None:
     assert mined(Question("q", positives=(gold,)), *hits) == (["g"], ["y"])
 
 
+def test_gold_passages_of_other_records_are_no_negatives(tmp_path: Path) -> None:
+    """Mined ones, by text or id, and those that the file gives."""
+    gold = [{"title": "", "text": t, "passage_id": i} for t, i in (("one", "1"), ("two", "2"), ("three", ""))]
+    first = {"question": "q", "positive_ctxs": gold[:1], "hard_negative_ctxs": [gold[1], {"text": "x"}]}
+    path = tmp_path / "dpr.json"
+    path.write_text(json.dumps([first, {"question": "q", "positive_ctxs": gold[1:]}]))
+    question = next(iter(questions_of_dpr(path)))
+    assert [one["text"] for one in question.negatives] == ["x"]
+    hits = ("2", "two in the index"), ("3", "three"), ("4", "four")
+    assert mined(question, *hits)[1] == ["4"]
+
+
+def test_judged_passages_of_the_same_text_count_for_all_its_queries() -> None:
+    queries = [Query("1", "q"), Query("2", "q"), Query("3", "other")]
+    asked = [*questions_of_queries(queries, {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}})]
+    assert [one.judged for one in asked] == [("a",), ("b",), ("c",)]
+    assert [one.excluded for one in asked] == [{"a", "b"}, {"a", "b"}, {"c"}]
+
+
+def test_labels_exclude_no_passage() -> None:
+    gold = {"title": "", "text": "gold", "passage_id": "g"}
+    assert mined(Question("q", ("no",), positives=(gold,)), ("a", "no text"), ("b", "b"))[1] == ["a", "b"]
+
+
 def test_no_more_negatives_than_wanted() -> None:
     gold = {"title": "", "text": "gold", "passage_id": "g"}
     hits = [(str(i), f"text {i}") for i in range(5)]
@@ -53,7 +79,7 @@ def test_no_more_negatives_than_wanted() -> None:
 def test_given_negatives_come_before_mined_ones_that_repeat_them() -> None:
     given = {"title": "", "text": "same", "passage_id": "given"}
     again = {"title": "", "text": "same", "passage_id": "mined"}
-    assert _distinct([given, again]) == [given]
+    assert distinct([given, again]) == [given]
 
 
 def texts_with_questions(*texts: str) -> ParagraphSet:

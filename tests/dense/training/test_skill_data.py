@@ -292,3 +292,32 @@ def test_crops_of_a_language_without_spaces(read: Any) -> None:
     [crop] = read("single", {"id": "a", "title": "", "text": text})
     assert crop.query in text
     assert 4 <= len(crop.query) <= 20
+
+
+def test_a_long_positive_is_not_its_own_negative(tmp_path: Path) -> None:
+    """Both are whole; passages of one id are the same, however their texts differ."""
+    long = {"title": "T", "text": "word " * 400 + "end"}
+    other = {"title": "T", "text": "word " * 400 + "another end"}
+    named = {"title": "T", "text": "a text", "passage_id": "k1"}
+    again = {"title": "", "text": "a text, otherwise", "psg_id": "k1"}
+    given = {
+        "question": "which",
+        "positive_ctxs": [long, named],
+        "hard_negative_ctxs": [long, again, other],
+    }
+    path = tmp_path / "dpr.json"
+    path.write_text(json.dumps([given]))
+    [one] = read_skill_sets([SkillFile("single", path)], [])
+    [example] = one.examples
+    assert [p.text for p in example.positives] == [long["text"], "a text"]
+    assert [p.text for p in example.negatives] == [other["text"]]
+
+
+def test_all_evidence_of_a_question_is_right_for_it(read: Any) -> None:
+    """After one page the others are to be found; no gold passage of the question is a negative."""
+    record = {**MULTIHOP, "meta": {"negatives": ["k1", "k3", "k4"]}}
+    assert [ids(e) for e in read("expanded", record)] == [(["k3"], ["k4"], "k1"), (["k1"], ["k4"], "k3")]
+    badly = [{"passage_ids": ["k1"]}, {"passage_ids": ["k2"], "bleu_score": 0.1}]
+    mapped = {**MULTIHOP, "output": [{"provenance": badly[:1]}, {"provenance": badly[1:]}]}
+    [single] = read("single", {**mapped, "meta": {"negatives": ["k2", "k4"]}})
+    assert ids(single)[:2] == (["k1"], ["k4"]), "what was mapped badly is neither"

@@ -197,3 +197,20 @@ def test_of_few_texts_questions_are_held_out(caplog: pytest.LogCaptureFixture) -
         trained, held_out = split([ReadingSet("many", many)], 15)
     assert (len(trained), len(held_out)) == (80, 15)
     assert "left out 5 examples that share a text or a question" in caplog.text
+
+
+def test_dprs_positives_without_a_mention_are_no_negatives(tmp_path: Path) -> None:
+    """Nor are hard negatives that another record of the question calls positive, by text or id."""
+
+    def context(text: str, **more: str) -> dict[str, str]:
+        return {"title": "", "text": text, **more}
+
+    first = {
+        "question": "who?",
+        "answers": ["Larry Page"],
+        "positive_ctxs": [context(TEXT), context("He left.")],
+        "hard_negative_ctxs": [context("two"), context("three, otherwise", psg_id="3"), context("no")],
+    }
+    other = {**first, "positive_ctxs": [context("two"), context("three", passage_id="3")]}
+    [one] = read(tmp_path / "a.json", [first, {**other, "hard_negative_ctxs": []}])
+    assert [text.text for text in one.passages] == [TEXT, "no"]

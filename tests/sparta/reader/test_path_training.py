@@ -264,3 +264,14 @@ def test_bad_input(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
         train_path_reader([data, data], recipe(encoder_folder), tmp_path / "twice")
     with pytest.raises(InputError, match="expected a batch of 101"):
         train_path_reader([data], recipe(encoder_folder, batch_size=101), tmp_path / "few")
+
+
+def test_copies_of_what_a_question_needs_are_no_negatives(tmp_path: Path) -> None:
+    def line(*passages: tuple[str, bool]) -> dict[str, Any]:
+        read = [{"title": str(i), "text": text, "gold": gold} for i, (text, gold) in enumerate(passages)]
+        return {"question": "which", "answers": ["x"], "passages": read}
+
+    lines = [line(("a", True), ("a", False), ("b", False), ("c", False)), line(("b", True), ("d", False))]
+    path = tmp_path / "paths.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert [[p.text.text for p in one.others] for one in read_path_examples(path)] == [["c"], ["d"]]

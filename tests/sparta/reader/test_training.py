@@ -323,6 +323,25 @@ def test_a_text_near_by_that_holds_the_answer_is_no_negative(encoder_folder: Pat
         assert (near is None) == (one.examples[i + 1].answers == example.answers)
 
 
+def test_a_passage_that_answers_in_another_example_is_no_negative(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    """The question stands in the file with other answers, too."""
+    spans = (((0, 1),), ())
+    texts = [Text("a is right"), Text("b is right too"), Text("c")]
+    own = [
+        ReadingExample("q", ("a",), (texts[0], texts[1]), spans),
+        ReadingExample("q", ("b",), (texts[1], texts[2]), spans),
+        *(ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), spans[:1]) for i in range(20)),
+    ]
+    one = ReaderTraining(recipe(encoder_folder, held_out=0), [ReadingSet("a", own)], tmp_path / "out")
+    numbers = {e.answers: i for i, e in enumerate(one.examples) if e.question == "q"}
+    draw = random.Random(0)
+    assert texts[1] not in {t for _ in range(20) for t in one._negatives(numbers["a",], draw)}
+    assert one._near(one.examples[numbers["a",]], numbers["b",]) is None
+    assert one._negatives(numbers["b",], draw) == [texts[2]]
+
+
 def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:
     own = [ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), (((0, 1),),)) for i in range(60)]
     with pytest.raises(InputError, match="give --train-length 24, or a smaller --longest-question"):

@@ -148,7 +148,11 @@ def test_a_training_as_printed(train: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"terms": 100}, {"lexical": False}, {"teachers": ("bm25",)}, {"context": False}, {"tied": True}]
+    "other",
+    [
+        *({"terms": 100}, {"lexical": False}, {"teachers": ("bm25",)}, {"context": False}, {"tied": True}),
+        *({"term_rate": 3.0}, {"gain_rate": 3.0}),
+    ],
 )
 def test_what_the_paper_decides_is_not_given(other: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(other))):
@@ -168,6 +172,9 @@ def test_the_command(pairs_file: Any, encoder_folder: Any, tmp_path: Any) -> Non
         2,
     ]
     result = CliRunner().invoke(main, [*map(str, given), "--paper", "--teacher", "bm25"])
-    assert (result.exit_code, "leave out --paper, or teachers" in result.stderr) == (2, True)
+    assert (result.exit_code, "leave out --paper, or --teacher" in result.stderr) == (2, True)
+    for option in ("--term-rate", "--gain-rate", "--pressure"):  # also with its default
+        result = CliRunner().invoke(main, [*map(str, given), "--paper", option, "5"])
+        assert (result.exit_code, f"leave out --paper, or {option}" in result.stderr) == (2, True)
     assert CliRunner().invoke(main, [*map(str, given), "--paper", "--validate-every", "2"]).exit_code == 0
     assert (tmp_path / "m" / "best" / "model.safetensors").exists()

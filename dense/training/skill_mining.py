@@ -1,0 +1,198 @@
+"""Hard negatives of expanded queries and of hyperlinks, from an index (Chain-of-Skills, Appendix B.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import batched
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dense.channel.searcher import DenseSearcher
+from dense.models.resolve import identify
+from dense.models.skill_config import EXPANDED, LINK, NONE
+from dense.training.mining import (
+    BM25,
+    QUESTIONS_AT_ONCE,
+    Context,
+    Miner,
+    MiningReport,
+    Question,
+    check_json_name,
+    distinct,
+    json_list_writer,
+    open_channel,
+    training_record,
+)
+from dense.training.skill_data import SkillFile, read_skill_sets
+from dense.training.skill_examples import SkillExample
+from sparta.base.errors import IndexStateError, InputError
+from sparta.base.records import Advance, Hit, Passage
+from sparta.search.searcher import Searcher
+from sparta.shards.store import stored_title
+from sparta.training.known import Key, keys_of
+
+if TYPE_CHECKING:
+    from dense.models.skills import Skills
+
+_AT_ONCE = 4096
+
+
+def mine_skill(
+    index: Path | None,
+    files: Sequence[Path],
+    skill: str,
+    output: Path,
+    *,
+    texts: Sequence[Path] = (),
+    channel: str = BM25,
+    model: str | None = None,
+    depth: int = 100,
+    negatives: int = 100,
+    match: str = "string",
+    keep: bool = False,
+    with_answers: bool = False,
+    threads: int = 2,
+    advance: Advance | None = None,
+) -> MiningReport:
+    """Write DPR training JSON for `dense train-skills --expanded` or `--link`.
+
+    BM25 and impacts search an expanded query as the question with the title and the text of its evidence, a
+    link as its mention. With channel dense, the skills of `model` encode both. No negative is a right passage
+    of the question, its evidence, a passage with the title of an entity that a link means, or one that holds
+    an answer.
+
+    :param files: as `read_skill_sets` takes them; passages that they name are those of `texts`, without any
+        those of the index
+    :param keep: put the negatives that the files have before the mined ones
+    :param with_answers: passages that hold an answer may be negatives
+    :raises InputError: no model for channel dense; a file without examples of the skill; a name that is not
+        that of DPR's JSON.
+    """
+    check_json_name(output)
+    written = total = 0
+    with ExitStack() as stack:
+        lexical = stack.enter_context(Searcher(index, channel=BM25))
+        ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
+        named = (lambda: passages_of(lexical)) if not texts else None
+        sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=named)
+        search = _search(ranked, skill, model)
+        miner = Miner(lexical, ranked, depth, match, threads, with_answers=with_answers)
+        out = stack.enter_context(json_list_writer(output))
+        for one in sets:
+            right = _right_of(one.examples)
+            for block in batched(one.examples, QUESTIONS_AT_ONCE):
+                for example, hits in zip(block, search(block, depth, threads), strict=True):
+                    question = Question(_query(example, skill), example.answers, (), right[_name(example)])
+                    positives = [*map(_context, example.positives)]
+                    if skill == LINK:
+                        titles = {passage.title for passage in example.positives}
+                        hits = [hit for hit in hits if hit.title not in titles]
+                    mined = miner.negatives(question, positives, hits, negatives)
+                    if keep:
+                        mined = distinct([*map(_context, example.negatives), *mined])
+                    record = training_record(question, positives, mined)
+                    before = {"evidence": _context(example.evidence)} if example.evidence else {}
+                    out({**record, **before})
+                    written, total = written + 1, total + len(mined)
+                if advance:
+                    advance(len(block))
+    return MiningReport(written, 0, total)
+
+
+def passages_of(searcher: Searcher) -> Iterator[Passage]:
+    """Yield the live passages of an index, in corpus order."""
+    with searcher.index.reading() as view:
+        live = view.lucene.live()
+        order = np.argsort(view.lucene.positions(live), kind="stable")
+        for some in batched(live[order].tolist(), _AT_ONCE):
+            for record in map(json.loads, view.lucene.raws(some)):
+                yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
+
+
+def _search(
+    searcher: Any, skill: str, model: str | None
+) -> Callable[[Sequence[SkillExample], int, int], list[list[Hit]]]:
+    """Return a function from examples, a depth and threads to the hits of each example."""
+    if isinstance(searcher, DenseSearcher):
+        skills = _skills_for(searcher, skill, model)
+
+        def by_vectors(examples: Sequence[SkillExample], depth: int, threads: int) -> list[list[Hit]]:
+            texts = [example.query for example in examples]
+            if skill == LINK:
+                vectors = skills.encode_mentions(texts, [example.spans[0] for example in examples])
+            else:
+                vectors = skills.encode_expanded(texts, [e.evidence or Passage("", "") for e in examples])
+            return list(searcher.search_vectors(vectors, depth, threads))
+
+        return by_vectors
+
+    def by_terms(examples: Sequence[SkillExample], depth: int, threads: int) -> list[list[Hit]]:
+        texts = dict.fromkeys(_terms(example) for example in examples)
+        hits = searcher.batch_search([*texts], [*texts], depth, threads)
+        return [hits[_terms(example)] for example in examples]
+
+    return by_terms
+
+
+def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skills:
+    """Return the skills of a model, whose vectors the channel must hold: of passages, or of entities."""
+    if model is None:
+        raise InputError(
+            f"expected a model with the skill {skill} for channel dense, found none",
+            remedy="name one with --model, or mine with --channel bm25",
+        )
+    from dense.models.skills import Skills  # loads torch, which BM25 does not need
+
+    skills = Skills.open(model)
+    skills.check(skill)
+    same = identify(Path(skills.where)).sha256 == searcher.vectors.model.sha256
+    width: Any = skills.model.passage_encoder.config
+    fits = same or (skill == LINK and searcher.vectors.width == width.hidden_size)
+    if not fits or (skill == LINK and same and skills.config.placement != NONE):
+        reader = "passage" if skill == EXPANDED else "entity"
+        raise IndexStateError(
+            f"the dense channel does not hold the vectors of the model's expert for {reader}",
+            where=str(searcher.folder.path),
+            remedy=f"index with this expert: dense convert --reader {reader}, dense index --overwrite"
+            if skill == LINK
+            else f"make the channel anew: dense index --overwrite --model {model}",
+        )
+    return skills
+
+
+def _terms(example: SkillExample) -> str:
+    """Return what BM25 and impacts search: the mention, or the question with its evidence."""
+    if example.evidence is None:
+        return example.query[slice(*example.spans[0])]
+    return f"{example.query} {example.evidence.title} {example.evidence.text}"
+
+
+def _query(example: SkillExample, skill: str) -> str:
+    """Return the query as a training file has it: a mention stands between marks."""
+    if skill != LINK:
+        return example.query
+    start, end = example.spans[0]
+    text = example.query
+    return f"{text[:start]}[START_ENT] {text[start:end]} [END_ENT]{text[end:]}"
+
+
+def _name(example: SkillExample) -> tuple[str, object]:
+    return example.query, example.spans
+
+
+def _right_of(examples: Sequence[SkillExample]) -> dict[tuple[str, object], frozenset[Key]]:
+    """Return, for each query, the keys of all positives and evidence that its examples name."""
+    right: dict[tuple[str, object], set[Key]] = {}
+    for one in examples:
+        passages = [*one.positives, *filter(None, [one.evidence])]
+        keys = (key for p in passages for key in keys_of(p.text, p.passage_id))
+        right.setdefault(_name(one), set()).update(keys)
+    return {name: frozenset(keys) for name, keys in right.items()}
+
+
+def _context(passage: Passage) -> Context:
+    return {"title": passage.title, "text": passage.text, "passage_id": passage.passage_id}
