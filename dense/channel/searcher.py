@@ -203,7 +203,8 @@ class DenseSearcher(ChannelSearcher):
         """The `k` best passages for each query, ids and scores alone; none for a blank query."""
         assert self.generation is not None
         folded = [self.generation.analysis.fold(query) for query in queries if not is_blank(query)]
-        vectors = self.model.encode_questions(folded) if folded else np.empty((0, self.vectors.width), np.float32)
+        nothing = np.empty((0, self.vectors.width), np.float32)
+        vectors = self.model.encode_questions(folded) if folded else nothing
         ranked = self._rank(vectors, k, threads, filter, collapse, deepest)
         return (Ranked([], [], []) if is_blank(query) else next(ranked) for query in queries)
 
