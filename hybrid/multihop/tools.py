@@ -32,7 +32,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage, Retriever
-from sparta.index.folder import index_flag
+from sparta.index.folder import default_index, index_flag, lasting_path
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
@@ -67,8 +67,12 @@ class IndexTools(Closing):
         path_reader: str | Path | None = None,
         device: str | None = None,
     ) -> None:
-        self.index, self.model, self.entities = index, model, entities
-        self.path_reader, self.device = path_reader, device
+        self.index = lasting_path(default_index() if index is None else index)
+        self.model, self.entities, self.path_reader = (
+            path if path is None else lasting_path(path) if Path(path).exists() else path
+            for path in (model, entities, path_reader)
+        )
+        self.device = device
         self._retrievers: dict[str, Retriever] = {}
         self._deepest: dict[str, int] = {}
 

@@ -13,6 +13,7 @@ from hybrid.opensearch.state import count
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
+from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
@@ -158,6 +159,8 @@ class OpenSearchHybrid(Reopening, HybridSearcher):
         self.fusion = fusion or Fusion(default_weights(CHANNELS))
         self.opened = RemoteIndex(Server(server) if isinstance(server, str) else server, name)
         self.channels = OpenSearchChannels(self.opened, list(self.fusion.weights))
+
+    __reduce__ = Closing.__reduce__  # there is no folder to open again
 
 
 def open_opensearch(

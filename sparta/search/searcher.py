@@ -21,7 +21,7 @@ from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, IndexView, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
 from sparta.lucene.packing import Hits
-from sparta.models.query_encoder import QueryTokenizer
+from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.contexts import in_context, whole_record
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
@@ -148,7 +148,7 @@ class Searcher(ChannelSearcher):
             if kept or collapse:
                 view.require_fields()
             bags = [view.tokenizer.terms(query) for query in impacts]
-            folded = [*map(view.tokenizer.language.fold, texts)]
+            folded = ["" if is_blank(text) else view.tokenizer.language.fold(text) for text in texts]
 
             def search(depth: int, which: Sequence[int]) -> list[Ranked]:
                 own = [bags[i] for i in which if i < len(bags)]
