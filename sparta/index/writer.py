@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,9 @@ from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
 from sparta.index.impact_batches import ImpactBatch
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
+from sparta.lucene.packing import EXACT_SCORES
+
+logger = logging.getLogger(__name__)
 
 
 def write(index: IndexFolder, generation: Generation, source: Source, options: WriteOptions) -> Progress:
@@ -65,6 +69,7 @@ def _write_batches(
     last_commit = time.monotonic()
     kept = progress.consumed
     told = set[str]()  # fields that are not indexed
+    warned = False
     counted = True  # whether all that the writer has is in progress
     update = options.mode == "update"
     cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
@@ -81,6 +86,7 @@ def _write_batches(
             _hand_over(writer, own, positions, told, update=update)
             progress.add(batch)
             counted = True
+            warned = warned or _warn_of_rounded_scores(batch)
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, kept = time.monotonic(), progress.consumed
@@ -164,6 +170,23 @@ def _hand_over(
         fields=field_terms(batch.records, told),
         update=update,
     )
+
+
+def _warn_of_rounded_scores(batch: ImpactBatch) -> bool:
+    """Warn of a passage whose impacts sum to a rounded score; return whether the batch has such a passage."""
+    ends = np.concatenate([[0], np.cumsum(batch.impacts, dtype=np.int64)])[batch.indptr]
+    sums = np.diff(ends)
+    largest = int(sums.argmax()) if len(sums) else 0
+    if not len(sums) or sums[largest] < EXACT_SCORES:
+        return False
+    logger.warning(
+        "the impacts of passage %r sum to %s: scores of %s or more are rounded to float32;"
+        " scale the impacts down",
+        batch.passage_ids[largest],
+        f"{sums[largest]:,}",
+        f"{EXACT_SCORES:,}",
+    )
+    return True
 
 
 def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher, *, cut: bool) -> None:

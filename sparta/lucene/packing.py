@@ -20,6 +20,8 @@ from sparta.base.errors import InputError
 from sparta.base.given import not_unicode
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
+EXACT_SCORES = 2**24
+"""Impact scores below this number are exact. Lucene rounds larger scores to float32."""
 MOST_BYTES = 2**31 - 9
 _FEW = 64  # strings, for which NumPy would take longer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -20,7 +21,7 @@ from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.view import IndexVersion, IndexView, OpenIndex
 from sparta.lucene.bridge import Bm25, ImpactSearcher
-from sparta.lucene.packing import Hits
+from sparta.lucene.packing import EXACT_SCORES, Hits
 from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.contexts import in_context, whole_record
@@ -29,6 +30,8 @@ from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
 IMPACT, BM25 = "impact", "bm25"
 CHANNELS = (IMPACT, BM25)
 _OLD_NAMES = {"sparta": IMPACT}
+
+logger = logging.getLogger(__name__)
 
 
 class Searcher(ChannelSearcher):
@@ -280,6 +283,12 @@ def _columns(lucene: ImpactSearcher, hits: Hits, integers: int) -> list[Ranked]:
     """Each query's hits in columns; the scores of the first `integers` queries are integers."""
     ids, docids = lucene.ids(hits.docids), hits.docids.tolist()
     whole = hits.indptr[integers]
+    if hits.scores[:whole].max(initial=0) >= EXACT_SCORES:
+        logger.warning(
+            "scores of %s or more are rounded to float32, and their order with them:"
+            " scale impacts or query weights down",
+            f"{EXACT_SCORES:,}",
+        )
     scores = hits.scores[:whole].astype("int64").tolist() + hits.scores[whole:].tolist()
     bounds = itertools.pairwise(hits.indptr.tolist())
     return [Ranked(ids[start:end], docids[start:end], scores[start:end]) for start, end in bounds]

@@ -16,6 +16,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.index.impact_batches import ImpactBatch, JsonVectors
 from sparta.index.jobs import Source
 from sparta.index.sources import vectors_source
+from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Doc
 
 pytestmark = pytest.mark.jvm
@@ -179,3 +180,17 @@ def test_large_integers_and_deep_metadata_are_read_as_of_a_corpus(builder, json_
     with pytest.raises(InputError, match="nested too deeply") as caught:
         builder.write(json_vectors(line("a", moon=1), deep), "overwrite")
     assert caught.value.where.endswith("vectors.jsonl:2")
+
+
+@pytest.mark.parametrize(("terms", "is_warned"), [(256, False), (257, True)])
+def test_scores_that_are_rounded_are_warned_of(builder, json_vectors, caplog, terms, is_warned):
+    """Scores are exact below 2^24. Indexing warns of impacts and searching of scores that reach it."""
+    vectors = json_vectors(
+        line("a", moon=1), line("b", moon=65535), line("c", **dict.fromkeys(map(str, range(terms)), 65535))
+    )
+    builder.write(vectors)
+    assert [record.args[0] for record in caplog.records if record.args] == (["c"] if is_warned else [])
+    caplog.clear()
+    with Searcher(builder.folder.path) as searcher:
+        assert searcher.search("moon " * terms, 1)[0].passage_id == "b"
+    assert [record.name for record in caplog.records] == (["sparta.search.searcher"] if is_warned else [])

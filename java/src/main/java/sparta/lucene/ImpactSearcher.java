@@ -27,6 +27,7 @@ import org.apache.lucene.util.BytesRef;
 import sparta.lucene.scoring.HitList;
 import sparta.lucene.scoring.ImpactSimilarity;
 import sparta.lucene.filtering.KeptDocs;
+import sparta.lucene.scoring.LiveSearcher;
 import sparta.lucene.scoring.RankCollector;
 import sparta.lucene.scoring.TopHitsCollector;
 import sparta.lucene.util.Packed;
@@ -88,7 +89,7 @@ public final class ImpactSearcher implements Closeable {
       throw e;
     }
     reader = opened;
-    searcher = new IndexSearcher(reader);
+    searcher = new LiveSearcher(reader);
     searcher.setSimilarity(ImpactSimilarity.perField(k1, b));
     searcher.setQueryCache(null);
     lookup = new Lookup(reader);

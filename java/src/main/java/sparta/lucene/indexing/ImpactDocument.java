@@ -19,10 +19,10 @@ public final class ImpactDocument implements Iterable<IndexableField> {
   private final Field raw = new StoredField(IndexFields.RAW, "");
   private final SingleTokenStream impacts = new SingleTokenStream();
   private final Field contents = new Field(IndexFields.CONTENTS, impacts, IndexFields.CONTENTS_TYPE);
-  private final Field text = new Field(IndexFields.TEXT, "", IndexFields.TEXT_TYPE);
+  private final CountedText text = new CountedText();
   private final Field position = new NumericDocValuesField(IndexFields.POSITION, 0);
   private final MetadataFields metadata = new MetadataFields();
-  private final List<IndexableField> always = List.of(id, idValue, raw, contents, text, position);
+  private final List<IndexableField> always = List.of(id, idValue, raw, contents, text, text.length, position);
   private final List<IndexableField> fields = new ArrayList<>(always);
 
   /**

@@ -17,6 +17,9 @@ public final class IndexFields {
   /** Title and text, analyzed, for BM25. */
   public static final String TEXT = "text";
 
+  /** Number of tokens of {@link #TEXT}; a doc value, which segments written by older versions lack. */
+  public static final String TEXT_LENGTH = "text_length";
+
   /** Position in the corpus, which decides ties. */
   public static final String POSITION = "position";
 
