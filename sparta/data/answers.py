@@ -13,6 +13,7 @@ from functools import lru_cache
 import regex
 
 from sparta.base.errors import InputError
+from sparta.base.normal_form import normal_form
 from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
@@ -37,7 +38,7 @@ def tokens(text: str, language: str = "en") -> list[str]:
     """
     own = language_of(language)
     folded = own.fold(text)
-    return [t.lower() for t in _tokens_of(own).findall(unicodedata.normalize("NFD", folded))]
+    return [t.lower() for t in _tokens_of(own).findall(normal_form("NFD", folded))]
 
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
@@ -59,7 +60,7 @@ def _decomposed(text: str) -> tuple[str, list[tuple[int, int]]]:
     for end in range(1, len(text) + 1):
         if end < len(text) and unicodedata.combining(text[end]):
             continue
-        part = unicodedata.normalize("NFD", text[start:end])
+        part = normal_form("NFD", text[start:end])
         parts.append(part)
         places += [(start, end)] * len(part)
         start = end
@@ -111,7 +112,7 @@ def normalized(answer: str, language: str = "en") -> str:
     characters (NFC), so that accents agree however they are written, and one script.
     """
     own = language_of(language)
-    composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
+    composed = normal_form("NFC", own.fold(answer)).lower()
     bare = "".join(c for c in composed if not own.punctuation(c))
     return " ".join((_article(own.articles).sub(" ", bare) if own.articles else bare).split())
 
@@ -184,13 +185,13 @@ def _wanted(answer: str, language: str) -> str:
 
 def _matches(pattern: str, decomposed: str) -> list[regex.Match[str]]:
     with _in_time(pattern):
-        wanted = unicodedata.normalize("NFD", pattern)
+        wanted = normal_form("NFD", pattern)
         return list(regex.finditer(wanted, decomposed, _FLAGS, timeout=LONGEST_MATCHING))
     return []
 
 
 def _searched(pattern: str, text: str, search: Callable[..., object] = regex.search) -> bool:
-    decomposed = unicodedata.normalize("NFD", pattern), unicodedata.normalize("NFD", text)
+    decomposed = normal_form("NFD", pattern), normal_form("NFD", text)
     with _in_time(pattern):
         return search(*decomposed, _FLAGS, timeout=LONGEST_MATCHING) is not None
     return False
