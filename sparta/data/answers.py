@@ -7,7 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import SequenceMatcher
 from functools import lru_cache
 
 import regex
@@ -95,12 +94,26 @@ def answer_spans(
 
 
 def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
-    """Return the first and last place of each stretch of `words` that equals `wanted`."""
+    """Return the first and last place of each stretch of `words` that equals `wanted`, in linear time (Knuth,
+    Morris and Pratt, 1977).
+    """
     n = len(wanted)
-    if not n:
+    if not n or wanted[0] not in words:
         return []
-    starts = (i for i, word in enumerate(words) if word == wanted[0] and words[i : i + n] == wanted)
-    return [(i, i + n - 1) for i in starts]
+    restarts, matched = [0] * n, 0  # how many words at the beginning still match after a mismatch at a place
+    for i in range(1, n):
+        while matched and wanted[i] != wanted[matched]:
+            matched = restarts[matched - 1]
+        matched += wanted[i] == wanted[matched]
+        restarts[i] = matched
+    ends, matched = [], 0
+    for i, word in enumerate(words):
+        while matched and (matched == n or word != wanted[matched]):
+            matched = restarts[matched - 1]
+        matched += word == wanted[matched]
+        if matched == n:
+            ends.append(i)
+    return [(end - n + 1, end) for end in ends]
 
 
 def _counts(word: str, language: Language) -> bool:
@@ -161,8 +174,49 @@ def _in_both(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
-    matcher = SequenceMatcher(None, one, other, autojunk=False)
-    return matcher.find_longest_match().size
+    """Return the length of the longest stretch in both, in linear time: one's suffix automaton reads the other
+    (Blumer et al., 1985).
+    """
+    following, links, lengths, last = [dict[str, int]()], [-1], [0], 0
+    for word in one:
+        state, new = last, len(following)
+        following.append({})
+        lengths.append(lengths[last] + 1)
+        links.append(0)
+        last = new
+        while state >= 0 and word not in following[state]:
+            following[state][word] = new
+            state = links[state]
+        if state < 0:
+            continue
+        target = following[state][word]
+        if lengths[target] > lengths[state] + 1:  # longer stretches end there: a copy takes the shorter ones
+            copy = len(following)
+            following.append(dict(following[target]))
+            lengths.append(lengths[state] + 1)
+            links.append(links[target])
+            links[target] = copy
+            while state >= 0 and following[state].get(word) == target:
+                following[state][word] = copy
+                state = links[state]
+            target = copy
+        links[new] = target
+    return _longest_read(following, links, lengths, other)
+
+
+def _longest_read(
+    following: list[dict[str, int]], links: list[int], lengths: list[int], words: Sequence[str]
+) -> int:
+    """Return the length of the longest stretch of `words` that a suffix automaton knows."""
+    state = matched = longest = 0
+    for word in words:
+        while state and word not in following[state]:
+            state = links[state]
+            matched = lengths[state]
+        if word in following[state]:
+            state, matched = following[state][word], matched + 1
+        longest = max(longest, matched)
+    return longest
 
 
 def has_answer(text: str, answers: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
