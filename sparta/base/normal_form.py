@@ -1,8 +1,8 @@
 """Unicode's normal forms, in time that grows with the length of a text.
 
-`unicodedata.normalize` sorts combining marks by insertion: the time for one letter with n marks grows with n².
-A long run of marks is therefore sorted before. Stable sorting by combining class is the standard's own canonical
-order (Unicode, D109), so the result is the same, and no character is cut or inserted.
+`unicodedata.normalize` sorts combining marks by insertion: its time grows with the square of their number.
+A long run of marks is sorted before. A stable sort by combining class is the canonical order of the standard
+(Unicode, D109), so the result is the same, and no character is cut or inserted.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _in_both(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the length of the longest stretch in both, in linear time: one's suffix automaton reads the other
+    """Return the length of the longest stretch in both, in linear time: a suffix automaton reads the other
     (Blumer et al., 1985).
     """
     following, links, lengths, last = [dict[str, int]()], [-1], [0], 0

@@ -20,7 +20,10 @@ logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
 """In words; the models that ship read about 200 at once."""
 _USUAL_SENTENCE = 64
-_AT_ONCE, _AHEAD = 4096, 1024  # characters that sentencex reads at once, and of these the last, which it reads again
+_AT_ONCE = 4096
+"""Characters that sentencex reads at once."""
+_AHEAD = 1024
+"""The last of these characters, which it reads again with the next ones."""
 Splitter = Callable[[str], list[tuple[int, int]]]
 """From a text to the spans of its parts, in characters."""
 
@@ -99,8 +102,8 @@ def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None
 def _boundaries(language: str) -> Callable[[str], Iterator[tuple[int, int]]]:
     """A function from a text to the spans between the ends of sentences that sentencex names.
 
-    The time of sentencex grows with the square of a text's length, so it reads a long text piece by piece. The
-    last quarter of a piece decides nothing: the next piece reads it again, with what follows.
+    The time of sentencex grows with the square of a text's length, so it reads a long text piece by piece.
+    Ends in the last quarter of a piece are left to the next piece, which reads it again with what follows.
     """
     from sentencex import get_sentence_boundaries
 
