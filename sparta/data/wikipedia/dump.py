@@ -17,7 +17,7 @@ from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
 from sparta.data.wikipedia.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of, unescaped
 
-_DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
+_DOC = re.compile(r'<doc id="([^"]*)"')
 _NO_TEXT_SPACES = ("6", "14")  # pictures and categories
 _FIELDS = ("id", "title", "ns", "text")
 _BUFFER = 1 << 16
@@ -204,7 +204,10 @@ def _entries(dump: Path, reader: _DumpReader) -> Iterator[_Entry]:
     """
     limit, size = longest_line() // _PAGES_IN_A_LINE, 0
     with reading(dump), open_decompressed(dump) as stream, placed(str(dump)):
-        for data in itertools.chain(iter(lambda: stream.read(_BUFFER), b""), [b""]):
+        data = b"-"
+        while data:
+            # Expat reads an unfinished tag anew with each piece, so pieces grow with what has not ended.
+            data = stream.read(max(_BUFFER, size))
             try:
                 reader.read(data)
             except expat.ExpatError as error:
@@ -256,10 +259,10 @@ def _extracted(path: Path) -> Iterator[Page]:
                 record = parse_object(line)
                 title, text = (string_field(record, name, of=name) for name in ("title", "text"))
                 yield from _page(identifier(record), unescaped(title), text.split("\n"))
-            elif match := _DOC.fullmatch(line):
+            elif doc := _doc(line):
                 if inside:
                     raise _unfinished(title, "another page")
-                page_id, title, lines, inside, size = match[1], unescaped(match[2]), [], True, 0
+                page_id, title, lines, inside, size = *doc, [], True, 0
             elif line.startswith("</doc>"):
                 yield from _page(page_id, title, lines)
                 inside = False
@@ -273,6 +276,13 @@ def _extracted(path: Path) -> Iterator[Page]:
     if inside:
         with placed(str(path)):
             raise _unfinished(title, "the end of the file")
+
+
+def _doc(line: str) -> tuple[str, str] | None:
+    """Return the id and the title of a page that a line begins; None for another line."""
+    before, _, title = line.rstrip().partition('title="')
+    match = _DOC.match(before)
+    return (match[1], unescaped(title[:-2])) if match and title.endswith('">') else None
 
 
 def _unfinished(title: str, found: str) -> InputError:
