@@ -18,7 +18,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from dense.models.skill_inputs import text_windows
 from dense.training import skill_forms
-from hybrid.answering.answers import Answer
 from hybrid.multihop import titles
 from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
@@ -98,7 +97,10 @@ def start_of(case: Case, longest: float) -> int:
 
 
 def exponent(case: Case, longest: float = LONGEST) -> tuple[int, list[float], float]:
-    """Return the most repetitions, the seconds of each doubling, and the exponent that fits them best."""
+    """Return the most repetitions, the seconds of each doubling, and the exponent that fits them best.
+
+    Input that is longer than half of the longest line is not tried, even if it takes less than `longest`.
+    """
     most = start_of(case, longest)
     counts = [most >> i for i in range(DOUBLINGS, -1, -1)]
     seconds, slope = [float("inf")] * len(counts), float("inf")
@@ -174,12 +176,6 @@ def _reader_windows(text: str) -> object:
 @cache
 def _titles() -> titles.TitleTable:
     return titles.TitleTable(np.array([titles.hashed(["moon"])], np.uint64), np.zeros(1, np.int32))
-
-
-def _around(text: str) -> object:
-    return Answer("moon", 0.0, "p", "", text + "moon" + text, len(text), len(text) + 4, 0.0, 0.0).around(
-        len(text)
-    )
 
 
 MARKS = "\u0301\u0316"
@@ -396,7 +392,6 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         lambda t: marked_words(_shipped(), t, dict.fromkeys(_shipped().terms("moon river play"), 1.0)),
         *("moon ", "moon", (MARKS, "moon")),
     ),
-    "text around an answer": (_around, " ", "a", "a "),
     "windows of readers": (_reader_windows, "a ", "a", (MARKS, "a")),
     "windows of spans": (lambda t: text_windows(t, _characters(), 128), "a ", "a", (MARKS, "a")),
     "mentions": (
@@ -424,9 +419,13 @@ def main() -> int:
         if len(sys.argv) > 1 and not any(word in case.name for word in sys.argv[1:]):
             continue
         most, seconds, slope = exponent(case)
-        failed += slope > MOST
+        is_long = seconds[-1] >= LONGEST  # else the longest input is read in less
+        failed += slope > MOST and is_long
         shown = " ".join(f"{value:.3f}" for value in seconds)
-        print(f"| `{case.name.replace('|', chr(92) + '|')}` | {most:,} | {shown} | {slope:.2f} |", flush=True)
+        print(
+            f"| `{case.name.replace('|', chr(92) + '|')}` | {most:,} | {shown} | {f'{slope:.2f}' if is_long else 'fast'} |",
+            flush=True,
+        )
     return int(failed > 0)
 
 

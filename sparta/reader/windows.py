@@ -46,7 +46,8 @@ def windows(
         named = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
         head = [first, *asked, last, *([*named, last] if named else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
-        offsets, pieces = with_accents(text, encoded.offsets), encoded.ids  # encoded makes new lists each time
+        # `encoded` makes a new list of each at every access.
+        offsets, pieces = with_accents(text, encoded.offsets), encoded.ids
         of_text = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
         of_head = [0] * (len(asked) + 2) + [1] * (len(head) - len(asked) - 2)
         room = layout.max_length - len(head) - 1
