@@ -15,7 +15,6 @@ import json
 import math
 import random
 import re
-import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,8 @@ from typing import Any
 import numpy as np
 import opencc
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from sparta.base.normal_form import normal_form
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HAN = "\u3400-\u9fff\uf900-\ufaff"
@@ -82,7 +83,7 @@ class Counts:
             warnings.simplefilter("ignore")  # jieba's regular expressions
             import jieba
         for text in texts:
-            plain = unicodedata.normalize("NFKC", text).lower()
+            plain = normal_form("NFKC", text).lower()
             for run in _RUN.findall(plain):
                 self.characters.update(run)
                 for word in jieba.cut(run, HMM=True):

@@ -33,8 +33,9 @@ PACKAGES = (
     "threadpoolctl",
     "tokenizers",
     "tqdm",
+    "yaml",
 )
-_DISTRIBUTIONS = {"jnius": "pyjnius"}
+_DISTRIBUTIONS = {"jnius": "pyjnius", "yaml": "PyYAML"}
 """What installs a package, where its name is another."""
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 

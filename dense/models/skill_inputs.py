@@ -118,10 +118,9 @@ def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextW
         while cut > bounds[-1] and words[cut] == words[cut - 1]:
             cut -= 1
         bounds.append(cut if cut > bounds[-1] else cut + room)
-    windows = []
+    windows, offsets = [], with_accents(text, encoded.offsets)
     for a, b in pairwise([*bounds, len(ids)]):
         own = [first, *ids[a:b], last]
         read = EncoderInput(own, [0] * len(own), 1, len(own) - 1)
-        offsets = tuple((start, with_accents(text, end)) for start, end in encoded.offsets[a:b])
-        windows.append(TextWindow(read, offsets, tuple(words[a:b])))
+        windows.append(TextWindow(read, tuple(offsets[a:b]), tuple(words[a:b])))
     return windows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ PASSAGES = "passages without questions"
 _PARAGRAPHS_OF_PAGE, _USES_OF_TITLE = 30, 10  # Appendix B.1
 _SHORTEST, _LONGEST = 0.1, 0.5  # share of a passage's words in a crop (Contriever)
 _FEWEST_WORDS = 20
-_MENTION = re.compile(r"\[START_ENT\]\s*(.*?)\s*\[END_ENT\]", re.DOTALL)
+_MARK_BEFORE, _MARK_BEHIND = "[START_ENT]", "[END_ENT]"
 Record = Mapping[str, Any]
 
 
@@ -241,11 +240,12 @@ def _marked(record: Record) -> Iterator[Draft]:
 
 def _mention(given: str) -> tuple[str, Span]:
     """Return a text without the marks of its mention, and where this is."""
-    match = _MENTION.search(given)
-    if match is None or not match[1]:
+    before, first, rest = given.partition(_MARK_BEFORE)
+    inside, last, behind = rest.partition(_MARK_BEHIND)
+    mention = inside.strip()
+    if not first or not last or not mention:
         raise InputError("expected a mention between [START_ENT] and [END_ENT] in the input, found none")
-    text = given[: match.start()] + match[1] + given[match.end() :]
-    return text, (match.start(), match.start() + len(match[1]))
+    return before + mention + behind, (len(before), len(before) + len(mention))
 
 
 def _gathered(drafts: Iterable[Draft]) -> Iterator[Draft]:

@@ -35,8 +35,8 @@ _AT_ONCE = 20_000
 _BASE = 0x9E3779B97F4A7C15
 _BEFORE = 4  # characters in which the end of a sentence is looked for
 _WORD = re.compile(r"\w+")
-_ADDED = re.compile(r"\s*\([^()]*\)\s*$")
-_MARKED = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL)
+_ADDED = re.compile(r"\([^()]*\)\s*$")
+_MARK_BEFORE, _MARK_BEHIND = "[START_ENT]", "[END_ENT]"
 _BEGINS = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
 
 
@@ -106,8 +106,10 @@ class TitleTable:
         return [list(self._mentions(text)) for text in texts]
 
     def _mentions(self, text: str) -> Iterator[Mention]:
-        marked = _MARKED.search(text)
-        words = list(_WORD.finditer(text, *(marked.span(1) if marked else ())))
+        begin = text.find(_MARK_BEFORE) + len(_MARK_BEFORE)
+        end = text.find(_MARK_BEHIND, begin)
+        marked = (begin, end) if begin >= len(_MARK_BEFORE) and end >= 0 else None
+        words = list(_WORD.finditer(text, *(marked or ())))
         spans, rows = _spans(text, words, marked=bool(marked))
         first = np.searchsorted(self.hashes, spans, "left")
         last = np.searchsorted(self.hashes, spans, "right")

@@ -322,7 +322,7 @@ def _decompressed(stream: BinaryIO, suffix: str, path: str | Path) -> Any:
 def plain_name(path: str | Path) -> str:
     """Return a path without the suffix of its compression."""
     name = str(path)
-    return next((name.removesuffix(suffix) for suffix in COMPRESSED if name.endswith(suffix)), name)
+    return next((name[: -len(suffix)] for suffix in COMPRESSED if name.lower().endswith(suffix)), name)
 
 
 def shown_name(path: str | Path) -> str:

@@ -163,7 +163,7 @@ def _parsed(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"expected a filter as JSON, found {text!r}: {error}", remedy=_FORMS) from None
         return dict(found)
     if several := _IN.fullmatch(text.strip()):

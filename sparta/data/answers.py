@@ -7,13 +7,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import chain
 
 import regex
 
 from sparta.base.errors import InputError
+from sparta.base.normal_form import normal_form
 from sparta.data.languages import Language, language_of
 
 _FLAGS = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
@@ -40,7 +40,7 @@ def tokens(text: str, language: str = "en") -> list[str]:
     """
     own = language_of(language)
     folded = own.fold(text)
-    return [t.lower() for t in _tokens_of(own).findall(unicodedata.normalize("NFD", folded))]
+    return [t.lower() for t in _tokens_of(own).findall(normal_form("NFD", folded))]
 
 
 def _tokens_in_place(text: str, language: Language) -> tuple[list[str], list[tuple[int, int]]]:
@@ -62,7 +62,7 @@ def _decomposed(text: str) -> tuple[str, list[tuple[int, int]]]:
     for end in range(1, len(text) + 1):
         if end < len(text) and unicodedata.combining(text[end]):
             continue
-        part = unicodedata.normalize("NFD", text[start:end])
+        part = normal_form("NFD", text[start:end])
         parts.append(part)
         places += [(start, end)] * len(part)
         start = end
@@ -97,12 +97,26 @@ def answer_spans(
 
 
 def _runs(words: list[str], wanted: list[str]) -> list[tuple[int, int]]:
-    """Return the first and last place of each stretch of `words` that equals `wanted`."""
+    """Return the first and last place of each stretch of `words` that equals `wanted`, in linear time (Knuth,
+    Morris and Pratt, 1977).
+    """
     n = len(wanted)
-    if not n:
+    if not n or wanted[0] not in words:
         return []
-    starts = (i for i, word in enumerate(words) if word == wanted[0] and words[i : i + n] == wanted)
-    return [(i, i + n - 1) for i in starts]
+    restarts, matched = [0] * n, 0  # how many words at the beginning still match after a mismatch at a place
+    for i in range(1, n):
+        while matched and wanted[i] != wanted[matched]:
+            matched = restarts[matched - 1]
+        matched += wanted[i] == wanted[matched]
+        restarts[i] = matched
+    ends, matched = [], 0
+    for i, word in enumerate(words):
+        while matched and (matched == n or word != wanted[matched]):
+            matched = restarts[matched - 1]
+        matched += word == wanted[matched]
+        if matched == n:
+            ends.append(i)
+    return [(end - n + 1, end) for end in ends]
 
 
 def _counts(word: str, language: Language) -> bool:
@@ -115,7 +129,7 @@ def normalized(answer: str, language: str = "en") -> str:
     answer stays (CMRC 2018).
     """
     own = language_of(language)
-    composed = unicodedata.normalize("NFC", own.fold(answer)).lower()
+    composed = normal_form("NFC", own.fold(answer)).lower()
     bare = "".join(c for c in composed.strip() if not own.punctuation(c))
     if own.in_order:
         return bare  # CMRC's script compares the space in an answer too
@@ -166,8 +180,49 @@ def _in_both(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_stretch(one: Sequence[str], other: Sequence[str]) -> int:
-    matcher = SequenceMatcher(None, one, other, autojunk=False)
-    return matcher.find_longest_match().size
+    """Return the length of the longest stretch in both, in linear time: a suffix automaton reads the other
+    (Blumer et al., 1985).
+    """
+    following, links, lengths, last = [dict[str, int]()], [-1], [0], 0
+    for word in one:
+        state, new = last, len(following)
+        following.append({})
+        lengths.append(lengths[last] + 1)
+        links.append(0)
+        last = new
+        while state >= 0 and word not in following[state]:
+            following[state][word] = new
+            state = links[state]
+        if state < 0:
+            continue
+        target = following[state][word]
+        if lengths[target] > lengths[state] + 1:  # longer stretches end there: a copy takes the shorter ones
+            copy = len(following)
+            following.append(dict(following[target]))
+            lengths.append(lengths[state] + 1)
+            links.append(links[target])
+            links[target] = copy
+            while state >= 0 and following[state].get(word) == target:
+                following[state][word] = copy
+                state = links[state]
+            target = copy
+        links[new] = target
+    return _longest_read(following, links, lengths, other)
+
+
+def _longest_read(
+    following: list[dict[str, int]], links: list[int], lengths: list[int], words: Sequence[str]
+) -> int:
+    """Return the length of the longest stretch of `words` that a suffix automaton knows."""
+    state = matched = longest = 0
+    for word in words:
+        while state and word not in following[state]:
+            state = links[state]
+            matched = lengths[state]
+        if word in following[state]:
+            state, matched = following[state][word], matched + 1
+        longest = max(longest, matched)
+    return longest
 
 
 def has_answer(text: str, answers: Sequence[str], *, match: str = "string", language: str = "en") -> bool:
@@ -200,13 +255,13 @@ def _answer_line(answer: str, language: str) -> str:
 
 def _matches(pattern: str, decomposed: str) -> list[regex.Match[str]]:
     with _in_time(pattern):
-        wanted = unicodedata.normalize("NFD", pattern)
+        wanted = normal_form("NFD", pattern)
         return list(regex.finditer(wanted, decomposed, _FLAGS, timeout=LONGEST_MATCHING))
     return []
 
 
 def _searched(pattern: str, text: str, search: Callable[..., object] = regex.search) -> bool:
-    decomposed = unicodedata.normalize("NFD", pattern), unicodedata.normalize("NFD", text)
+    decomposed = normal_form("NFD", pattern), normal_form("NFD", text)
     with _in_time(pattern):
         return search(*decomposed, _FLAGS, timeout=LONGEST_MATCHING) is not None
     return False

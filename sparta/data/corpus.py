@@ -45,6 +45,7 @@ from sparta.data.parsing import (
     decoded,
     parse_object,
     read_header,
+    read_markdown,
     read_pair,
     read_passage,
     read_row,
@@ -56,7 +57,6 @@ KEPT_SKIPS = 20
 RECORDS = "records"
 """How the source of passages in memory is named."""
 
-_HEADING = re.compile(r"^#+[ \t]+([^\r\n]+?)[ \t#]*\r?$", re.MULTILINE)
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
@@ -335,7 +335,7 @@ def _outcomes_of(path: str, tally: Tally) -> Iterator[tuple[int, _Outcome]]:
 
 
 def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
-    """Read a text or Markdown file of a folder: its path there is the id, its first heading the title."""
+    """Read a text or Markdown file of a folder: its path there is the id, its name the title by default."""
     limit = longest_line()
     with reading(path), open_decompressed(path, tally) as stream:
         data = stream.read(limit + 1)
@@ -348,9 +348,9 @@ def _text_file(path: str, folder: str, tally: Tally) -> tuple[int, _Outcome]:
         if (said := _in_utf8(passage_id)) != passage_id:
             detail = f"expected a file name in UTF-8, found {said}"
             raise BadRecordError("invalid id", detail, remedy="rename the file (convmv does so)")
-        heading = _HEADING.search(text) if name.suffix != ".txt" else None
-        title = heading[1] if heading else name.stem if text.strip() else ""
-        return {"id": passage_id, "title": title, "text": text.strip()}
+        record = {"text": text} if name.suffix.lower() == ".txt" else read_markdown(text)
+        title = record.get("title") or (name.stem if text.strip() else "")
+        return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
 
     where = f"{_in_utf8(path)}:1"
     if unread := unread_form(data, path):

@@ -55,7 +55,7 @@ def is_text_of(path: str, source: str) -> bool:
 
 
 def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
-    return plain_name(path.name).endswith(suffixes)
+    return plain_name(path.name).lower().endswith(suffixes)
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -92,7 +92,7 @@ def no_records(path: str | Path) -> InputError:
 
 def format_of(path: str | Path, first_line: bytes) -> Literal["jsonl", "tsv"]:
     """Recognise the format by the file's name, otherwise by its first line."""
-    name = plain_name(path)
+    name = plain_name(path).lower()
     if name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
     if name.endswith(".tsv"):

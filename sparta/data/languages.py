@@ -113,12 +113,12 @@ class Language:
 
 @lru_cache
 def _units(alone: str) -> re.Pattern[str]:
-    return re.compile(rf"[{alone}]|(?:(?![{alone}])\S)+")
+    return re.compile(rf"[{alone}]|[^\s{alone}]+")
 
 
 @lru_cache
 def _words(alone: str) -> re.Pattern[str]:
-    return re.compile(rf"[{alone}]|(?![{alone}])\w(?:(?![{alone}])[\w{_marks()}])*|[^\w\s]")
+    return re.compile(rf"[{alone}]|(?![{alone}])\w(?:(?![{alone}])[\w{_marks()}])*+|[^\w\s]")
 
 
 _WITH_MARKS = (

@@ -32,6 +32,17 @@ _KINDS: dict[type, str] = {
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _NO_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[^][{}"]+')
 _NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+_LONGEST_FRONT = 1 << 16
+"""In characters, which YAML reads in less than a second."""
+_FRONT = re.compile(r"---[ \t]*\r?\n")
+_FRONT_END = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
+_NOT_METADATA = {"id", "_id", "title", "text", "contents", "context", "start", "end"}
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_HTML = re.compile(r" {0,3}<(!--|pre|script|style|textarea)", re.IGNORECASE)
+_HEADING = re.compile(r" {0,3}#{1,6}(?![^ \t])(.*)")
+_CLOSING_MARKS = re.compile(r"(?:^|[ \t])[ \t]*+#+$")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+_NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|<]|(?:[-*+]|\d{1,9}[.)])[ \t])")
 _TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
 
 
@@ -223,6 +234,93 @@ def _split_row(line: str) -> list[str]:
         end = match.end()
         if not match.group().endswith("\t"):
             return fields
+
+
+def read_markdown(text: str) -> dict[str, Any]:
+    """Return the record of a Markdown text: its front matter, with `title` and `text`.
+
+    The title is the front matter's, else the first heading (CommonMark), else absent. The text is what
+    follows the front matter.
+
+    :raises BadRecordError: YAML between lines `---` that cannot be read, or is no block of names and values.
+    """
+    front, body = _front_matter(text)
+    title = front.get("title")
+    if not isinstance(title, str) or not title.strip():
+        title = _first_heading(body)
+    kept = {name: value for name, value in front.items() if name not in _NOT_METADATA}
+    return {**as_object(kept), **({"title": title} if title else {}), "text": body}
+
+
+def _front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the names and values between two lines `---` at the beginning, and the text behind them.
+
+    Values stay texts, as they are written, or lists and objects of texts. Two lines with another text than
+    names and values between them are only lines.
+    """
+    begin, end = _FRONT.match(text), None
+    if begin is None or (end := _FRONT_END.search(text, begin.end(), begin.end() + _LONGEST_FRONT)) is None:
+        return {}, text
+    import yaml  # here, since few files need it
+
+    class Texts(yaml.BaseLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):  # some of them stand for terabytes
+                raise yaml.YAMLError("an alias (*), which front matter cannot have")
+            return super().compose_node(parent, index)
+
+    try:
+        front = yaml.load(text[begin.end() : end.start()], Loader=Texts)  # texts, lists, dicts only
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+        raise BadRecordError(
+            "broken front matter",
+            f"expected YAML between the lines ---, found: {_yaml_problem(error)}",
+            remedy="mend it, or begin the file with an empty line",
+        ) from None
+    return (front or {}, text[end.end() :]) if front is None or isinstance(front, dict) else ({}, text)
+
+
+def _yaml_problem(error: Exception) -> str:
+    """Return what is wrong with YAML, and in which line of the file."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    return f"{problem} (line {mark.line + 2})" if mark else problem
+
+
+def _first_heading(text: str) -> str:
+    """Return the first heading of a Markdown text: `# …`, or lines above `===` or `---`; "" without one.
+
+    Code, comments, quotations, lists and tables hold no heading.
+    """
+    paragraph: list[str] = []
+    goes_on = False  # a list or a quotation, up to a blank line
+    closing: re.Pattern[str] | None = None
+    for line in text.splitlines():
+        if closing:
+            closing = None if closing.search(line) else closing
+        elif (closing := _closing(line)) or not line.strip(" \t-*_="):
+            if paragraph and _UNDERLINE.fullmatch(line):
+                return " ".join(paragraph)
+            paragraph, goes_on = [], goes_on and bool(line.strip())
+        elif heading := _HEADING.match(line):
+            if title := _CLOSING_MARKS.sub("", heading[1].strip()):
+                return title
+            paragraph = []
+        elif goes_on or _NO_PARAGRAPH.match(line):
+            paragraph, goes_on = [], True
+        else:
+            paragraph.append(line.strip())
+    return ""
+
+
+def _closing(line: str) -> re.Pattern[str] | None:
+    """Return what ends the code or the HTML that a line begins; None where it begins none."""
+    if fence := _FENCE.match(line):
+        return re.compile(rf"^ {{0,3}}{fence[1][0]}{{{len(fence[1])},}}\s*$")
+    if html := _HTML.match(line):
+        end = re.compile("-->" if html[1] == "!--" else f"</{html[1]}>", re.IGNORECASE)
+        return None if end.search(line, html.end()) else end
+    return None
 
 
 def read_passage(record: Mapping[str, Any], where: str) -> Passage:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from sparta.base.errors import InputError
@@ -19,6 +20,10 @@ logger = logging.getLogger("sparta.data")
 LONGEST_SENTENCE = 128
 """In words; the models that ship read about 200 at once."""
 _USUAL_SENTENCE = 64
+_AT_ONCE = 4096
+"""Characters that sentencex reads at once."""
+_AHEAD = 1024
+"""The last of these characters, which it reads again with the next ones."""
 Splitter = Callable[[str], list[tuple[int, int]]]
 """From a text to the spans of its parts, in characters."""
 
@@ -72,14 +77,8 @@ def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None
     would else hold all that follows. No sentence is longer than `LONGEST_SENTENCE` words (of scripts without
     spaces: characters); a longer one is cut, and `on_cut` called.
     """
-    from sentencex import get_sentence_boundaries
-
     own = language_of(language)
-    quotes, new_line = _characters(own.quotes), _new_line(own.marks)
-
-    def ends(text: str) -> Iterator[tuple[int, int]]:
-        for boundary in get_sentence_boundaries(own.splitter, text):
-            yield boundary["start_index"], boundary["end_index"]
+    quotes, new_line, ends = _characters(own.quotes), _new_line(own.marks), _boundaries(own.splitter)
 
     def pieces(text: str) -> Iterator[tuple[int, int]]:
         for first, last in ends(text):
@@ -98,6 +97,28 @@ def sentence_splitter(language: str, on_cut: Callable[[], object] = lambda: None
         return [span for start, end in pieces(text) if (span := stripped(text, start, end))]
 
     return spans
+
+
+def _boundaries(language: str) -> Callable[[str], Iterator[tuple[int, int]]]:
+    """A function from a text to the spans between the ends of sentences that sentencex names.
+
+    The time of sentencex grows with the square of a text's length, so it reads a long text piece by piece.
+    Ends in the last quarter of a piece are left to the next piece, which reads it again with what follows.
+    """
+    from sentencex import get_sentence_boundaries
+
+    def ends(text: str) -> Iterator[tuple[int, int]]:
+        start = place = 0
+        while place + _AT_ONCE < len(text):
+            piece = get_sentence_boundaries(language, text[place : place + _AT_ONCE])
+            known = [place + b["end_index"] for b in piece if b["end_index"] <= _AT_ONCE - _AHEAD]
+            yield from pairwise([start, *known])
+            start = known[-1] if known else start
+            place = known[-1] if known else place + _AT_ONCE - _AHEAD
+        known = [place + b["end_index"] for b in get_sentence_boundaries(language, text[place:])]
+        yield from pairwise(dict.fromkeys([start, *known, len(text)]))
+
+    return ends
 
 
 @lru_cache

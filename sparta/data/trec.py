@@ -15,6 +15,7 @@ from sparta.base.records import Ranking, ScoredPassage
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed
 
+_LONGEST_INTEGER = 18  # digits
 _LARGEST_SCORE = 1e38  # what single precision holds
 
 
@@ -126,8 +127,8 @@ def _judgment(line: str, beir: bool) -> tuple[str, str, int]:
         query_id, passage_id, relevance = _columns(line.split("\t"), "query-id corpus-id score")
     else:
         query_id, _, passage_id, relevance = _columns(line.split(), "qid 0 docid relevance")
-    if not _is_integer(relevance):
-        raise BadRecordError("wrong type", f"expected an integer as relevance, found {relevance!r}")
+    if not _is_integer(relevance) or len(relevance) > _LONGEST_INTEGER:
+        raise BadRecordError("wrong type", f"expected an integer as relevance, found {relevance[:40]!r}")
     return query_id, passage_id, int(relevance)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError
 from sparta.base.given import not_unicode
+from sparta.base.normal_form import normal_form
 
 Integers = npt.NDArray[np.integer[Any]] | Sequence[int]
 EXACT_SCORES = 2**24
@@ -98,7 +98,7 @@ def pack_strings(strings: Sequence[str]) -> bytes:
 
 def composed(text: str) -> str:
     """Return a text to be analyzed with each accented letter as one character (NFC), however it was typed."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    return normal_form("NFC", text)
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:

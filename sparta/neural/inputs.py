@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -287,8 +287,13 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
-def with_accents(text: str, end: int) -> int:
-    """Where a wordpiece ends with the combining marks behind it, which a tokenizer may leave out."""
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return end
+def with_accents(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Extend wordpieces over the combining marks behind each, which a tokenizer may leave out."""
+    extended, first, after = [], 0, -1
+    for start, end in offsets:
+        if not first <= end <= after:  # else it ends among the marks that were read last
+            first = after = end
+            while after < len(text) and unicodedata.category(text[after]) == "Mn":
+                after += 1
+        extended.append((start, after))
+    return extended

@@ -240,7 +240,7 @@ class PathReader(nn.Module):
         lengths = shares([len(one.ids) for one in encoded], room - sum(map(len, heads)))
         parts: list[Part] = []
         for text, head, one, length in zip(texts, heads, encoded, lengths, strict=True):
-            offsets = [(a, with_accents(text.text, b)) for a, b in one.offsets[:length]]
+            offsets = with_accents(text.text, one.offsets[:length])
             parts.append(Part(len(ids), len(ids) + len(head), offsets))
             ids += [*head, *one.ids[:length]]
         ids.append(last)

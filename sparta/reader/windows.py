@@ -46,13 +46,14 @@ def windows(
         named = tokenizer.encode(title, add_special_tokens=False).ids[: layout.max_length // 4]
         head = [first, *asked, last, *([*named, last] if named else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
-        offsets = [(a, with_accents(text, b)) for a, b in encoded.offsets]
+        # `encoded` makes a new list of each at every access.
+        offsets, pieces = with_accents(text, encoded.offsets), encoded.ids
         of_text = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
         of_head = [0] * (len(asked) + 2) + [1] * (len(head) - len(asked) - 2)
         room = layout.max_length - len(head) - 1
-        for start in window_starts(len(encoded.ids), room, layout.overlap):
+        for start in window_starts(len(pieces), room, layout.overlap):
             end = start + room
-            ids = [*head, *encoded.ids[start:end], last]
+            ids = [*head, *pieces[start:end], last]
             segments = [*of_head, *of_text[start:end], 1]
             made.append(Window(number, ids, segments, len(head), offsets[start:end]))
     return made

@@ -326,8 +326,9 @@ def _best_window(found: Sequence[_Word], shares: Mapping[str, float], words: int
     if last <= 0:
         return 0, len(found)
     inside: Counter[str] = Counter()
-    best, highest, score = 0, (-1.0, 0), 0.0
+    best, highest, score, matches = 0, (-1.0, 0), 0.0, 0
     for i, own in enumerate(found):
+        matches += len(own.terms) - (len(found[i - words].terms) if i >= words else 0)
         for term in own.terms:
             inside[term] += 1
             score += shares[term] if inside[term] == 1 else 0.0
@@ -335,7 +336,7 @@ def _best_window(found: Sequence[_Word], shares: Mapping[str, float], words: int
             for term in found[i - words].terms:
                 inside[term] -= 1
                 score -= shares[term] if not inside[term] else 0.0
-        key = (round(score, _DIGITS), inside.total())
+        key = (round(score, _DIGITS), matches)
         if i >= words - 1 and key > highest:
             best, highest = i - words + 1, key
     first = next((i for i in range(best, best + words) if found[i].terms), best)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from xml.parsers import expat
 
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_path, numbered_lines, open_decompressed, reading
+from sparta.base.files import atomic_path, longest_line, numbered_lines, open_decompressed, reading, too_long
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
-from sparta.data.wikipedia.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of
+from sparta.data.wikipedia.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of, unescaped
 
-_DOC = re.compile(r'<doc id="([^"]*)".*?title="(.*)">\s*')
+_DOC = re.compile(r'<doc id="([^"]*)"')
 _NO_TEXT_SPACES = ("6", "14")  # pictures and categories
+_FIELDS = ("id", "title", "ns", "text")
+_BUFFER = 1 << 16
+_DEEPEST = 100
+_PAGES_IN_A_LINE = 4
+"""The longest page has the fourth part of the longest line: Wikipedia refuses pages of more than 2 MB."""
+_LINE_COSTS = 50  # bytes of a string in memory
+_MOST_REDIRECTS = 10
+_AGAIN = "download it again"
 _FORMS = "a Wikipedia dump (pages-articles.xml.bz2), or a folder or file of WikiExtractor's with --links"
 
 
@@ -102,9 +109,10 @@ def pages_of(dump: Path) -> Iterator[Page]:
 
 
 def _link(one: Paragraph, link: Any, redirects: dict[str, str]) -> dict[str, Any]:
-    target, met = link.target, set[str]()
-    while target in redirects and target not in met:
-        met.add(target)
+    target = link.target
+    for _ in range(_MOST_REDIRECTS):  # some lead to each other
+        if target not in redirects:
+            break
         target = redirects[target]
     anchor = one.text[link.start : link.end]
     return {"start": link.start, "end": link.end, "anchor": anchor, "target_title": target}
@@ -124,61 +132,116 @@ def _is_xml(dump: Path) -> bool:
         return stream.read(200).lstrip(b"\xef\xbb\xbf \r\n").startswith((b"<mediawiki", b"<?xml"))
 
 
-def _elements(dump: Path, name: str = "page") -> Iterator[ElementTree.Element]:
-    """Yield the elements of a name; others than pages stand before the first one."""
-    try:
-        with reading(dump), open_decompressed(dump) as stream:
-            above: list[ElementTree.Element] = []
-            for event, element in ElementTree.iterparse(stream, ("start", "end")):
-                if event == "start":
-                    above.append(element)
-                    continue
-                above.pop()
-                if _name(element) == name:
-                    yield element
-                    above[-1].clear()  # those that were read
-                elif _name(element) == "page":
-                    return
-    except ElementTree.ParseError as error:
-        raise InputError(
-            f"expected a whole XML dump, found: {error}", where=str(dump), remedy="download it again"
-        ) from None
+class _Entry(NamedTuple):
+    """A page of a dump; `redirect` is the title that it leads to, None for an article."""
+
+    page_id: str
+    title: str
+    space: str
+    text: str
+    redirect: str | None
 
 
-def _name(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
+class _DumpReader:
+    """Reads the XML of a dump as it comes, and keeps of each page only what an `_Entry` holds.
+
+    `entries` are the pages that have ended, `namespaces` the numbers and names of the namespaces.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.namespaces: list[tuple[str, str]] = []
+        self._path: list[str] = []
+        self._fields: dict[str, str] = {}
+        self._key, self._text = "", list[str]()
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.buffer_size = _BUFFER
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text.append
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+
+    def read(self, data: bytes) -> None:
+        """Read some more bytes; none at the end.
+
+        :raises InputError: XML that no dump has.
+        """
+        self._parser.Parse(data, not data)
+
+    def _refuse_doctype(self, *_: object) -> None:
+        raise InputError("expected a dump without a document type, found one", remedy=_AGAIN)
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._path) == _DEEPEST:
+            raise InputError(f"expected elements at most {_DEEPEST} deep, found deeper ones", remedy=_AGAIN)
+        name = name.rpartition(":")[2]
+        self._path.append(name)
+        self._text.clear()
+        if name == "page":
+            self._fields = {}
+        elif name == "redirect":
+            self._fields[name] = attributes.get("title", "")
+        self._key = attributes.get("key", "")
+
+    def _end(self, _: str) -> None:
+        name = self._path.pop()
+        if name == "page":
+            page_id, title, space, text = (self._fields.get(one, "") for one in ("id", "title", "ns", "text"))
+            self.entries.append(_Entry(page_id, title, space, text, self._fields.get("redirect")))
+            self._fields = {}
+        elif name == "namespace":
+            self.namespaces.append((self._key, "".join(self._text)))
+        elif name in _FIELDS:
+            self._fields.setdefault(name, "".join(self._text))  # a revision's id comes behind the page's
+        self._text.clear()
 
 
-def _child(page: ElementTree.Element, name: str) -> ElementTree.Element | None:
-    return next((one for one in page.iter() if _name(one) == name), None)
+def _entries(dump: Path, reader: _DumpReader) -> Iterator[_Entry]:
+    """Yield the pages of a dump.
 
-
-def _text(page: ElementTree.Element, name: str) -> str:
-    found = _child(page, name)
-    return (found.text or "") if found is not None else ""
+    :raises InputError: it is damaged, or has a longer page than the memory is meant for.
+    """
+    limit, size = longest_line() // _PAGES_IN_A_LINE, 0
+    with reading(dump), open_decompressed(dump) as stream, placed(str(dump)):
+        data = b"-"
+        while data:
+            # Expat reads an unfinished tag anew with each piece, so pieces grow with what has not ended.
+            data = stream.read(max(_BUFFER, size))
+            try:
+                reader.read(data)
+            except expat.ExpatError as error:
+                raise InputError(f"expected a whole XML dump, found: {error}", remedy=_AGAIN) from None
+            size = 0 if reader.entries else size + len(data)
+            if size > limit:
+                raise too_long(str(dump), "a page", limit)
+            yield from reader.entries
+            reader.entries.clear()
 
 
 def _redirects(dump: Path) -> Iterator[tuple[str, str]]:
-    for page in _elements(dump):
-        if (redirect := _child(page, "redirect")) is not None:
-            yield _text(page, "title"), redirect.get("title", "")
+    for page in _entries(dump, _DumpReader()):
+        if page.redirect is not None:
+            yield page.title, page.redirect
 
 
-def _namespaces(dump: Path) -> Namespaces:
+def _namespaces(named: list[tuple[str, str]]) -> Namespaces:
     """The names of namespaces in the language of a dump, which stand at its beginning, beside the English."""
-    named = [(one.get("key", ""), (one.text or "").lower()) for one in _elements(dump, "namespace")]
-    dropped = {name for key, name in named if key in _NO_TEXT_SPACES}
-    others = {name for key, name in named if key not in _NO_TEXT_SPACES and name}
+    lower = [(key, name.lower()) for key, name in named]
+    dropped = {name for key, name in lower if key in _NO_TEXT_SPACES}
+    others = {name for key, name in lower if key not in _NO_TEXT_SPACES and name}
     return Namespaces(ENGLISH.dropped | dropped, ENGLISH.others | others)
 
 
 def _xml_pages(dump: Path) -> Iterator[Page]:
-    spaces = _namespaces(dump)
-    for page in _elements(dump):
-        if _text(page, "ns") in ("0", "") and _child(page, "redirect") is None:
-            own = tuple(paragraphs_of(_text(page, "text"), spaces))
+    reader, spaces = _DumpReader(), ENGLISH
+    for number, page in enumerate(_entries(dump, reader)):
+        if not number:
+            spaces = _namespaces(reader.namespaces)
+        if page.space in ("0", "") and page.redirect is None:
+            own = tuple(paragraphs_of(page.text, spaces))
             if own:
-                yield Page(_text(page, "id"), _text(page, "title"), own)
+                yield Page(page.page_id, page.title, own)
 
 
 # ---------------------------------------------------------------- WikiExtractor
@@ -188,28 +251,38 @@ def _extracted(path: Path) -> Iterator[Page]:
     """`<doc id title>` … `</doc>`, or one JSON object a line, as WikiExtractor's --json has it."""
     page_id = title = ""
     lines: list[str] = []
-    inside = False
+    inside, limit, size = False, longest_line() // _PAGES_IN_A_LINE, 0
     for number, raw in numbered_lines(path):
         with placed(f"{path}:{number}"):
             line = decoded(raw)
             if line.startswith("{") and not inside:
                 record = parse_object(line)
                 title, text = (string_field(record, name, of=name) for name in ("title", "text"))
-                yield from _page(identifier(record), html.unescape(title), text.split("\n"))
-            elif match := _DOC.fullmatch(line):
+                yield from _page(identifier(record), unescaped(title), text.split("\n"))
+            elif doc := _doc(line):
                 if inside:
                     raise _unfinished(title, "another page")
-                page_id, title, lines, inside = match[1], html.unescape(match[2]), [], True
+                page_id, title, lines, inside, size = *doc, [], True, 0
             elif line.startswith("</doc>"):
                 yield from _page(page_id, title, lines)
                 inside = False
             elif inside:
                 lines.append(line)
+                size += len(raw) + _LINE_COSTS
+                if size > limit:
+                    raise too_long(f"{path}:{number}", "a page", limit)
             else:
                 raise InputError(f"expected {_FORMS}, found another line", where=f"{path}:{number}")
     if inside:
         with placed(str(path)):
             raise _unfinished(title, "the end of the file")
+
+
+def _doc(line: str) -> tuple[str, str] | None:
+    """Return the id and the title of a page that a line begins; None for another line."""
+    before, _, title = line.rstrip().partition('title="')
+    match = _DOC.match(before)
+    return (match[1], unescaped(title[:-2])) if match and title.endswith('">') else None
 
 
 def _unfinished(title: str, found: str) -> InputError:
@@ -221,7 +294,7 @@ def _unfinished(title: str, found: str) -> InputError:
 
 def _page(page_id: str, title: str, lines: list[str]) -> Iterator[Page]:
     """A page without the line that repeats its title."""
-    texts = [html.unescape(line) if "&lt;a href" in line else line for line in lines]
-    made = (anchored(text) for text in texts[[*map(html.unescape, texts[:1])] == [title] :])
+    texts = [unescaped(line) if "&lt;a href" in line else line for line in lines]
+    made = (anchored(text) for text in texts[[*map(unescaped, texts[:1])] == [title] :])
     if own := tuple(one for one in made if one.text):
         yield Page(page_id, title, own)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
+
+from sparta.data.wikipedia.templates import LONGEST_TEMPLATE, template_text
 
 
 class Link(NamedTuple):
@@ -28,18 +30,35 @@ class Paragraph:
 
 
 _NO_TEXT = "ref|math|gallery|timeline|syntaxhighlight|pre|score|imagemap|chem"
-_OPENING = re.compile(rf"<!--|<(nowiki|{_NO_TEXT})\b[^>]*?(/?)>", re.IGNORECASE)
+# No pattern begins to read again what it has read: each takes time that grows with the length of a text.
+_OPENING = re.compile(rf"<!--|<(nowiki|{_NO_TEXT})\b[^<>]*?(/?)>", re.IGNORECASE)
 _CLOSING = re.compile(rf"</(nowiki|{_NO_TEXT})\s*>", re.IGNORECASE)
-_MARKUP = re.compile(r"[&<>\[\]{|}='*#:;]")
+_MARKUP = re.compile(r"[&<>\[\]{|}='*#:;_!-]")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK = re.compile(r"<br\b[^<>]*>(?!\s*[.,;:!?)])", re.IGNORECASE)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}")
 _BRACKETS = re.compile(r"\[\[|\]\]")
-_HEADING = re.compile(r"(={2,6})\s*(.*?)\s*\1\s*")
-_WEB_LINK = re.compile(r"\[(?:https?:)?//[^\s\]]+\s*([^\]]*)\]")
+_LEVELS = 6  # of headings
+_LONGEST_SPACE = 100  # characters in which the name of a namespace ends
+_PROTOCOLS = (
+    "https? ftps? sftp ircs? news nntp git svn ssh telnet gopher mailto tel sips? xmpp urn geo magnet"
+)
+_WEB_LINK = re.compile(
+    rf"\[(?://|(?:{_PROTOCOLS.replace(' ', '|')}):)[^\s\[\]]++\s*+((?:[^\[\]]|\[\[[^\[\]]*+\]\])*+)\]",
+    re.IGNORECASE,
+)
+_SWITCH = re.compile(
+    r"__(?:(?:FORCE|NO)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|(?:NO)?INDEX|NOCONTENTCONVERT"
+    r"|NOTITLECONVERT|NOCC|NOTC|STATICREDIRECT|DISAMBIG|EXPECTUNUSED(?:CATEGORY|TEMPLATE)|NOGLOBAL|ARCHIVEDTALK"
+    r"|NOTALK)__",
+    re.IGNORECASE,
+)
+_SWITCHES = re.compile(r"\s*(?:__[^\W\d_]++(?:_[^\W\d_]++)*+__\s*)++")  # a line of those of another language
+_RULE = re.compile(r"^-{4,}+")
 _EMPHASIS = re.compile(r"'{2,5}")
 _TRAIL = re.compile(r"[a-z]+")
-_ANCHOR = re.compile(r'<a href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+_ANCHOR = re.compile(r'<a href="([^"<>]*)"[^<>]*>|</a>')
+_LONG_NUMBER = re.compile(r"&#(\d{8,});?")  # no character has such a number, and Python refuses to read it
 
 
 class Namespaces(NamedTuple):
@@ -59,16 +78,43 @@ ENGLISH = Namespaces()
 def paragraphs_of(wikitext: str, spaces: Namespaces = ENGLISH) -> Iterator[Paragraph]:
     """Yield the paragraphs of a page that have text, in order: lines of prose and items of lists.
 
-    Templates, tables, references, pictures and categories are left out.
+    Tables, references, pictures, categories and most templates are left out; see `template_text`.
     """
     section = ""
-    for line in _without_braces(_shown(wikitext)).split("\n"):
-        if heading := _HEADING.fullmatch(line.strip()):
-            section = _Text().add(_untagged(heading[2])).text
-        elif line.strip() and not line.startswith(("|", "!", "----")):
-            made = _line(line.lstrip("*#:; \t"), spaces)
-            if made.text:
-                yield Paragraph(made.text, tuple(made.links), section)
+    for line in _prose(_without_dropped(_without_braces(_shown(wikitext)), spaces).split("\n")):
+        if (heading := _heading(line)) is not None:
+            section = _Text().add(_untagged(heading)).joined()
+            continue
+        made = _line(_RULE.sub("", line).lstrip("*#:; \t"), spaces)
+        if text := made.joined():
+            yield Paragraph(text, tuple(made.links), section)
+
+
+def _prose(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines, without white space around, that are no markup of tables, templates or pages.
+
+    Whole tables and templates are gone before. What is left of them never ends, or a template holds its end.
+    """
+    inside = False
+    for line in map(str.strip, lines):
+        if line.startswith(("{|", "|-", "|+")):
+            inside = True
+        elif line.startswith("|}"):
+            inside = False
+        else:
+            is_row = inside and line.startswith(("|", "!"))
+            if line and not is_row and not (_SWITCHES.fullmatch(line) and line == line.upper()):
+                yield line
+            inside = "{{" in line or (inside and "}}" not in line)
+
+
+def _heading(line: str) -> str | None:
+    """Return the text of a heading `== … ==`; None for another line."""
+    before, behind = (len(line) - len(strip("=")) for strip in (line.lstrip, line.rstrip))
+    level = min(before, behind, _LEVELS)
+    if level < 2 or (before == len(line) < 4):
+        return None
+    return line[level:-level].strip()
 
 
 def _shown(wikitext: str) -> str:
@@ -89,7 +135,7 @@ def _shown(wikitext: str) -> str:
         elif ends and not tag[2]:
             closing = next(one for one in _CLOSING.finditer(wikitext, place) if one[1].lower() == name)
             if name == "nowiki":
-                inside = html.unescape(wikitext[place : closing.start()])
+                inside = unescaped(wikitext[place : closing.start()])
                 shown.append(_MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", inside))
             place = closing.end()
     return "".join((*shown, wikitext[place:]))
@@ -97,18 +143,27 @@ def _shown(wikitext: str) -> str:
 
 def anchored(text: str) -> Paragraph:
     """Return a paragraph of WikiExtractor's, whose links are HTML: `<a href="Max%20Planck">…</a>`."""
-    made, place = _Text(), 0
-    for match in _ANCHOR.finditer(text):
-        made.add(_untagged(text[place : match.start()]))
-        made.add(_untagged(match[2]), target_of(unquote(match[1])))
-        place = match.end()
-    made.add(_untagged(text[place:])).strip()
-    return Paragraph(made.text, tuple(made.links))
+    made, place, target, start = _Text(), 0, "", -1
+    for tag in _ANCHOR.finditer(text):
+        if tag[1] is not None and start < 0:
+            target, start = tag[1], tag.end()
+            made.add(_untagged(text[place : tag.start()]))
+            place = start
+        elif tag[1] is None and start >= 0:
+            made.add(_untagged(text[start : tag.start()]), target_of(unquote(target)))
+            place, start = tag.end(), -1
+    made.add(_untagged(text[place:]))
+    return Paragraph(made.joined(), tuple(made.links))
+
+
+def unescaped(text: str) -> str:
+    """Return a text with HTML's references as characters; `html.unescape` refuses numbers of 4,301 digits."""
+    return html.unescape(_LONG_NUMBER.sub("\ufffd", text))
 
 
 def target_of(target: str, spaces: Namespaces = ENGLISH) -> str:
     """Return the title of the article that a link names; "" where it names none."""
-    title = " ".join(html.unescape(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
+    title = " ".join(unescaped(target).replace("_", " ").partition("#")[0].lstrip(": ").split())
     space, found, _ = title.partition(":")
     known = space.lower() in spaces.dropped or space.lower() in spaces.others
     if (found and (known or re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", space))) or "//" in target:
@@ -122,8 +177,11 @@ def _untagged(text: str) -> str:
 
 
 def _without_braces(text: str) -> str:
-    """Leave out what stands in {{…}} and {|…|}, which may hold each other; what never ends stays."""
-    closed: list[tuple[int, int]] = []
+    """Leave out what stands in {{…}} and {|…|}, which may hold each other; what never ends stays.
+
+    A template that is a part of a sentence is replaced by its text.
+    """
+    closed: list[tuple[int, int, str]] = []
     opened: list[tuple[str, int]] = []
     end = 0
     while match := _BRACES.search(text, end):
@@ -134,54 +192,97 @@ def _without_braces(text: str) -> str:
         if mark == "|}" and opened and opened[-1][0] == "{{" and text[end : end + 1] == "}":
             mark, end = "}}", end + 1  # the last parameter of a template is empty
         if opened and opened[-1][0] == ("{{" if mark == "}}" else "{|"):
-            _, start = opened.pop()
-            while closed and closed[-1][0] > start:
-                closed.pop()  # inside this one
-            closed.append((start, end))
-    starts, ends = [start for start, _ in closed], [end for _, end in closed]
-    return "".join(text[a:b] for a, b in zip([0, *ends], [*starts, len(text)], strict=True))
+            start = opened.pop()[1]
+            inside = _taken(closed, start)
+            is_short = mark == "}}" and end - start <= LONGEST_TEMPLATE
+            shown = template_text(_replaced(text, inside, start, end)) if is_short else ""
+            closed.append((start, end, shown))
+    return _replaced(text, closed, 0, len(text))
+
+
+def _without_dropped(text: str, spaces: Namespaces) -> str:
+    """Leave out pictures and categories; a line break in the text of another link becomes a blank."""
+    closed: list[tuple[int, int, str]] = []
+    opened: list[int] = []
+    is_innermost = False
+    for match in _BRACKETS.finditer(text):
+        if match[0] == "[[":
+            opened.append(match.start())
+            is_innermost = True
+        elif opened:
+            start, end = opened.pop(), match.end()
+            if _space_of(text[start + 2 : start + 2 + _LONGEST_SPACE]) in spaces.dropped:
+                _taken(closed, start)
+                closed.append((start, end, ""))
+            elif is_innermost and "|" in text[start:end].partition("\n")[0]:
+                closed.append((start, end, text[start:end].replace("\n", " ")))
+            is_innermost = False
+    return _replaced(text, closed, 0, len(text))
+
+
+def _space_of(target: str) -> str:
+    """Return what stands before the colon of a title, as `Namespaces` has it."""
+    return target.partition(":")[0].strip().lower()
+
+
+def _taken(spans: list[tuple[int, int, str]], start: int) -> list[tuple[int, int, str]]:
+    """Take the last spans away that begin behind `start`, and return them in order."""
+    kept = len(spans)
+    while kept and spans[kept - 1][0] > start:
+        kept -= 1
+    taken = spans[kept:]
+    del spans[kept:]
+    return taken
+
+
+def _replaced(text: str, spans: Sequence[tuple[int, int, str]], start: int, end: int) -> str:
+    """Return `text[start:end]` with other texts in place of some spans."""
+    pieces = []
+    for first, last, shown in spans:
+        pieces += [text[start:first], shown]
+        start = last
+    return "".join([*pieces, text[start:end]])
 
 
 class _Text:
     """A text that grows: white space counts once, links keep their places."""
 
     def __init__(self) -> None:
-        self.text, self.links = "", list[Link]()
+        self.links = list[Link]()
+        self._pieces, self._length, self._ends_blank = list[str](), 0, True
 
     def add(self, piece: str, target: str = "") -> _Text:
-        words = html.unescape(_EMPHASIS.sub("", piece)).replace("\xa0", " ")
-        if not self.text or self.text.endswith(" "):
-            words = words.lstrip()
-        start = len(self.text)
-        self.text += re.sub(r"\s+", " ", words)
-        start += len(self.text[start:]) - len(self.text[start:].lstrip())
-        end = len(self.text.rstrip())
+        """Add a piece, without the emphasis in it; with a target it is a link."""
+        words = unescaped(_EMPHASIS.sub("", piece)).replace("\xa0", " ")
+        words = re.sub(r"\s+", " ", words.lstrip() if self._ends_blank else words)
+        start = self._length + len(words) - len(words.lstrip())
+        end = self._length + len(words.rstrip())
+        if words:
+            self._pieces.append(words)
+            self._length += len(words)
+            self._ends_blank = words.endswith(" ")
         if target and start < end:
             self.links.append(Link(start, end, target))
         return self
 
-    def strip(self) -> _Text:
-        self.text = self.text.rstrip()
-        return self
+    def joined(self) -> str:
+        """Return the text, without a blank at its end."""
+        return "".join(self._pieces).rstrip()
 
 
 def _line(line: str, spaces: Namespaces) -> _Text:
-    line = _WEB_LINK.sub(r"\1", _untagged(line))
-    made, place, opened = _Text(), 0, list[int]()
+    line = _SWITCH.sub("", _WEB_LINK.sub(r"\1", _untagged(line)))
+    made, place, start = _Text(), 0, -1
     for match in _BRACKETS.finditer(line):
         if match[0] == "[[":
-            opened.append(match.end())
-        elif opened:
-            start = opened.pop()
-            if opened:
-                continue  # inside a picture's caption
-            made.add(line[place : start - 2])
-            inside, place = line[start : match.start()], match.end()
-            named, _, shown = inside.partition("|")
-            if named.strip().partition(":")[0].strip().lower() in spaces.dropped:
-                continue
-            trail = _TRAIL.match(line, place)  # [[bus]]es is a link as a whole
-            tail = trail[0] if trail else ""
-            place += len(tail)
-            made.add((shown.rpartition("|")[2] or named.lstrip(":")) + tail, target_of(named, spaces))
-    return made.add(line[place:]).strip()
+            start = match.end()
+            continue
+        if start < 0:
+            continue
+        made.add(line[place : start - 2])
+        named, _, shown = line[start : match.start()].partition("|")
+        trail = _TRAIL.match(line, match.end())  # [[bus]]es is a link as a whole
+        tail = trail[0] if trail else ""
+        place, start = match.end() + len(tail), -1
+        made.add((shown.rpartition("|")[2] or named.lstrip(":")) + tail, target_of(named, spaces))
+    return made.add(line[place:])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import re
 import string
+import time
+from difflib import SequenceMatcher
 
 import pytest
 
-from sparta.data.answers import answer_spans, has_answer, normalized, tokens
+from sparta.data.answers import _longest_stretch, answer_spans, has_answer, normalized, token_f1, tokens
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,28 @@ def test_thai_has_no_spaces_between_words():
     [(start, end)] = answer_spans(text, [answer], language="th")
     assert text[start:end] == answer
     assert not has_answer(text, ["เชียงใหม่"], language="th")
+
+
+def test_the_longest_stretch_is_that_of_difflib() -> None:
+    draw = random.Random(0)
+    for letters in ("a", "ab", "abcdefgh"):
+        for _ in range(500):
+            first, second = (draw.choices(letters, k=draw.randrange(25)) for _ in range(2))
+            matcher = SequenceMatcher(None, first, second, autojunk=False)
+            assert _longest_stretch(first, second) == matcher.find_longest_match().size
+
+
+def test_spans_that_overlap_are_all_there() -> None:
+    draw = random.Random(0)
+    for letters in ("a", "ab"):
+        for _ in range(500):
+            text, answer = ("".join(draw.choices(letters, k=n)) for n in (30, draw.randrange(1, 7)))
+            expected = [(2 * i, 2 * (i + len(answer)) - 1) for i in range(30) if text[i:].startswith(answer)]
+            assert answer_spans(" ".join(text), [" ".join(answer)], language="fi") == expected
+
+
+def test_long_answers_take_linear_time() -> None:
+    started = time.thread_time()
+    assert token_f1("好" * 40_000, ["好" * 40_000], language="zh") == 1
+    assert len(answer_spans("b " * 40_000, ["b " * 20_000])) == 20_001
+    assert time.thread_time() - started < 5  # quadratic: minutes

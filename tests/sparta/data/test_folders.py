@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,86 @@ def test_links_to_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFix
     (tmp_path / "texts" / "gone.txt").symlink_to(tmp_path / "nowhere")
     assert ids(tmp_path / "texts") == ["a.txt"]
     assert "gone.txt (not a file), more (a link to a folder)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("```sh\n# install\n```\n# Moon\n", "Moon"),
+        ("~~~~\n# a\n~~~\n# b\n~~~~~\n## Moon ##\n", "Moon"),
+        ("```\n# never closed\n", "note"),
+        ("    # code\n\n# Moon", "Moon"),
+        ("<!--\n# a\n-->\n# Moon", "Moon"),
+        ("The\nmoon\n====\n# later", "The moon"),
+        ("Moon\r\n---\r\n", "Moon"),
+        ("- a list\ngoes on\n---\n# Moon", "Moon"),
+        ("a\n\n---\n\n| b |\n|---|\n\n> c\n===\n\n# Moon", "Moon"),
+        ("#hashtag\n# C#", "C#"),
+        ("no heading", "note"),
+    ],
+)
+def test_the_title_of_markdown_is_its_first_heading(text: str, title: str, tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text(text, newline="")
+    assert [passage.title for passage in CorpusReader(tmp_path)] == [title]
+
+
+FRONT = """---
+title: 'The moon'
+lang: en
+year: 1990
+tags: [sky, night]
+flag: no
+id: 7
+date: 2024-01-05
+---
+"""
+
+
+def test_front_matter_is_metadata(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(FRONT + "# Heading\n\nIt is round.")
+    (tmp_path / "b.txt").write_text("---\na: b\n---\ntext")
+    (tmp_path / "c.md").write_text("---\nonly text\n---\nmore")
+    first, second, third = CorpusReader(tmp_path)
+    assert (first.passage_id, first.title, first.text) == ("a.md", "The moon", "# Heading\n\nIt is round.")
+    kept = {"lang": "en", "year": "1990", "tags": ["sky", "night"], "flag": "no", "date": "2024-01-05"}
+    assert {name: first.record[name] for name in kept} == kept
+    assert second.text == "---\na: b\n---\ntext"
+    assert third.text == "---\nonly text\n---\nmore"
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "a: b: c",
+        "a: &x [1]\nb: [*x, *x]",
+        "[" * 60_000,
+        "a: " + "[" * 600 + "]" * 600,
+        "".join(f"k{i}: {'[' * 9}\n" for i in range(3000)),
+        "a: 'never closed",
+        "a: \x00",
+    ],
+    ids=range(7),
+)
+def test_front_matter_that_is_hostile_or_broken(front: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(f"---\n{front}\n---\ntext")
+    started = time.thread_time()
+    with pytest.raises(BadRecordError) as error:
+        list(CorpusReader(tmp_path))
+    assert time.thread_time() - started < 3
+    assert error.value.reason in ("broken front matter", "nested too deeply")
+
+
+def test_front_matter_builds_no_objects(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("---\na: !!python/object/apply:os.getcwd []\n---\ntext")
+    assert [passage.record["a"] for passage in CorpusReader(tmp_path)] == [[]]
+
+
+def test_suffixes_in_capitals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "UPPER.TXT").write_text("the moon")
+    (tmp_path / "Read.Md").write_text("# Sun\n\nhot")
+    (tmp_path / "Z.TXT.GZ").write_bytes(gzip.compress(b"the stars"))
+    titles = {passage.passage_id: passage.title for passage in CorpusReader(tmp_path)}
+    assert titles == {"Read.Md": "Sun", "UPPER.TXT": "UPPER", "Z.TXT": "Z"}
+    assert not caplog.text
+    (tmp_path / "More.JSONL").write_text(record("j"))
+    assert ids(tmp_path) == ["j"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,25 @@ def test_no_sentence_is_longer_than_the_longest(word: str, language: str, tmp_pa
     assert len(list(split_units(reader, "sentence", language))) == 9
     assert reader.counts.cut == 1
     assert reader.counts.as_dict()["cut"] == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [
+        ("en", 'Dr. Smith said "Hello there. How are you?" He (or she) left.'),
+        ("zh", "他说：“你好。我很好。”他走了。"),
+    ],
+)
+def test_a_long_text_has_the_sentences_of_its_parts(language: str, sentence: str) -> None:
+    split = sentence_splitter(language)
+    expected = [sentence[a:b] for a, b in split(sentence)]
+    text = "\n".join([sentence] * 3000)
+    assert [text[a:b] for a, b in split(text)] == expected * 3000
+
+
+def test_sentences_of_a_long_text_take_linear_time() -> None:
+    split = sentence_splitter("en")
+    started = time.thread_time()
+    assert len(split("Ab?" * 80_000)) > 1000
+    assert len(split("word " * 80_000)) == 80_000 // LONGEST_SENTENCE
+    assert time.thread_time() - started < 10  # read at once: more than 20 s

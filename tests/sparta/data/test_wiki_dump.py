@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -226,3 +227,97 @@ def test_other_files(content: str, said: str, tmp_path: Path) -> None:
 )
 def test_a_template_may_end_in_an_empty_parameter(text: str, left: str) -> None:
     assert [one.text for one in paragraphs_of(text)] == [left]
+
+
+def texts(wikitext: str) -> list[str]:
+    return [paragraph.text for paragraph in paragraphs_of(wikitext)]
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "expected"),
+    [
+        ("a\n[[File:A.jpg|thumb|left\n|A [[link]] in\na caption]]\nb", ["a", "b"]),
+        ("[[Category:A\n]]a", ["a"]),
+        ("Go [[Town|to\nthe town]] now.", ["Go to the town now."]),
+        ("[mailto:a@b.c Write], [ftp://x.org/y files], [//x.org see [[Ulm]]], [https://x.org]!", None),
+        ("__NOTOC__\na __noindex__ b\n__KEIN_INHALTSVERZEICHNIS__", ["a b"]),
+        ("__init__", ["__init__"]),
+        ("!Kung is a people.\n|x| is a number.", ["!Kung is a people.", "|x| is a number."]),
+        ("a\n{|\n! x\n| y\nb", ["a", "b"]),
+        ("a\n{{start}}\n|-\n| y\n|}\n| b", ["a", "| b"]),
+        ("{{Infobox\n| a = b\nc", ["{{Infobox", "c"]),
+        ("-----a", ["a"]),
+        ("[[Ulm and [[City|town]]s", ["[[Ulm and towns"]),
+        ("Pi <nowiki>__TOC__ [//x y]</nowiki>", ["Pi __TOC__ [//x y]"]),
+    ],
+)
+def test_no_markup_in_texts(wikitext: str, expected: list[str] | None) -> None:
+    assert texts(wikitext) == (expected or ["Write, files, see Ulm, !"])
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{convert|3|km|mi}}", "3 km"),
+        ("{{Convert|3|-|5.5|km|mi|abbr=on}}", "3–5.5 km"),
+        ("{{cvt|5|ft|10|in|m}}", "5 ft 10 in"),
+        ("{{convert|1,200|to|1,300|m2}}", "1,200 to 1,300 m2"),
+        ("{{nowrap|{{convert|3|km}} {{ndash}} [[a|b]]}}", "3 km – b"),
+        ("{{lang|fr|le [[Monde|monde]]}}", "le monde"),
+        ("{{circa|1500}}", "c. 1500"),
+        ("{{transliteration|ru|Moskva}}", "Moskva"),
+        ("{{nowrap}}{{convert}}{{lang|fr}}{{cite|a}}", ""),
+        ("{{nowrap|" + "a" * 2000 + "}}", ""),
+    ],
+)
+def test_templates_of_sentences_are_text(template: str, expected: str) -> None:
+    assert texts(f"(x{template}y)") == [f"(x{expected}y)"]
+
+
+def test_a_number_of_a_character_may_have_any_length() -> None:
+    assert texts("a&#" + "9" * 5000 + ";b") == ["a\ufffdb"]
+    assert anchored('<a href="b">a&#' + "9" * 5000 + ";</a>").text == "a\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("begin", "unit"),
+    [
+        ("<mediawiki><page><title>a</title><text>", "word "),
+        ("<mediawiki><page><text>", "\n"),
+        ("<mediawiki><page><!--", "word "),
+        ("<mediawiki><page><text a='", "word "),
+        ("<mediawiki>", "<a/>"),
+        ("<mediawiki>", "<a>"),
+        ("<mediawiki><siteinfo>", "<namespace key='1'>a</namespace>"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><mediawiki>', "word "),
+        ('<doc id="1" title="a">\n', "a\n"),
+    ],
+)
+def test_a_dump_without_end_does_not_fill_the_memory(
+    begin: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "1")
+    dump = tmp_path / "dump.bz2"
+    dump.write_bytes(bz2.compress((begin + unit * (6_000_000 // len(unit))).encode(), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as error:
+            list(pages_of(dump))
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
+    assert str(dump) in str(error.value)
+
+
+def test_a_dump_whose_pages_are_short_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "1")
+    dump = tmp_path / "dump.xml"
+    dump.write_text("<mediawiki>" + page("A", 1, "word " * 40_000) * 10 + "</mediawiki>")
+    assert sum(1 for _ in pages_of(dump)) == 10
+
+
+def test_redirects_that_lead_to_each_other_end(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.xml"
+    pages = [page(a, 1, "", f'<redirect title="{b}"/>') for a, b in (("B", "C"), ("C", "B"))]
+    dump.write_text("<mediawiki>" + page("A", 1, "[[B]]") + "".join(pages) + "</mediawiki>")
+    assert write_links(dump, tmp_path / "links", tmp_path / "passages").links == 1
