@@ -211,6 +211,11 @@ def _strict_h11() -> Any:
         def handle_events(self) -> None:
             try:
                 super().handle_events()
+                if (
+                    self.conn.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+                    and not self.conn.trailing_data[0]
+                ):
+                    self.flow.resume_reading()  # else the end of the connection is not seen
             except h11.RemoteProtocolError:
                 self.send_400_response("Content-Length and Transfer-Encoding exclude each other.")
 

@@ -303,7 +303,7 @@ def test_work_stops_when_its_client_leaves() -> None:
             with socket.create_connection(listening.getsockname()) as client:
                 client.sendall(f"GET /work HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
                 assert began.acquire(timeout=10)
-            assert stopped.acquire(timeout=5)
+            assert stopped.acquire(timeout=5), more
     finally:
         server.should_exit = server.force_exit = True
         thread.join(20)
