@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastmcp import FastMCP
@@ -15,6 +16,7 @@ from pydantic import Field
 
 from hybrid.answering.answerer import Answerer
 from hybrid.integrations.source import Source, open_source
+from hybrid.retrieval.limits import Limits
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from sparta.reader.reader import Reader
 
 MOST = 100
+LIMITS = Limits()
 _READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 Objects = list[dict[str, Any]]
 Number = Annotated[int, Field(ge=1, le=MOST)]
@@ -78,17 +81,38 @@ def _several(named: str | list[str]) -> list[str]:
     return [named] if isinstance(named, str) else named
 
 
+def _in_time(queries: Sequence[str]) -> Iterator[str]:
+    """Yield queries, or ids, as long as the time of a call lasts.
+
+    :raises InputError: too many of them, or no time is left.
+    """
+    if not 1 <= len(queries) <= LIMITS.queries:
+        raise InputError(f"expected 1 to {LIMITS.queries} queries or ids, found {len(queries)}")
+    ends = monotonic() + LIMITS.answer
+    for query in queries:
+        if monotonic() > ends:
+            raise InputError(f"expected a call of at most {LIMITS.answer:g} s", remedy="name fewer queries")
+        yield query
+
+
 def _guarded(call: Callable[..., Objects]) -> Callable[..., Objects]:
     """One call at a time, on the index as it is now; an error meant for people is told with its remedy."""
 
     @wraps(call)
     def guarded(self: _Tools, *given: Any, **named: Any) -> Objects:
-        with self.lock:
-            try:
-                self.refresh()
-                return call(self, *given, **named)
-            except SpartaError as error:
-                raise ToolError(str(error)) from error
+        if not self.lock.acquire(timeout=LIMITS.answer):
+            raise ToolError("the calls before this call are not done yet → try again later")
+        try:
+            self.refresh()
+            return call(self, *given, **named)
+        except SpartaError as error:
+            raise ToolError(str(error)) from error
+        except Exception:
+            raise
+        except BaseException as error:  # a panic of an extension, which would end the server
+            raise ToolError(f"the call failed: {type(error).__name__}: {error}") from error
+        finally:
+            self.lock.release()
 
     return guarded
 
@@ -138,6 +162,8 @@ class _Tools:
 
         Of several questions each has an object with its query and hits.
         """
+        LIMITS.check_search(_several(query), k or self.k, offset, explain=False)
+        LIMITS.check_filter(filter or {})
 
         def hits(question: str) -> Objects:
             found = self.retriever.search(
@@ -145,17 +171,22 @@ class _Tools:
             )
             return [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(found, offset + 1)]
 
-        return hits(query) if isinstance(query, str) else [{"query": q, "hits": hits(q)} for q in query]
+        return (
+            hits(query)
+            if isinstance(query, str)
+            else [{"query": q, "hits": hits(q)} for q in _in_time(query)]
+        )
 
     @_guarded
     def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
         """Explain why a passage has its score by impacts: its rank, and what each term of the query adds."""
-        return [self.passages.explain(query, one).as_dict() for one in _several(id)]
+        LIMITS.check_query(query)
+        return [self.passages.explain(query, one).as_dict() for one in _in_time(_several(id))]
 
     @_guarded
     def passage(self, id: Ids) -> Objects:
         """Read passages whole, by their ids: id, title, text, metadata."""
-        hits = [hit_of(one, 0.0, self.passages.passage(one)) for one in _several(id)]
+        hits = [hit_of(one, 0.0, self.passages.passage(one)) for one in _in_time(_several(id))]
         return [
             {"id": hit.passage_id, "title": hit.title, "text": hit.text, "metadata": dict(hit.metadata)}
             for hit in hits
@@ -169,6 +200,7 @@ class _Tools:
         """
         from sparta.reader.reader import Reader
 
+        LIMITS.check_search(_several(query), n, 0, explain=False)
         self.reader = self.reader or Reader.open(self.folder)
         answerer = Answerer(self.retriever, self.reader, language=self.language)
 
@@ -177,4 +209,4 @@ class _Tools:
 
         if isinstance(query, str):
             return answers(query)
-        return [{"query": one, "answers": answers(one)} for one in query]
+        return [{"query": one, "answers": answers(one)} for one in _in_time(query)]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid.service.errors import HttpError
+from hybrid.service.gate import TASKS
 
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first
@@ -46,6 +47,7 @@ class TimedHead(_Protocol):
         HTTP client does with each: httptools would drop its body
     """
 
+    app_state: dict[str, Any]
     client: tuple[str, int] | None
     cycle: Any
     parser: Any
@@ -64,6 +66,8 @@ class TimedHead(_Protocol):
         super().__init__(*args, **kwargs)
         self._given, self._plain, self._refusal = (args, kwargs), plain, refusal
         self._seconds, self._head, self._held = seconds, 0, b""
+        self._running: set[asyncio.Task[Any]] = set()
+        self.app_state = {**self.app_state, TASKS: self._running}
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -145,8 +149,12 @@ class TimedHead(_Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Wait no longer, and stop the work whose answers nobody reads."""
         self._stop()
+        running = list(self._running)
+        self._running.clear()
+        for task in running:
+            task.cancel()
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
@@ -194,11 +202,34 @@ def _percent_encoded(data: bytes) -> bytes:
     return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + end + rest
 
 
-def protocol(seconds: float, refusal: Refusal) -> Any:
-    """What makes the protocols of uvicorn: with httptools where it is installed, else with h11."""
+def _strict_h11() -> Any:
+    """The h11 protocol that refuses a request with two lengths, as RFC 9112 (6.1) asks."""
+    import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    plain = partial(type("TimedH11", (TimedHead, H11Protocol), {}), seconds=seconds, refusal=refusal)
+    class StrictH11(TimedHead, H11Protocol):  # type: ignore[misc]
+        def handle_events(self) -> None:
+            try:
+                super().handle_events()
+                if (
+                    self.conn.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+                    and not self.conn.trailing_data[0]
+                ):
+                    self.flow.resume_reading()  # else the end of the connection is not seen
+            except h11.RemoteProtocolError:
+                self.send_400_response("Content-Length and Transfer-Encoding exclude each other.")
+
+        def _should_upgrade(self) -> bool:
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in self.headers}:
+                raise h11.RemoteProtocolError("two lengths")
+            return False
+
+    return StrictH11
+
+
+def protocol(seconds: float, refusal: Refusal) -> Any:
+    """What makes the protocols of uvicorn: with httptools where it is installed, else with h11."""
+    plain = partial(_strict_h11(), seconds=seconds, refusal=refusal)
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ModuleNotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,6 +68,25 @@ async def within(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise too_slow(seconds) from None
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error that ends no thread: a panic of a Rust extension, for example, is no `Exception`."""
+    if isinstance(error, Exception):
+        return error
+    failure = RuntimeError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def contained[R](work: Callable[[], R]) -> R:
+    """Call `work` in a worker thread; whatever it raises is an `Exception`."""
+    try:
+        return work()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise as_exception(error) from error
 
 
 def too_slow(seconds: float) -> HttpError:

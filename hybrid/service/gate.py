@@ -11,7 +11,7 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from hybrid.service.errors import HttpError, error_body
+from hybrid.service.errors import HttpError, as_exception, error_body
 from hybrid.service.journal import OTHER, Journal
 from hybrid.service.keys import READ, WRITE
 from hybrid.service.settings import Settings
@@ -26,6 +26,8 @@ _STATIC = "/static/"
 _GONE = 499
 """Told to the log: nobody was there any more to be answered."""
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
+TASKS = "sparta.tasks"
+"""Where the state of a scope keeps the running requests of its connection."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ID = "sparta.request_id"
 
@@ -63,7 +65,17 @@ class Gate:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        await self._within(scope, receive, answer)
+        tasks, task = scope.get("state", {}).get(TASKS, set()), asyncio.current_task()
+        tasks.add(task)
+        try:  # a stranger gets no answer to a CORS preflight either
+            within = self._pass if self._is_foreign(scope, dict(scope["headers"])) else self._within
+            await within(scope, receive, answer)
+        except asyncio.CancelledError:
+            if task in tasks:
+                raise
+            status = _GONE
+        finally:
+            tasks.discard(task)
         self._journal.answered(
             request_id,
             status or _GONE,
@@ -92,10 +104,15 @@ class Gate:
             return
         except ClientDisconnect:
             return
-        except asyncio.CancelledError:  # the server ends, and waits no longer
+        except asyncio.CancelledError:
+            if asyncio.current_task() not in scope.get("state", {}).get(TASKS, {asyncio.current_task()}):
+                raise  # the client has left
+            # the server ends, and waits no longer
             failed: Exception = HttpError(503, _ENDING, remedy="try again later")
-        except Exception as error:
-            failed = error
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # also a panic of an extension
+            failed = as_exception(error)
         finally:
             scope["route"] = inner.get("route")
         self._journal.failed(scope[_ID], failed)
@@ -114,6 +131,10 @@ class Gate:
         writes = path.startswith("/passages") and method not in ("GET", "HEAD", "OPTIONS")
         if not keys:
             self._check_host(headers.get(b"host", b""))
+            if self._is_foreign(scope, headers):
+                raise HttpError(
+                    403, "expected a request of a page of this service, found another", remedy=_CORS_REMEDY
+                )
         elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = keys.scope(_key(headers))
             if allowed is None:
@@ -122,6 +143,19 @@ class Gate:
                 raise HttpError(403, f"expected a key to {WRITE}, found one to {READ}")
         if writes and not self._settings.writable:
             raise HttpError(403, "this service does not change its index", remedy="sparta serve --writable")
+
+    def _is_foreign(self, scope: Message, headers: dict[bytes, bytes]) -> bool:
+        """Whether a browser sends a request for a page of another origin, to a service without keys."""
+        if self._settings.keys:
+            return False
+        origin = headers.get(b"origin")
+        if origin is None:
+            links = scope["path"] == "/" or scope["path"].startswith(_STATIC)
+            opened = links and scope["method"] in ("GET", "HEAD")
+            return headers.get(b"sec-fetch-site", b"").lower() == b"cross-site" and not opened
+        scheme, _, host = origin.decode("latin-1").lower().partition("://")
+        own = scheme in ("http", "https") and host == headers.get(b"host", b"").decode("latin-1").lower()
+        return not own and origin.decode("latin-1") not in self._settings.origins
 
     def _check_host(self, host: bytes) -> None:
         """Without keys, a page on the web must not reach the service by a name that leads to this machine."""
@@ -167,6 +201,7 @@ class Gate:
 
 
 _ENDING = "the service ended before it had an answer; an upload may still be committed"
+_CORS_REMEDY = "start the service with --cors ORIGIN, or with --keys FILE"
 _KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
 
 

@@ -30,7 +30,8 @@ _KINDS: dict[type, str] = {
     list: "a list",
 }
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_NO_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[^][{}"]+')
+_NO_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^][{}"]+', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _LONGEST_FRONT = 1 << 16
 """In characters, which YAML reads in less than a second."""
@@ -126,6 +127,12 @@ def _depth(line: str) -> int:
     """How deeply JSON is nested, told by its brackets."""
     brackets = _NO_BRACKET.sub("", line)
     return max(itertools.accumulate(1 if c in "[{" else -1 for c in brackets), default=0)
+
+
+def json_parts(line: bytes) -> int:
+    """Return an upper bound of how many values and containers a line of JSON holds, from its punctuation."""
+    bare = _STRING.sub(b"", line)
+    return 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{")
 
 
 def _is_deep(value: Any) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import closing
 from importlib.util import find_spec
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answerer import Answerer
@@ -16,6 +19,7 @@ from sparta.reader.config import reader_folder
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
+    from sparta.reader.records import Span, Text
 
 
 class Answers:
@@ -38,10 +42,38 @@ class Answers:
             self._opened[language] = Reader.open(folder, device=self._device)
         return self._opened[language]
 
-    def answer(self, snapshot: Snapshot, query: str, plan: Plan, n: int) -> list[dict[str, Any]]:
-        """The `n` best answers from the passages that the plan finds."""
+    def answer(
+        self, snapshot: Snapshot, query: str, plan: Plan, n: int, stop: Event | None = None
+    ) -> list[dict[str, Any]]:
+        """The `n` best answers from the passages that the plan finds.
+
+        :raises CancelledError: `stop` was set before all passages were read.
+        """
         [hits] = hits_of(snapshot, plan, [query], 1)
         searcher = snapshot.lucene
-        answerer = Answerer(searcher, self._reader(searcher.language), depth=plan.k)
+        reader: Any = _Stopped(self._reader(searcher.language), stop or Event())
+        answerer = Answerer(searcher, reader, depth=plan.k)
         found: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
         return [one.as_dict() for one in found]
+
+
+class _Stopped:
+    """A reader that stops between passages when an event is set."""
+
+    def __init__(self, reader: Reader, stop: Event) -> None:
+        self._reader, self._stop, self.config = reader, stop, reader.config
+
+    def read_each(self, question: str, texts: Sequence[Text], n: int) -> Generator[list[Span]]:
+        """Read text by text, as the reader does.
+
+        :raises CancelledError: the event was set.
+        """
+        reading = self._reader.read_each(question, texts, n)
+        with closing(reading):
+            while not self._stop.is_set():
+                try:
+                    spans = next(reading)
+                except StopIteration:
+                    return
+                yield spans
+        raise CancelledError

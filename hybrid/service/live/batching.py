@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid.service.errors import BusyError, too_slow
+from hybrid.service.errors import BusyError, as_exception, too_slow
 from sparta.base.closing import Closing
 
 logger = logging.getLogger("sparta.serve")
@@ -79,10 +79,9 @@ class Batcher[J, R](Closing):
     def _work(self) -> None:
         while batch := self._next():
             try:
-                answers = self._answer([one.job for one in batch])
-            except Exception as error:
-                answers = [error] * len(batch)
-            done = list(zip(batch, answers, strict=True))
+                done = list(zip(batch, self._answer([one.job for one in batch]), strict=True))
+            except BaseException as error:  # a panic in an extension must not end the only search thread
+                done = [(one, as_exception(error)) for one in batch]
             self._loop.call_soon_threadsafe(_deliver, done)
 
     def _next(self) -> list[_Waiting]:

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any, BinaryIO, NamedTuple
 
+from hybrid.retrieval.limits import Limits
 from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
-from sparta.data.parsing import decoded, identifier, parse_object, parse_value, read_passage
+from sparta.data.parsing import decoded, identifier, json_parts, parse_object, parse_value, read_passage
 
 CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 _IN_MEMORY = 1 << 20
 MOST_TOLD = 1000
+_SPLIT = "send several smaller uploads"
 
 
 class LineErrors(list[dict[str, Any]]):
@@ -29,6 +31,10 @@ class LineErrors(list[dict[str, Any]]):
         self.total += 1
         if len(self) < MOST_TOLD:
             self.append({"line": line, "message": message})
+
+    def report(self) -> dict[str, Any]:
+        """Return how many lines are wrong, and what is wrong with the first thousand."""
+        return {"failed": self.total, "errors": sorted(self, key=lambda error: error["line"])}
 
 
 class Line(NamedTuple):
@@ -75,13 +81,20 @@ def check_content_type(given: str) -> None:
         )
 
 
-def read_lines(stream: BinaryIO, longest: int, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
+def read_lines(stream: BinaryIO, limits: Limits, errors: LineErrors, *, ids: bool) -> Iterator[Line]:
     """Yield the good lines, each id once; what is wrong with the others goes to `errors`.
 
     :param ids: lines are ids, or objects with one; else passages
+    :raises HttpError: 400, too many bad lines; 413, too many lines, or too many JSON values.
     """
     seen: dict[str, int] = {}
+    longest, parts = limits.line, 0
     for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), 1):
+        if number > limits.lines:
+            raise HttpError(413, f"expected at most {limits.lines:,} lines, found more", remedy=_SPLIT)
+        if errors.total > limits.bad_lines:
+            message = f"expected at most {limits.bad_lines:,} bad lines, found more; nothing is written"
+            raise HttpError(400, message, lines=errors.report())
         if len(line) > longest:
             errors.add(number, f"expected a line of at most {longest:,} bytes, found a longer one")
             _skip_line(stream, line)
@@ -93,6 +106,9 @@ def read_lines(stream: BinaryIO, longest: int, errors: LineErrors, *, ids: bool)
         except InputError as error:
             errors.add(number, error.message)
             continue
+        parts += json_parts(line)
+        if parts > limits.parts:
+            raise HttpError(413, f"expected at most {limits.parts:,} JSON values, found more", remedy=_SPLIT)
         first = seen.setdefault(found.passage_id, number)
         if first != number:
             errors.add(number, f"duplicate id: {found.passage_id!r} was already the id of line {first}")

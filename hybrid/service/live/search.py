@@ -11,6 +11,7 @@ from typing import Any
 from hybrid.retrieval.channels import CHANNELS, DENSE, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
 from hybrid.retrieval.hits import fused_hits
+from hybrid.service.errors import as_exception
 from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import dumps
@@ -90,13 +91,18 @@ class BatchSearch:
         with self._index.reading() as snapshot:
             for plan, numbers in plans.items():
                 own = [jobs[number] for number in numbers]
-                try:
-                    found: Sequence[bytes | Exception] = self.answers(snapshot, plan, own)
-                except Exception as error:
-                    found = [error] * len(own)
-                for number, answer in zip(numbers, found, strict=True):
+                for number, answer in zip(numbers, self._tried(snapshot, plan, own), strict=True):
                     answers[number] = answer
         return answers
+
+    def _tried(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> Sequence[bytes | Exception]:
+        """The answers of jobs of one plan; a job that fails is searched again without the other jobs."""
+        try:
+            return self.answers(snapshot, plan, jobs)
+        except BaseException as error:  # also a panic of the tokenizer
+            if len(jobs) == 1:
+                return [as_exception(error)]
+        return [self._tried(snapshot, plan, [job])[0] for job in jobs]
 
     def answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
         """The answers of jobs of one plan."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from hybrid.service.errors import BusyError, within
+from hybrid.service.errors import BusyError, contained, within
 from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.page import example_questions, marks_of_text
@@ -91,11 +92,16 @@ class Service:
         self.settings.limits.check_query(request.query)
         plan = replace(self._plan(request.channels, request.depth), filter=self._filter(request.filter))
 
+        stop = threading.Event()
+
         def read(snapshot: Snapshot) -> dict[str, Any]:
-            found = self._answers.answer(snapshot, request.query, plan, request.n)
+            found = self._answers.answer(snapshot, request.query, plan, request.n, stop)
             return {"query": request.query, "answers": found, "version": snapshot.version._asdict()}
 
-        return await self.aside(read, self.settings.limits.answer, self._reading)
+        try:
+            return await self.aside(read, self.settings.limits.answer, self._reading)
+        finally:
+            stop.set()  # the client left, or the time is over: the reader stops after the passage it reads
 
     def _plan(self, channels: str | None, k: int) -> Plan:
         name = self.default_channels if channels is None else channels
@@ -127,7 +133,7 @@ class Service:
         self._aside[chosen] += 1
         try:
             async with within(seconds or self.settings.limits.timeout):  # what waits then is not begun
-                return await asyncio.get_running_loop().run_in_executor(chosen, run)
+                return await asyncio.get_running_loop().run_in_executor(chosen, contained, run)
         finally:
             self._aside[chosen] -= 1
 
@@ -190,7 +196,7 @@ class Service:
             if self.writer.writing:  # which opens what it wrote, when all of it is there
                 continue
             try:
-                await asyncio.get_running_loop().run_in_executor(self._side, self.index.refresh)
+                await asyncio.get_running_loop().run_in_executor(self._side, contained, self.index.refresh)
                 told = ""
             except Exception as error:  # whatever it was, the next commit may be good
                 if str(error) != told:

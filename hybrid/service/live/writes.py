@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hybrid.service.errors import BusyError, HttpError
+from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines
 from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sparta.serve")
 _MOST_WAITING = 16
+_MOST_PARSED = 2  # uploads whose passages are in memory: of these, the second is parsed or waits
 Report = dict[str, Any]
 
 
@@ -35,6 +36,8 @@ class Writer(Closing):
     def __init__(self, index: LiveIndex, settings: Settings) -> None:
         self._index, self._settings = index, settings
         self._thread = ThreadPoolExecutor(1, "writer")
+        self._parser = ThreadPoolExecutor(1, "parser")
+        self._parsed = asyncio.Semaphore(_MOST_PARSED)
         self._waiting = 0
         self.writing = False
         """Whether something is being written, in several commits where there are vectors."""
@@ -56,15 +59,15 @@ class Writer(Closing):
 
     async def put(self, stream: BinaryIO) -> Report:
         """Replace passages by id, and add those that are new."""
-        return await self._run(partial(self._write, stream, "update"))
+        return await self._upload(stream, partial(self._write, "update"), ids=False)
 
     async def add(self, stream: BinaryIO) -> Report:
         """Add passages; a line whose id the index holds already is an error."""
-        return await self._run(partial(self._write, stream, "append"))
+        return await self._upload(stream, partial(self._write, "append"), ids=False)
 
     async def delete(self, stream: BinaryIO) -> Report:
         """Delete passages; a line whose id the index does not hold is an error."""
-        return await self._run(partial(self._delete, stream))
+        return await self._upload(stream, self._delete, ids=True)
 
     async def delete_one(self, passage_id: str) -> Report:
         """Delete one passage; one that is not there is a 404."""
@@ -75,7 +78,26 @@ class Writer(Closing):
 
     def close(self) -> None:
         """Wait for what is being written."""
+        self._parser.shutdown()
         self._thread.shutdown()
+
+    async def _upload(
+        self, stream: BinaryIO, write: Callable[[list[Line], LineErrors], Report], *, ids: bool
+    ) -> Report:
+        """Parse an upload while another upload may be written, then write its lines."""
+        limits, errors = self._settings.limits, LineErrors()
+
+        def parse() -> list[Line]:
+            return list(read_lines(stream, limits, errors, ids=ids))
+
+        try:
+            async with asyncio.timeout(limits.upload_timeout) as parsing, self._parsed:
+                loop = asyncio.get_running_loop()
+                lines = await loop.run_in_executor(self._parser, contained, parse)
+                parsing.reschedule(None)  # writing has a timeout with a message of its own
+                return await self._run(partial(write, lines, errors))
+        except TimeoutError:
+            raise _too_late(limits.upload_timeout, begun=False) from None
 
     async def _run[R](self, work: Callable[[], R]) -> R:
         """Do it in the writer's thread, and have searches see it before it is acknowledged."""
@@ -93,7 +115,7 @@ class Writer(Closing):
 
         try:
             async with asyncio.timeout(seconds):  # what waits then is not begun
-                return await asyncio.get_running_loop().run_in_executor(self._thread, done)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, contained, done)
         except TimeoutError:
             raise _too_late(seconds, begun=begun) from None
 
@@ -103,10 +125,8 @@ class Writer(Closing):
         except Exception as error:
             logger.warning("written, but not opened yet: %s", error, exc_info=error)
 
-    def _write(self, stream: BinaryIO, mode: str) -> Report:
-        errors = LineErrors()
+    def _write(self, mode: str, lines: list[Line], errors: LineErrors) -> Report:
         self._index.refresh()
-        lines = list(read_lines(stream, self._settings.limits.line, errors, ids=False))
         lines = self._without_ids_of_parts(lines, errors)
         held = self._held([line.passage_id for line in lines])
         if mode == "append":
@@ -128,9 +148,7 @@ class Writer(Closing):
             report["updated"] = replaced
         return {**report, **_told(errors, behind)}
 
-    def _delete(self, stream: BinaryIO) -> Report:
-        errors = LineErrors()
-        lines = list(read_lines(stream, self._settings.limits.line, errors, ids=True))
+    def _delete(self, lines: list[Line], errors: LineErrors) -> Report:
         _refuse_if_nothing(lines, errors)
         missing: set[str] = set()
         behind: Sequence[str] = ()
@@ -207,4 +225,4 @@ def _refuse_if_nothing(lines: Sequence[Line], errors: LineErrors) -> None:
 def _told(errors: LineErrors, behind: Sequence[str] = ()) -> dict[str, Any]:
     """How many lines are wrong, what is wrong with the first thousand, and channels that could not follow."""
     more = {"behind": list(behind)} if behind else {}
-    return {"failed": errors.total, "errors": sorted(errors, key=lambda error: error["line"]), **more}
+    return {**errors.report(), **more}

@@ -187,3 +187,32 @@ def test_answers_are_the_answerers(index: Path) -> None:
     assert own
     assert call(server, "answer", query=QUESTIONS[0], n=2) == own
     assert call(server, "answer", query=QUESTIONS[:1], n=2) == [{"query": QUESTIONS[0], "answers": own}]
+
+
+def test_a_call_has_the_limits_of_the_service(server: Any) -> None:
+    too_much: list[tuple[str, dict[str, Any]]] = [
+        ("search", {"query": ["moon"] * 100_000}),
+        ("search", {"query": "moon " * 1000}),
+        ("search", {"query": "moon", "offset": 10**6}),
+        ("search", {"query": "moon", "filter": {"lang": {"in": ["de"] * 2000}}}),
+        ("explain", {"query": "moon", "id": ["p3"] * 101}),
+        ("explain", {"query": "moon " * 1000, "id": "p3"}),
+        ("passage", {"id": ["p3"] * 101}),
+    ]
+    for tool, given in too_much:
+        with pytest.raises(fastmcp.exceptions.ToolError, match="expected"):
+            call(server, tool, **given)
+    assert call(server, "search", query=["moon"] * 100, k=1)
+
+
+def test_a_panic_ends_one_call_and_not_the_server(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid.integrations.mcp import Index
+
+    class Panic(BaseException):
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "passage", Mock(side_effect=Panic))
+        with pytest.raises(fastmcp.exceptions.ToolError):
+            call(server, "passage", id="p3")
+    assert call(server, "passage", id="p3")

@@ -150,3 +150,50 @@ def test_a_batch_that_fails_fails_those_in_it() -> None:
     assert answers[0] == 0
     assert [type(one) for one in answers[1:3]] == [ValueError, ValueError]
     assert answers[3] == 10
+
+
+class Panic(BaseException):
+    """A panic of a Rust extension, which is no `Exception`."""
+
+
+def test_a_panic_fails_its_batch_and_the_search_thread_goes_on() -> None:
+    def answer(jobs: Sequence[int]) -> list[Any]:
+        if 13 in jobs:
+            raise Panic("regex")
+        return list(jobs)
+
+    async def ask() -> list[Any]:
+        batcher = Batcher[int, int](answer, most=8, queue=8)
+        answers = [
+            (await asyncio.gather(batcher.ask(job, seconds=5), return_exceptions=True))[0] for job in (13, 7)
+        ]
+        await asyncio.to_thread(batcher.close)
+        return answers
+
+    failed, good = asyncio.run(ask())
+    assert type(failed) is RuntimeError
+    assert good == 7
+
+
+@pytest.mark.jvm
+def test_a_panic_fails_only_its_query_in_every_endpoint(index, open_client, monkeypatch) -> None:
+    from sparta.search.searcher import Searcher
+
+    rank = Searcher.rank
+
+    def panicking(self: Searcher, queries: Sequence[str], *args: Any, **more: Any) -> Any:
+        if any("panic" in query for query in queries):
+            raise Panic(queries)
+        return rank(self, queries, *args, **more)
+
+    monkeypatch.setattr(Searcher, "rank", panicking)
+    client = open_client(index)
+    for path, body in (("/search", {}), ("/search", {"explain": True}), ("/answer", {})):
+        assert client.post(path, json={"query": "panic", **body}).status_code == 500
+    assert client.post("/search", json={"query": "moon"}).status_code == 200
+    assert client.get("/ready").status_code == 200
+    with LiveIndex(index) as live:
+        plan = Plan("impact", weights_of("impact"))
+        found = BatchSearch(live, 2, Metrics())([Job(["panic"], plan), Job(["moon"], plan)])
+    assert type(found[0]) is RuntimeError
+    assert plain(found[1])["hits"]

@@ -257,3 +257,53 @@ def test_a_signal_before_the_server_listens_to_it_ends_it(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert ended == [True]
+
+
+@pytest.mark.parametrize("upgrade", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+@pytest.mark.parametrize("first", [b"", b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
+    port: int, upgrade: bytes, first: bytes
+) -> None:
+    lengths = b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"
+    head = b"POST /two HTTP/1.1\r\nHost: localhost\r\n" + lengths + upgrade + b"\r\n"
+    answer = asked(port, first + head + b"3\r\nabc\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")
+    assert b"POST 3" not in answer
+    assert b"400" in answer
+    assert b"GET 0" not in answer.partition(b"400")[2]
+
+
+def test_work_stops_when_its_client_leaves() -> None:
+    """The request is cancelled at once, on both parsers, and on the parser that takes over."""
+    import uvicorn
+
+    from hybrid.service.connections import protocol
+    from hybrid.service.gate import Gate
+    from hybrid.service.journal import Journal
+    from hybrid.service.metrics import Metrics
+
+    began, stopped = threading.Semaphore(0), threading.Semaphore(0)
+
+    async def works(scope: Any, receive: Any, send: Any) -> None:
+        began.release()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            stopped.release()
+            raise
+
+    journal = Journal(Metrics())
+    app = Gate(works, Settings(), journal)
+    listening = socket.create_server(("127.0.0.1", 0))
+    http_class = protocol(10, journal.refusal)
+    server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        for more in ("", "Connection: Upgrade\r\nUpgrade: h2c\r\n"):
+            with socket.create_connection(listening.getsockname()) as client:
+                client.sendall(f"GET /work HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
+                assert began.acquire(timeout=10)
+            assert stopped.acquire(timeout=5), more
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(20)

@@ -275,6 +275,35 @@ def test_pages_of_others_do_not_reach_a_service_without_keys(client) -> None:
     body = {"query": QUESTION}
     assert client.post("/search", json=body, headers={"Host": "evil.example"}).status_code == 421
     assert client.post("/search", json=body, headers={"Host": "127.0.0.1:99"}).status_code == 200
-    answer = client.post("/search", json=body, headers={"Origin": "http://evil.example"})
+
+
+_LOCAL = {"Host": "localhost:8080"}
+_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+_IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+_FETCH = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"}
+_BROWSER_CASES = [
+    ("POST", "/search", _FETCH, 403),
+    ("POST", "/answer", {"Origin": "null"}, 403),  # a sandboxed frame
+    ("POST", "/search", {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, 403),
+    ("GET", "/info", _FETCH, 403),
+    ("GET", "/", _FETCH, 403),
+    ("OPTIONS", "/search", _FETCH, 403),
+    ("GET", "/info", _IMAGE, 403),
+    ("GET", "/passages/google", _LINK, 403),
+    ("POST", "/search", _IMAGE, 403),
+    ("GET", "/", _LINK, 200),
+    ("GET", "/static/api.js", _IMAGE, 200),
+    ("POST", "/search", {"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}, 200),
+    ("GET", "/info", {"Sec-Fetch-Site": "same-origin"}, 200),
+    ("GET", "/info", {"Sec-Fetch-Site": "none"}, 200),  # typed into the address bar
+    ("GET", "/info", {}, 200),
+    ("POST", "/search", {"Content-Type": "application/x-www-form-urlencoded"}, 200),  # curl -d
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "status"), _BROWSER_CASES)
+def test_a_service_without_keys_answers_its_pages_only(client, method, path, headers, status) -> None:
+    body = b'{"query": "who founded google"}' if method == "POST" else None
+    answer = client.request(method, path, content=body, headers={**_LOCAL, **headers})
+    assert answer.status_code == status, answer.text
     assert "access-control-allow-origin" not in answer.headers
-    assert client.options("/search", headers={"Origin": "http://evil.example"}).status_code == 405

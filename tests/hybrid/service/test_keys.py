@@ -104,6 +104,7 @@ def test_browsers_may_call_from_named_origins_only(index, open_client) -> None:
     other = client.options("/search", headers={"Origin": "http://other.example", **asked})
     assert mine.headers["access-control-allow-origin"] == "http://mine.example"
     assert "access-control-allow-origin" not in other.headers
+    assert other.status_code == 403
     assert mine.headers["x-request-id"]
     assert 'method="OPTIONS",route="/search",status="200"' in client.get("/metrics").text
     refused = client.post("/search", json={}, headers={"Origin": "http://mine.example"})

@@ -260,3 +260,38 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
     assert answer.status_code == 503
     assert "space" in answer.json()["error"]["message"]
     assert client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"1 2\n" * 10_002, 400),
+        (b"\n" * 500_001, 413),
+        (
+            b"".join(b'{"id": "%d", "text": "x", "a": [%s[]]}\n' % (i, b"[]," * 300_000) for i in range(4)),
+            413,
+        ),
+    ],
+    ids=["bad lines", "empty lines", "empty lists"],
+)
+def test_a_bomb_is_refused_while_another_upload_is_written(
+    index, open_client, monkeypatch, body: bytes, status: int
+) -> None:
+    """It is parsed before it waits for the writer."""
+    client, go = open_client(index, writable=True), threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        assert go.wait(60)
+        return build_index(*given, **named)
+
+    monkeypatch.setattr(writes, "build_index", slow)
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            first = threads.submit(write, client, "PUT", lines({"id": "slow", "text": "sun"}))
+            time.sleep(0.5)
+            answer = client.put("/passages", content=body, headers=NDJSON)
+            assert answer.status_code == status, answer.text[:200]
+            assert not first.done()
+        finally:
+            go.set()
+        assert first.result()["added"] == 1
