@@ -2,6 +2,7 @@
 
     python benchmarks/service.py [--shards FOLDER --questions FILE] [--documents 200000] [--seconds 60]
                                  [--requests 200000] [--opensearch URL/INDEX] [--skip-pyserini]
+    python benchmarks/service.py --health [--beside CHECKOUT] [--pairs 5] [--seconds 10]
 
 Two indexes: that of examples/ (as `make demo` makes it, asked its 60 questions), and with --shards one of
 `--documents` passages: the vectors of `sparta encode`, 500 terms each, continued by mixtures as in
@@ -13,6 +14,9 @@ go on to --requests in all, for the memory of the server. Then ten times the con
 16 again. Pyserini serves the same impacts from a copy of the example index in Lucene's format; it gets the
 questions' terms ready made, and its cache is off. OpenSearch is one that holds what `sparta push` wrote, and
 answers the same terms.
+
+With --health, only the example index is served: 64 busy connections for the throughput, then 400 while new
+connections ask /health ten times a second. Another checkout of sparta is measured in turn with this one.
 
 Prints a Markdown table.
 """
@@ -32,6 +36,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,10 +70,15 @@ HEAD = (
 
 
 @contextmanager
-def started(command: list[str], port: int, path: str, log: Path) -> Iterator[psutil.Process]:
-    """A server, as soon as it answers."""
+def started(
+    command: list[str], port: int, path: str, log: Path, checkout: Path = ROOT
+) -> Iterator[psutil.Process]:
+    """A server of a checkout, as soon as it answers."""
+    variables = {**PYTHON, "PYTHONPATH": str(checkout)}
     with log.open("w") as stream:
-        process = subprocess.Popen(command, env=PYTHON, stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=variables, cwd=checkout, stdout=stream, stderr=subprocess.STDOUT
+        )
     try:
         ends = time.monotonic() + 180
         while True:
@@ -151,6 +161,46 @@ def measure_sparta(
         seconds = min(10.0, given.seconds)
         row(f"sparta, {name}, ten times", TIMES * CONNECTIONS, load(plan, TIMES * CONNECTIONS, seconds))
         row(f"sparta, {name}, after it", CONNECTIONS, load(plan, CONNECTIONS, seconds), f"→ {memory():.0f}")
+
+
+def new_connections(port: int, seconds: float) -> list[float]:
+    """Ask /health on a new connection ten times a second; the milliseconds of each."""
+    times, ends = [], time.monotonic() + seconds
+    while (began := time.monotonic()) < ends:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60).read()
+        took = time.monotonic() - began
+        times.append(took * 1000)
+        time.sleep(max(0.0, 0.1 - took))
+    return times
+
+
+def measure_health(index: Path, questions: list[str], given: argparse.Namespace, work: Path) -> None:
+    """Throughput of 64 connections, and /health for new connections beside 400 busy ones."""
+    checkouts = {"this checkout": ROOT, **({str(given.beside): given.beside} if given.beside else {})}
+    measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in checkouts}
+    for _ in range(given.pairs):
+        for name, checkout in checkouts.items():
+            port = free_port()
+            command = [sys.executable, "-m", "cli._sparta", "serve", "--index", str(index)]
+            command += ["--port", str(port), "--log-level", "warning"]
+            requests = [post(port, "/search", {"query": question, "k": K}) for question in questions]
+            plan = {"port": port, "requests": requests}
+            with (
+                started(command, port, "/ready", work / "serve.log", checkout),
+                ThreadPoolExecutor(1) as beside,
+            ):
+                load(plan, 64, given.seconds / 5)
+                few = load(plan, 64, given.seconds)
+                probes = beside.submit(new_connections, port, given.seconds)
+                many = load(plan, 400, given.seconds + 1)
+                times = probes.result()
+            rates = [found["statuses"].get("200", 0) / found["seconds"] for found in (few, many)]
+            measured[name].append((*rates, float(np.median(times)), max(times)))
+    print("| checkout | requests/s, 64 | requests/s, 400 | /health p50 ms | /health highest ms |")
+    print("|---" * 5, "|", sep="")
+    for name, rows in measured.items():
+        medians = np.median(np.array(rows), axis=0)
+        print("|", " | ".join([name, *(f"{value:,.0f}" for value in medians)]), "|")
 
 
 def terms_of(index: Path, questions: list[str]) -> list[dict[str, int]]:
@@ -276,15 +326,21 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--opensearch", metavar="URL/INDEX")
     parser.add_argument("--skip-pyserini", action="store_true")
+    parser.add_argument("--health", action="store_true")
+    parser.add_argument("--beside", type=Path, help="With --health: another checkout.")
+    parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--work", type=Path, help="Folder that keeps the indexes, for the next time.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        work = given.work or Path(temporary)
+        work = (given.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         questions = example_questions()
         for codec in ("fast", "lucene"):
             if not (work / codec).exists():
                 build_example(work / codec, codec)
+        if given.health:
+            measure_health(work / "fast", questions, given, work)
+            return
         print("|", " | ".join(HEAD), "|")
         print("|---" * len(HEAD), "|", sep="")
         measure_sparta("examples", work / "fast", questions, given, work)

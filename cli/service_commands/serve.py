@@ -54,9 +54,10 @@ def serve(**given: Any) -> None:
     sparta serve &
     curl localhost:8080/search -d '{"query": "who founded google"}'
     """  # noqa: D301 (click looks for the backspace)
+    from hybrid.retrieval.limits import Limits
     from hybrid.service.keys import Keys
     from hybrid.service.server import serve as run
-    from hybrid.service.settings import Limits, Settings
+    from hybrid.service.settings import Settings
     from sparta.index.folder import default_index
 
     path: Path | None = given["keys"]

@@ -207,14 +207,13 @@ def _strict_h11() -> Any:
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    class StrictH11(TimedHead, H11Protocol):  # type: ignore[misc]
+    ended = {h11.DONE, h11.MIGHT_SWITCH_PROTOCOL}  # type: ignore[attr-defined]
+
+    class StrictH11(TimedHead, H11Protocol):
         def handle_events(self) -> None:
             try:
                 super().handle_events()
-                if (
-                    self.conn.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
-                    and not self.conn.trailing_data[0]
-                ):
+                if self.conn.their_state in ended and not self.conn.trailing_data[0]:
                     self.flow.resume_reading()  # else the end of the connection is not seen
             except h11.RemoteProtocolError:
                 self.send_400_response("Content-Length and Transfer-Encoding exclude each other.")
