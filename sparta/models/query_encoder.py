@@ -121,9 +121,9 @@ class QueryTokenizer:
 
         A text without a letter, digit or symbol has none.
         """
+        encoded = self._encoded(text)
         if is_blank(text):
             return []
-        encoded = self._encoded(text)
         pieces = zip(encoded.ids, encoded.tokens, strict=True)
         return [i for i, token in pieces if i not in self._special and not is_punctuation(token)]
 

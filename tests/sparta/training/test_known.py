@@ -145,9 +145,7 @@ def test_squads_answers_are_known(tmp_path: Path) -> None:
     texts = ["They were Stanford people.", "In Stanford it rains.", "It grew."]
     data = [{"title": "T", "paragraphs": [{"context": texts[0], "qas": asked}]}]
     for i, text in enumerate(texts[1:]):
-        qas = [
-            {"id": f"x{i}", "question": f"x{i}", "answers": [{"text": "It", "answer_start": text.find("it")}]}
-        ]
+        qas = [{"id": f"x{i}", "question": f"x{i}", "answers": [{"text": text[:2], "answer_start": 0}]}]
         data.append({"title": "T", "paragraphs": [{"context": text, "qas": qas}]})
     (tmp_path / "squad.json").write_text(json.dumps({"data": data}))
     made = open_set(tmp_path / "squad.json", "passages", 1)
