@@ -76,7 +76,7 @@ def only_limit(monkeypatch: pytest.MonkeyPatch, limit: int, size: int) -> None:
 def test_a_heap_that_does_not_fit_is_refused(monkeypatch):
     only_limit(monkeypatch, resource.RLIMIT_AS, 4000 * MB)
     monkeypatch.setattr(limits, "_memory_in_use", lambda: {"VmSize": 30 * MB, "VmData": 20 * MB})
-    assert limits.options_within_limits(1000 * MB)
+    assert limits.options_within_limits(2000 * MB)
     with pytest.raises(JavaError, match="address space"):
         limits.options_within_limits(3000 * MB)
 
