@@ -164,7 +164,8 @@ def measure_sparta(
 
 
 def new_connections(port: int, seconds: float) -> list[float]:
-    """Ask /health on a new connection ten times a second; the milliseconds of each."""
+    """Ask /health on a new connection ten times a second, once all others are open; milliseconds of each."""
+    time.sleep(1.5)
     times, ends = [], time.monotonic() + seconds
     while (began := time.monotonic()) < ends:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60).read()
@@ -192,7 +193,7 @@ def measure_health(index: Path, questions: list[str], given: argparse.Namespace,
                 load(plan, 64, given.seconds / 5)
                 few = load(plan, 64, given.seconds)
                 probes = beside.submit(new_connections, port, given.seconds)
-                many = load(plan, 400, given.seconds + 1)
+                many = load(plan, 400, given.seconds + 2)
                 times = probes.result()
             rates = [found["statuses"].get("200", 0) / found["seconds"] for found in (few, many)]
             measured[name].append((*rates, float(np.median(times)), max(times)))

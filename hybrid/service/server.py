@@ -59,7 +59,6 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     config = uvicorn.Config(
         app,
         http=protocol(settings.limits.timeout, app.state.journal.refusal),
-        loop="asyncio",  # uvloop accepts too few new connections while the old ones are busy
         ws="none",
         proxy_headers=False,
         log_config=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from hybrid.service.errors import BusyError, as_exception, too_slow
 from sparta.base.closing import Closing
 
 logger = logging.getLogger("sparta.serve")
+_REFUSED_AFTER = (0.3, 0.7)
+"""Seconds that a job waits for a full queue before it is refused; random, so that refusals spread."""
 
 
 class _Waiting(NamedTuple):
@@ -50,6 +53,9 @@ class Batcher[J, R](Closing):
         :raises BusyError: the queue is full, or closed.
         :raises HttpError: there was no answer within so many seconds.
         """
+        if self._is_full(size):
+            # Clients that ask again at once would keep the event loop busy and starve new connections.
+            await asyncio.sleep(random.uniform(*_REFUSED_AFTER))
         future: asyncio.Future[R] = self._loop.create_future()
         expiry = self._loop.call_later(seconds, _expire, future, seconds)
         try:
@@ -58,9 +64,12 @@ class Batcher[J, R](Closing):
         finally:
             expiry.cancel()
 
+    def _is_full(self, size: int) -> bool:
+        return self._closed or (self.size > 0 and self.size + size > self._queue)
+
     def _queue_up(self, one: _Waiting) -> None:
         with self._ready:
-            if self._closed or (self.size and self.size + one.size > self._queue):
+            if self._is_full(one.size):
                 raise BusyError(
                     f"{self.size} queries wait already, of {self._queue} that may",
                     remedy="try again after the time that Retry-After says",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import orjson
 import pytest
 
 from hybrid.service.errors import BusyError
+from hybrid.service.live import batching
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.live.snapshot import LiveIndex
@@ -114,7 +116,9 @@ def test_what_waits_during_a_call_goes_into_the_next() -> None:
     assert slow.batches == [[0], [1, 2, 3], [4, 5, 6], [7]]
 
 
-def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out() -> None:
+def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out(monkeypatch) -> None:
+    monkeypatch.setattr(batching, "_REFUSED_AFTER", (0, 0))
+
     async def ask() -> list[Any]:
         batcher = Batcher[int, int](slow, most=8, queue=3)
         tasks = await started(batcher, slow, [0, 1, 2, 3, 4])
@@ -133,6 +137,30 @@ def test_a_full_queue_refuses_and_what_nobody_waits_for_is_left_out() -> None:
     assert isinstance(answers[2], asyncio.CancelledError)
     assert isinstance(answers[4], BusyError)
     assert slow.batches == [[0], [1, 3]]
+
+
+def test_a_full_queue_refuses_after_a_while() -> None:
+    """So that clients that ask again at once leave the event loop to others."""
+
+    async def ask() -> tuple[float, int]:
+        batcher = Batcher[int, int](slow, most=8, queue=1)
+        tasks = await started(batcher, slow, [0, 1])
+        began = time.monotonic()
+        with pytest.raises(BusyError):
+            await batcher.ask(2)
+        waited = time.monotonic() - began
+        late = asyncio.create_task(batcher.ask(3))
+        await asyncio.sleep(0)
+        slow.go.release(9)
+        answer = await late  # a place was free when its time was up
+        await asyncio.gather(*tasks)
+        await asyncio.to_thread(batcher.close)
+        return waited, answer
+
+    slow = Slow()
+    waited, answer = asyncio.run(ask())
+    assert waited >= 0.3
+    assert answer == 6
 
 
 def test_a_batch_that_fails_fails_those_in_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hybrid.service.app import create_app
+from hybrid.service.live import batching
 from hybrid.service.live.search import BatchSearch
 from hybrid.service.settings import Limits, Settings
 from tests.hybrid.service.services import QUESTION
@@ -53,7 +54,8 @@ def slow(monkeypatch):
     return make
 
 
-def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built, slow) -> None:
+def test_more_than_may_wait_is_told_to_come_back_and_the_service_recovers(built, slow, monkeypatch) -> None:
+    monkeypatch.setattr(batching, "_REFUSED_AFTER", (0, 0))
     slow(0.2)
     answers, later = asked(built, Limits(queue=5), 40)
     statuses = [answer.status_code for answer in answers]
