@@ -16,7 +16,7 @@ def test_every_case_has_a_name_that_no_other_case_has() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parser", growth.PARSERS)
 def test_a_doubling_costs_at_most_three_times(parser: str) -> None:
-    factors = {case.name: growth.worst_doubling(case, 0.005) for case in CASES if case.parser == parser}
+    factors = {case.name: growth.worst_doubling(case, 0.002) for case in CASES if case.parser == parser}
     assert {name: f for name, f in factors.items() if f > growth.MOST_OF_A_DOUBLING} == {}
 
 
@@ -24,4 +24,4 @@ def test_the_measure_knows_a_quadratic_parser() -> None:
     def parse(text: str) -> object:
         return sum(text[i:].count("a") for i in range(len(text)))
 
-    assert growth.worst_doubling(growth.Case("quadratic", parse, "a"), 0.05) > growth.MOST_OF_A_DOUBLING
+    assert growth.worst_doubling(growth.Case("quadratic", parse, "a"), 0.01) > growth.MOST_OF_A_DOUBLING
