@@ -25,16 +25,28 @@ from typing import Any
 import numpy as np
 
 from dense.models.resolve import ModelIdentity
-from dense.search.faiss_index import Parameters
-from dense.search.store import Rows, VectorFolder, shard_path
+from dense.search.faiss_index import KINDS, Parameters
+from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.files import atomic_write
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.index.folder import index_flag
 
 KIND = "dense-channel"
 FORMAT_VERSION = 1
 _STORE = re.compile(r"vectors-(\d{6})")
+_COUNT = range(1 << 40)
+_FIELDS: dict[str, Any] = {
+    "serial": range(10**6),
+    "model": MODEL_FIELDS,
+    "store": _STORE,
+    "shards": _COUNT,
+    "passages": _COUNT,
+    "asked": str,
+    "search": {"kind": re.compile("|".join(KINDS)), "lists": _COUNT, "links": _COUNT, "build_depth": _COUNT},
+    "commit": str,
+    "crc32?": dict,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +144,7 @@ class ChannelFolder:
             )
         with self._damage():
             found = read_manifest(self.path, KIND, FORMAT_VERSION)
+            check_fields(found, _FIELDS, self.path / "manifest.json")
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}
             given["model"], given["search"] = (

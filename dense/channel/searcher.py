@@ -91,6 +91,7 @@ class DenseSearcher(ChannelSearcher):
 
     def _open(self, place: ChannelFolder, channel: Channel) -> None:
         assert self.generation is not None
+        self.folder.refuse_links()
         self.vectors: VectorFolder = place.vectors(channel)
         self.model_name = channel.model.name
         rows = place.read_rows(channel)

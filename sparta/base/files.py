@@ -20,7 +20,7 @@ from collections.abc import Buffer, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from sparta.base.errors import InputError, StorageError, folder_in_use
+from sparta.base.errors import IndexStateError, InputError, StorageError, folder_in_use
 
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
 _ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -114,6 +114,36 @@ def check_place(path: Path | None, what: str) -> None:
             where=str(path),
             remedy=f"write {plain_name(path.name)}, and compress it afterwards",
         )
+
+
+def refuse_links(*paths: Path) -> None:
+    """Refuse symbolic links among files that sparta itself names: to write through them changes other files.
+
+    :raises IndexStateError: it names the first link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise IndexStateError(
+                "expected a file or folder, found a symbolic link",
+                where=str(path),
+                remedy="replace the link by a copy of what it points to, or remove it (rm)",
+            )
+
+
+def refuse_links_below(folder: Path) -> None:
+    """Refuse symbolic links anywhere below a folder, which may itself be one.
+
+    :raises IndexStateError: there is a link.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    refuse_links(Path(entry.path))
+                if entry.is_dir(follow_symlinks=False):
+                    refuse_links_below(Path(entry.path))
+    except (FileNotFoundError, NotADirectoryError):  # a writer removes what is left over
+        return
 
 
 def is_standard_output(path: str | Path) -> bool:

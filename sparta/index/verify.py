@@ -47,6 +47,7 @@ def _parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
 def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     try:
         generation = folder.state().searchable
+        folder.refuse_links()
     except SpartaError as error:
         return _broken("manifest", error), None
     begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))

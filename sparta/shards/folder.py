@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import make_folder, storage_errors
-from sparta.base.manifest import MANIFEST_NAME, read_manifest, write_manifest
+from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.languages import check_language
 
@@ -202,6 +202,7 @@ def open_output(
     if not resume:
         raise folder_in_use(folder)
     found = read_manifest(folder, manifest["kind"], manifest["format_version"])
+    check_fields(found, {"options": dict, "model": dict}, folder / MANIFEST_NAME)
     differing = [k for k, v in manifest["options"].items() if found["options"].get(k) != v]
     model = manifest["model"].items()
     if parts := [k for k, v in model if k != "name" and found["model"].get(k) != v]:

@@ -14,14 +14,27 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write
-from sparta.base.manifest import read_manifest
+from sparta.base.files import atomic_write, refuse_links
+from sparta.base.manifest import check_fields, read_manifest
 from sparta.base.records import Passage
+from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
+from sparta.models.query_encoder import MODEL_FIELDS
 from sparta.shards.folder import check_finished, reading_shard, shard_facts, shard_files
 
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
+_COUNT = range(1 << 40)
+_FIELDS: dict[str, Any] = {
+    "model": MODEL_FIELDS,
+    "options": {"unit": UNIT, "top_k": (int, type(None)), "min_weight": (int, float), "language?": str},
+    "counts": {
+        "encoded": _COUNT,
+        "kept": _COUNT,
+        "elsewhere": _COUNT,
+        "corpus": {"counts": dict, "fingerprint": {"sha256": (str, type(None))}},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,9 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
         "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
     }
     metadata = {"shard": json.dumps(shard.facts())}
-    atomic_write(shard_path(folder, shard.number), save(tensors, metadata=metadata))
+    path = shard_path(folder, shard.number)
+    refuse_links(path)
+    atomic_write(path, save(tensors, metadata=metadata))
 
 
 def read_shard(path: Path) -> EncodedShard:
@@ -142,6 +157,7 @@ class ShardFolder:
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
         check_finished(folder, self.manifest, "sparta encode")
+        check_fields(self.manifest, _FIELDS, folder / "manifest.json")
 
     @property
     def passages(self) -> int:
