@@ -28,7 +28,7 @@ from dense.models.resolve import ModelIdentity
 from dense.search.faiss_index import KINDS, Parameters
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.index.folder import index_flag
 
@@ -215,10 +215,15 @@ class ChannelFolder:
         path = self.path / name
         self._check_file(name)
         try:
-            rows: Rows = np.load(path, allow_pickle=False)
-            if rows.shape != (n,) or rows.dtype != np.int64:
-                raise ValueError(f"expected {n} numbers, found {rows.dtype} {rows.shape}")
-        except (OSError, ValueError, EOFError) as error:
+            stored = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)  # takes no memory yet
+            if stored.shape != (n,) or stored.dtype != np.int64:
+                raise ValueError(f"expected {n} numbers, found {stored.dtype} {stored.shape}")
+            rows: Rows = np.array(stored)
+            if rows.min(initial=0) < 0:
+                raise ValueError(f"expected numbers from 0 on, found {rows.min()}")
+        except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
+            if isinstance(error, OSError) and disk_fails(error):
+                raise storage_error(path, error) from error
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
 from sparta.base.errors import InputError, SpartaError
-from sparta.base.files import allow_open_files, atomic_write, refuse_links
+from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
@@ -160,6 +160,8 @@ def open_shard(path: Path) -> VectorShard:
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise _too_many(path) from error
+        if isinstance(error, OSError) and disk_fails(error):
+            raise storage_error(path, error) from error
         raise _damaged(path, error) from error
     return VectorShard(facts["number"], positions, hashes, arrays["vectors"], facts.get("crc32"))
 

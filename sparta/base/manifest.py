@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import IndexStateError
-from sparta.base.files import atomic_write, refuse_links
+from sparta.base.files import atomic_write, disk_fails, refuse_links, storage_error
 
 MANIFEST_NAME = "manifest.json"
 _CHECKSUM = "checksum"
@@ -62,7 +62,7 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
 
 
 Shape = type | tuple[type, ...] | range | re.Pattern[str] | Mapping[str, Any]
-"""What a field may hold: values of a type, whole numbers of a range, strings of a pattern, an object's fields."""
+"""What a field may hold: values of a type, whole numbers of a range, text of a form, an object's fields."""
 
 
 def check_fields(
@@ -132,6 +132,8 @@ def _parsed(path: Path, kind: str) -> dict[str, Any]:
             remedy="check the path, or make the folder first",
         ) from error
     except OSError as error:
+        if disk_fails(error):
+            raise storage_error(path, error) from error
         raise _unusable(path, f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"expected JSON, found: {error}") from error

@@ -25,6 +25,7 @@ from sparta.shards.folder import check_finished, reading_shard, shard_facts, sha
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
 _COUNT = range(1 << 40)
+_MOST_TERMS = 1 << 24
 _FIELDS: dict[str, Any] = {
     "model": MODEL_FIELDS,
     "options": {"unit": UNIT, "top_k": (int, type(None)), "min_weight": (int, float), "language?": str},
@@ -143,11 +144,26 @@ def read_shard(path: Path) -> EncodedShard:
             )
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
         ids = tuple(str(json.loads(record)["id"]) for record in records)
+    with reading_shard(path):
+        _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
     with reading_shard(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
             raise ValueError("its vectors or records are not those that were written")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
+
+
+def _check_rows(indptr: np.ndarray, term_ids: np.ndarray, weights: np.ndarray, n: int) -> None:
+    """Refuse arrays that are no sparse vectors of n passages."""
+    if (indptr.ndim, term_ids.ndim, weights.ndim) != (1, 1, 1) or weights.dtype != np.float32:
+        raise ValueError("expected arrays of one dimension, and weights of float32")
+    if term_ids.dtype not in (np.uint16, np.uint32) or indptr.dtype.kind not in "iu":
+        raise ValueError(f"expected whole numbers, found {term_ids.dtype} and {indptr.dtype}")
+    whole = len(indptr) == n + 1 and indptr[0] == 0 and indptr[-1] == len(term_ids) == len(weights)
+    if not whole or (np.diff(indptr.astype(np.int64)) < 0).any():
+        raise ValueError(f"expected the vectors of {n:,} passages, found other numbers of them")
+    if term_ids.max(initial=0) >= _MOST_TERMS:
+        raise ValueError(f"expected terms below {_MOST_TERMS:,}, found the number {term_ids.max():,}")
 
 
 class ShardFolder:
