@@ -164,12 +164,11 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     path = folder / "modules.json"
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
-        places = [(str(entry["type"]), str(entry["path"])) for entry in listed]
-    except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            f"expected a list of modules, could not read it: {error!r}", where=str(path)
+            f"expected a list of modules, could not read it: {error}", where=str(path)
         ) from error
-    modules = [_module(folder, kind, place) for kind, place in places]
+    modules = [_module(folder, entry["type"], entry["path"]) for entry in listed]
     if len(modules) != 1 or modules[0].name not in _ROUTERS:
         names = _names(modules)
         if len(modules) == 2 and modules[0].name in _TRANSFORMERS and modules[1].name == "SpladePooling":

@@ -42,12 +42,21 @@ def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     """Return an encoder of this configuration in float32, whose weights are still to be filled."""
     if is_plain_bert(config):
         return Bert(config)
+    try:
+        return _of_transformers(config)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"expected the configuration of an encoder: {(str(error).splitlines() or [''])[0][:200]}",
+            where=where,
+            remedy="copy the model folder again, whole",
+        ) from error
+
+
+def _of_transformers(config: dict[str, Any]) -> nn.Module:
+    """Return a blank encoder of transformers."""
     from transformers import AutoConfig, AutoModel
 
-    try:
-        known = AutoConfig.for_model(**config)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ModelError(f"expected the configuration of an encoder: {error}", where=where) from error
+    known = AutoConfig.for_model(**config)
     arguments = {"dtype": torch.float32, **without_pooler(known.model_type)}
     with torch.device("meta"):
         encoder: nn.Module = AutoModel.from_config(known, **arguments)

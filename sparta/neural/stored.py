@@ -92,6 +92,20 @@ def _too_large(expected: str, found: str, folder: Path) -> ModelError:
     )
 
 
+def check_length(length: int, config: dict[str, Any], where: str) -> None:
+    """Refuse inputs longer than an encoder of this configuration has positions for.
+
+    :raises ModelError: it has fewer.
+    """
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and length > positions > 0:
+        raise ModelError(
+            f"expected inputs of at most {positions} wordpieces, found a layout of {length}",
+            where=where,
+            remedy="correct max_length in config.json",
+        )
+
+
 def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
     """Refuse a tokenizer whose highest number is far above the count of its wordpieces.
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, refuse_links
-from sparta.base.manifest import check_fields, read_manifest
+from sparta.base.manifest import check_fields, read_manifest, shortened
 from sparta.base.records import Passage
 from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
@@ -143,7 +143,10 @@ def read_shard(path: Path) -> EncodedShard:
                 stored.get_tensor(name) for name in ("indptr", "term_ids", "weights", "records")
             )
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
-        ids = tuple(str(json.loads(record)["id"]) for record in records)
+        named = [json.loads(record)["id"] for record in records]
+        if wrong := [name for name in named if type(name) not in (str, int)]:
+            raise ValueError(f"expected ids of text, found {shortened(wrong[0])}")
+        ids = tuple(map(str, named))
     with reading_shard(path):
         _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)

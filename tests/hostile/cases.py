@@ -458,7 +458,7 @@ MODELS = [
     ),
 ]
 
-CONVERT = ("dense", "convert", "--checkpoint", "model.bin", "--tokenizer", "model", "--output", "new")
+CONVERT = ("dense", "convert", "--from", "model.bin", "--tokenizer", "model", "--output", "new")
 CHECKPOINTS = [
     Case("checkpoint", "pickle runs a command", replaced("model.bin", pickle.dumps(Command())), CONVERT),
     Case(

@@ -33,7 +33,7 @@ def make(folder: Path) -> None:
     torch.manual_seed(0)
     tokenizer = _tokenizer()
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, **shape)
+    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=512, **shape)
     layout = InputLayout(use_title=True, answer_segment=0, max_length=64, overlap=0)
     sparse = SpartaModel(
         BertModel(config, add_pooling_layer=False), tokenizer, SpartaConfig(quantizer=Quantizer(8.0))
