@@ -179,7 +179,7 @@ def read(path: Path) -> Any:
         size = path.stat().st_size
         if limit := getattr(faiss, "set_deserialization_vector_byte_limit", None):
             limit(size)  # of each array, before FAISS takes memory for it
-        index = faiss.downcast_index(faiss.read_index(str(path)))
+        index = faiss.read_index(str(path))
         if not isinstance(index, (faiss.IndexIVFScalarQuantizer, faiss.IndexHNSWSQ)):
             raise RuntimeError(f"it is of the kind {type(index).__name__}")
         if not 0 <= index.ntotal <= size:

@@ -132,7 +132,7 @@ def check_torch_files(*paths: Path) -> None:
             )
 
 
-def load_torch_file(path: Path, where: str = "") -> Any:
+def load_torch_file(path: Path) -> Any:
     """Return what a file of torch holds: weights and plain objects only.
 
     :raises ModelError: the file is damaged, or holds something else.
@@ -144,10 +144,15 @@ def load_torch_file(path: Path, where: str = "") -> Any:
         raise
     except Exception as error:  # of unpickling, of zip files, of torch
         raise ModelError(
-            f"expected a file of weights, could not read it: {str(error).splitlines()[0][:200]}",
-            where=where or str(path),
+            f"expected weights and plain objects, could not read them: {_reason(error)}",
+            where=str(path),
             remedy="copy the file again, whole",
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of a message of torch, which goes on with advice for programmers."""
+    return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0][:200]
 
 
 @contextmanager
@@ -180,7 +185,7 @@ def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
                 output_loading_info=True,
                 **arguments,
             )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ImportError) as error:
+    except Exception as error:  # of several packages
         raise ModelError(
             f"expected a transformers model, could not load it: {error}",
             where=str(name),

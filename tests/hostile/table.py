@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import io
 import os
 import shutil
 import signal
@@ -72,25 +71,23 @@ def _outcome(case: Case, originals: Path, folder: Path) -> Outcome:
     (folder / "outside/precious").write_text("precious")
     case.damage(folder)
     outside = _state(folder)
-    code, seconds, megabytes, said = _run(case.arguments, folder)
+    commands = [case.arguments] + [("verify", "--index", "index")] * case.verified
+    codes, seconds, megabytes, said = _run(commands, folder)
     faults = []
     if _state(folder) != outside:
         faults.append("wrote outside the index")
-    if not 0 < code < 3:
-        faults.append(f"ended with {code}")
+    if not 0 < codes[0] < 3:
+        faults.append(f"ended with {codes[0]}")
+    if codes[1:] not in ([], [1]):
+        faults.append(f"verify ended with {codes[1:]}")
     if "Traceback" in said:
         faults.append("a traceback")
     if seconds > MOST_SECONDS:
         faults.append(f"took {seconds:.1f} s")
     if megabytes > MOST_MEGABYTES:
         faults.append(f"took {megabytes:,.0f} MB")
-    if case.verified:
-        found, _, more, report = _run(("verify", "--index", "index"), folder)
-        if found != 1 or "Traceback" in report:
-            faults.append(f"verify ended with {found}: {report[-300:]}")
-        megabytes = max(megabytes, more)
     first = next((line for line in said.splitlines() if "error" in line.lower()), said[-200:])
-    return Outcome(case, code, seconds, megabytes, first, tuple(faults))
+    return Outcome(case, codes[0], seconds, megabytes, first, tuple(faults))
 
 
 def _state(folder: Path) -> str:
@@ -103,15 +100,16 @@ def _state(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _run(arguments: Sequence[str], folder: Path) -> tuple[int, float, float, str]:
-    """Exit code, seconds, megabytes above those of this process, and what was printed."""
-    output = folder.parent / "output"
+def _run(commands: Sequence[Sequence[str]], folder: Path) -> tuple[list[int], float, float, str]:
+    """Exit codes, seconds, megabytes above those of this process, and what was printed."""
+    output, codes = folder.parent / "output", folder.parent / "codes"
+    codes.unlink(missing_ok=True)
     idle = idle_bytes()
     started = time.monotonic()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        _be_command(arguments, folder, output)
+        _be_commands(commands, folder, output, codes)
     deadline = started + _KILLED_AFTER
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -122,7 +120,10 @@ def _run(arguments: Sequence[str], folder: Path) -> tuple[int, float, float, str
         time.sleep(0.005)
     seconds = time.monotonic() - started
     megabytes = (usage.ru_maxrss * 1024 - idle) / 1e6
-    return os.waitstatus_to_exitcode(status), seconds, megabytes, output.read_text(errors="replace")
+    ends = [int(code) for code in codes.read_text().split()] if codes.exists() else []
+    if len(ends) < len(commands):
+        ends.append(os.waitstatus_to_exitcode(status))
+    return ends, seconds, megabytes, output.read_text(errors="replace")
 
 
 @functools.cache
@@ -133,8 +134,8 @@ def idle_bytes() -> int:
     return int(os.wait4(child, 0)[2].ru_maxrss) * 1024
 
 
-def _be_command(arguments: Sequence[str], folder: Path, output: Path) -> None:
-    """Run a command and end this process."""
+def _be_commands(commands: Sequence[Sequence[str]], folder: Path, output: Path, codes: Path) -> None:
+    """Run commands, note how each ended, and end this process."""
     code = 70
     try:
         os.chdir(folder)
@@ -142,8 +143,11 @@ def _be_command(arguments: Sequence[str], folder: Path, output: Path) -> None:
         os.dup2(stream, 1)
         os.dup2(stream, 2)
         for name in ("stdout", "stderr"):
-            setattr(sys, name, io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True))
-        code = _command(arguments)
+            setattr(sys, name, open(1, "w", buffering=1, closefd=False))  # noqa: SIM115
+        for arguments in commands:
+            code = _command(arguments)
+            with codes.open("a") as stream_of_codes:
+                stream_of_codes.write(f"{code}\n")
     except BaseException:
         with contextlib.suppress(Exception):
             traceback.print_exc()
