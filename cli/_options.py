@@ -23,7 +23,7 @@ from cli._numbers import HIGHEST_COUNT, CountOption, Finite
 from cli._overwriting import refuse_overwriting
 from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
 from sparta.base.extras import optional_packages
-from sparta.base.files import COMPRESSED, is_standard_output, unreadable
+from sparta.base.files import COMPRESSED, is_standard_output, storage_error, unreadable
 from sparta.data.units import chunk_unit, unit_noun
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -83,7 +83,11 @@ class SpartaGroup(click.Group):
             ctx.exit(0)
         except OSError as error:
             if error.filename is not None or error.errno not in _FULL:
-                raise
+                if error.errno is None:
+                    raise
+                failed = storage_error(error.filename or "a file", error)
+                click.echo(f"error: {visible(str(failed), keep='\n')}", err=True)
+                ctx.exit(failed.exit_code)
             full = StorageError(
                 f"cannot be written: {error.strerror}",
                 where="standard output",

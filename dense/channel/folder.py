@@ -25,16 +25,28 @@ from typing import Any
 import numpy as np
 
 from dense.models.resolve import ModelIdentity
-from dense.search.faiss_index import Parameters
-from dense.search.store import Rows, VectorFolder, shard_path
+from dense.search.faiss_index import KINDS, Parameters
+from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
-from sparta.base.files import atomic_write
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.files import atomic_write, disk_fails, storage_error
+from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.index.folder import index_flag
 
 KIND = "dense-channel"
 FORMAT_VERSION = 1
 _STORE = re.compile(r"vectors-(\d{6})")
+_COUNT = range(1 << 40)
+_FIELDS: dict[str, Any] = {
+    "serial": range(10**6),
+    "model": MODEL_FIELDS,
+    "store": _STORE,
+    "shards": _COUNT,
+    "passages": _COUNT,
+    "asked": str,
+    "search": {"kind": re.compile("|".join(KINDS)), "lists": _COUNT, "links": _COUNT, "build_depth": _COUNT},
+    "commit": str,
+    "crc32?": dict,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +144,7 @@ class ChannelFolder:
             )
         with self._damage():
             found = read_manifest(self.path, KIND, FORMAT_VERSION)
+            check_fields(found, _FIELDS, self.path / "manifest.json")
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}
             given["model"], given["search"] = (
@@ -202,10 +215,15 @@ class ChannelFolder:
         path = self.path / name
         self._check_file(name)
         try:
-            rows: Rows = np.load(path, allow_pickle=False)
-            if rows.shape != (n,) or rows.dtype != np.int64:
-                raise ValueError(f"expected {n} numbers, found {rows.dtype} {rows.shape}")
-        except (OSError, ValueError, EOFError) as error:
+            stored = np.load(path, mmap_mode="r" if n else None, allow_pickle=False)  # takes no memory yet
+            if stored.shape != (n,) or stored.dtype != np.int64:
+                raise ValueError(f"expected {n} numbers, found {stored.dtype} {stored.shape}")
+            rows: Rows = np.array(stored)
+            if rows.min(initial=0) < 0:
+                raise ValueError(f"expected numbers from 0 on, found {rows.min()}")
+        except (OSError, ValueError, EOFError, OverflowError, MemoryError, TypeError) as error:
+            if isinstance(error, OSError) and disk_fails(error):
+                raise storage_error(path, error) from error
             raise IndexStateError(
                 f"a file of the dense channel cannot be read: {error}",
                 where=str(path),

@@ -91,9 +91,16 @@ class DenseSearcher(ChannelSearcher):
 
     def _open(self, place: ChannelFolder, channel: Channel) -> None:
         assert self.generation is not None
+        self.folder.refuse_links()
         self.vectors: VectorFolder = place.vectors(channel)
         self.model_name = channel.model.name
         rows = place.read_rows(channel)
+        if int(rows.max(initial=-1)) >= len(self.vectors):
+            raise IndexStateError(
+                f"expected {len(self.vectors):,} vectors, found the row {rows.max():,} among those searched",
+                where=str(place.path / channel.rows_name),
+                remedy=f"make the dense channel anew: dense index --overwrite {index_flag(self.folder.path)}",
+            )
         self._passages = LivePassages(self.folder.lucene_path(self.generation), self.generation.analysis)
         self.lucene = self._passages.lucene
         try:

@@ -36,6 +36,7 @@ from sparta.neural.encoding import (
 )
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs, pooled_positions, shared_inputs
+from sparta.neural.stored import check_length
 
 START_SCALE = 20.0
 FEW = 4
@@ -216,6 +217,7 @@ class DenseModel(nn.Module):
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = DenseConfig.from_dict(raw.pop("dense", None), str(folder / "config.json"))
+        check_length(max(config.layout.max_length, config.question_length), raw, str(folder))
         model = DenseModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         state = load_state(folder / "model.safetensors")
         if config.shared:

@@ -17,7 +17,7 @@ from dense.models.config import DenseConfig
 from dense.models.resolve import bi_encoder_folder
 from sparta.base.errors import ModelError
 from sparta.models.query_encoder import load_tokenizer
-from sparta.neural.checkpoint import load_state, read_json
+from sparta.neural.checkpoint import load_state, load_torch_file, read_json
 from sparta.neural.inputs import InputLayout
 
 State = dict[str, torch.Tensor]
@@ -191,13 +191,10 @@ _ALLOWED: tuple[Any, ...] = (
 def _torch_file(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals(list(_ALLOWED)):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ModelError(
-            f"expected a dict file with weights, could not read it: {error}",
-            where=str(path),
-            remedy="save its model_dict again, by itself: torch.save({'model_dict': …}, FILE)",
-        ) from error
+            return load_torch_file(path)
+    except ModelError as error:
+        error.remedy = "save its model_dict again, by itself: torch.save({'model_dict': …}, FILE)"
+        raise
 
 
 def side_of(weights: dict[str, Any], prefix: str) -> State:

@@ -16,6 +16,7 @@ from sparta.neural.stored import config_object
 
 FORMAT_VERSION, WITH_SKILLS = 1, 2
 BY_SKILL = "skill"
+_LEAST = {"codes": 0, "experts": 1, "period": 1, "question_length": 3}
 QUESTION, PASSAGE = 0, 1
 """The sides of a bi-encoder, and which expert each has where the side decides."""
 
@@ -47,6 +48,9 @@ class DenseConfig:
     skills: SkillConfig | None = None
 
     def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            if type(value := getattr(self, name)) is not int or value < least:
+                raise ModelError(f"expected {name} of at least {least}, found {value!r}")
         if self.pooling not in ("mean", "cls"):
             raise ModelError(f"expected pooling mean or cls, found {self.pooling!r}")
         if self.pooling == "cls" and (self.layout.share_context or self.codes):

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from dense.models.blas import OneBlasThread
 from dense.models.config import BY_SKILL, DenseConfig
 from dense.models.skill_config import ATTENTION
-from sparta.base.errors import SpartaError
+from sparta.base.errors import ModelError, SpartaError
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.stored import ROW_SCALE, is_plain_bert
 
@@ -45,7 +45,7 @@ def open_question_encoder(folder: Path) -> QuestionEncoder:
     """
     try:
         return BertQuestionEncoder(folder)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, SpartaError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, SafetensorError, SpartaError):
         from dense.models.bi_encoder import (
             DenseModel,  # knows more encoders, and says what is wrong with a folder
         )
@@ -75,7 +75,7 @@ class BertQuestionEncoder:
         side = "passage" if self.config.shared else "question"
         with safe_open(str(folder / "model.safetensors"), framework="numpy") as stored:
             read = _Reader(stored, f"{side}_encoder.")
-            width = raw["hidden_size"]
+            width, self._vocabulary = raw["hidden_size"], raw["vocab_size"]
             self._words = read.rows("embeddings.word_embeddings.weight", raw["vocab_size"], width)
             self._places = read("embeddings.position_embeddings.weight", longest, width)
             self._segment = read("embeddings.token_type_embeddings.weight", raw["type_vocab_size"], width)[0]
@@ -139,6 +139,11 @@ class BertQuestionEncoder:
     def _states(self, ids: np.ndarray) -> Floats:
         """`(n, length)` wordpieces to `(n, length, width)`."""
         n, length = ids.shape
+        if int(ids.max()) >= self._vocabulary:
+            raise ModelError(
+                f"expected wordpieces below {self._vocabulary:,}, found the number {int(ids.max()):,}",
+                remedy="copy the model folder again, whole: tokenizer and weights do not belong together",
+            )
         states = self._words(ids) + self._segment + self._places[:length]
         states = self._normalized(states.reshape(n * length, -1), self._norm)
         for layer in self._layers:

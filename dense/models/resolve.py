@@ -69,7 +69,7 @@ def vector_width(name: str | Path | None) -> int:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         codes, width = config["dense"].get("codes", 0), config.get("hidden_size") or config["dim"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"expected a dense model (config.json with a dense object), could not read it: {error!r}",
             where=str(path),

@@ -172,12 +172,20 @@ def write(index: Any, path: Path) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read an index; a damaged file is an InputError."""
+    """Read an index; a damaged file, or one that claims more than it holds, is an InputError."""
     faiss = _faiss()
 
     try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
+        size = path.stat().st_size
+        if limit := getattr(faiss, "set_deserialization_vector_byte_limit", None):
+            limit(size)  # of each array, before FAISS takes memory for it
+        index = faiss.read_index(str(path))
+        if not isinstance(index, (faiss.IndexIVFScalarQuantizer, faiss.IndexHNSWSQ)):
+            raise RuntimeError(f"it is of the kind {type(index).__name__}")
+        if not 0 <= index.ntotal <= size:
+            raise RuntimeError(f"it claims {index.ntotal:,} vectors in {size:,} bytes")
+        return index
+    except (RuntimeError, MemoryError, OSError) as error:
         raise InputError(
             f"expected an index of FAISS, could not read it: {str(error).splitlines()[0]}",
             where=str(path),
@@ -257,7 +265,15 @@ class ApproximateSearch:
     @classmethod
     def open(cls, path: Path, parameters: Parameters, rows: Rows, nodes: Rows | None = None) -> Self:
         """Read the index first."""
-        return cls(read(path), parameters, rows, nodes)
+        index = read(path)
+        numbers = rows if nodes is None else nodes
+        if int(numbers.max(initial=-1)) >= index.ntotal:
+            raise InputError(
+                f"expected an index of FAISS with vector {numbers.max():,}, found {index.ntotal:,} vectors",
+                where=str(path),
+                remedy="delete this file and run: dense index",
+            )
+        return cls(index, parameters, rows, nodes)
 
     def __call__(self, questions: Floats, k: int, threads: int = 1) -> tuple[Rows, Floats]:
         """As `dense.search.exact.Candidates` says."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
+import re
 import zlib
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
 from sparta.base.errors import InputError, SpartaError
-from sparta.base.files import allow_open_files, atomic_write
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
+from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
 KIND = "dense-vectors"
@@ -27,6 +29,16 @@ FORMAT_VERSION = 1
 _SMALL = 64 << 20
 """Bytes of vectors whose checksums are compared when they are opened: about 30 ms."""
 PRECISIONS = ("float16", "float32")
+_ARRAYS = ("positions", "hashes", "vectors")
+_LARGEST_HEADER = 1 << 16
+MODEL_FIELDS = {"name": str, "sha256": str}
+_FIELDS: dict[str, Any] = {
+    "width": range(1, 1 << 20),
+    "dtype": re.compile("|".join(PRECISIONS)),
+    "model": MODEL_FIELDS,
+    "unit": str,
+    "complete?": bool,
+}
 _DTYPES = {"I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32}
 
 Rows = npt.NDArray[np.int64]
@@ -114,6 +126,7 @@ def shard_path(folder: Path, number: int) -> Path:
 def write_shard(folder: Path, shard: VectorShard) -> None:
     """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
     path = shard_path(folder, shard.number)
+    refuse_links(path)
     most = np.finfo(shard.vectors.dtype).max
     check_finite(
         shard.vectors, str(path), f"use a model whose numbers {shard.vectors.dtype} holds (up to {most:g})"
@@ -129,24 +142,40 @@ def open_shard(path: Path) -> VectorShard:
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if length > path.stat().st_size:
+            if length > min(_LARGEST_HEADER, path.stat().st_size):
                 raise ValueError("the header is cut short")
             header = json.loads(stream.read(length))
         facts = json.loads(header.pop("__metadata__")["shard"])
         start = 8 + length
-        end = start + max(entry["data_offsets"][1] for entry in header.values())
+        end = start + _data_size(header)
         if path.stat().st_size != end:
             raise ValueError(f"expected {end:,} bytes, found {path.stat().st_size:,}")
         arrays = {name: _mapped(path, start, entry) for name, entry in header.items()}
-        n = len(arrays["vectors"])
+        n, dimensions = len(arrays["vectors"]), [arrays[name].ndim for name in _ARRAYS]
+        if dimensions != [1, 1, 2]:
+            raise ValueError(f"expected arrays of 1, 1 and 2 dimensions, found {dimensions}")
         if not n == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
             raise ValueError(f"expected as many positions and hashes as vectors, {n}")
         positions, hashes = np.array(arrays["positions"]), np.array(arrays["hashes"])
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise _too_many(path) from error
+        if isinstance(error, OSError) and disk_fails(error):
+            raise storage_error(path, error) from error
         raise _damaged(path, error) from error
     return VectorShard(facts["number"], positions, hashes, arrays["vectors"], facts.get("crc32"))
+
+
+def _data_size(header: dict[str, Any]) -> int:
+    """Return the bytes of all arrays, which must follow each other and be as long as their shapes say."""
+    end = 0
+    for entry in sorted(header.values(), key=lambda entry: tuple(entry["data_offsets"])):
+        begin, stop = entry["data_offsets"]
+        size = math.prod(entry["shape"]) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
+        if min(entry["shape"], default=0) < 0 or begin != end or stop != begin + size:
+            raise ValueError(f"expected {size:,} bytes from {end:,}, found {begin:,} to {stop:,}")
+        end = stop
+    return end
 
 
 def _mapped(path: Path, start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
@@ -196,6 +225,7 @@ class VectorFolder:
         """Open a folder; with `shards`, those numbered below it only."""
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
+        check_fields(self.manifest, _FIELDS, folder / "manifest.json")
         self.width = int(self.manifest["width"])
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])

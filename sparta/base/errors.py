@@ -7,7 +7,7 @@ SpartaError                 exit code 1
 │   └── LackingError   2    the index lacks what a request needs: impacts, metadata, texts
 ├── ModelError         2    the model folder cannot be used
 ├── JavaError          1    no usable Java runtime, or Java itself failed
-├── StorageError       1    the disk is full or may not be written
+├── StorageError       1    the disk is full, fails or may not be written
 ├── ServerError        1    a server cannot be reached, or does not do what it was asked
 └── MissingPackageError 1   a Python package is not installed that only some work needs
 
@@ -65,7 +65,7 @@ class JavaError(SpartaError):
 
 
 class StorageError(SpartaError):
-    """The disk is full or may not be written."""
+    """The disk is full, fails or may not be written."""
 
 
 class ServerError(SpartaError):

@@ -20,7 +20,7 @@ from collections.abc import Buffer, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from sparta.base.errors import InputError, StorageError, folder_in_use
+from sparta.base.errors import IndexStateError, InputError, StorageError, folder_in_use
 
 STANDARD_INPUT = STANDARD_OUTPUT = "-"
 _ALSO_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -52,6 +52,8 @@ _BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
 _ZSTD_BYTES = 512  # 4 bytes of zstd may stand for 128 kB, so these for 16 MB
 _SPARE_FILES = 256
+_FAILED_DISK = "the disk or the network it is mounted over fails: look into the system log (dmesg)"
+_FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -59,28 +61,46 @@ _STORAGE_REMEDIES = {
     errno.EROFS: "write to a folder that is not mounted read-only",
     errno.EACCES: "change the permissions of the folder, or write to another one",
     errno.EPERM: "change the permissions of the folder, or write to another one",
+    **{getattr(errno, name): _FAILED_DISK for name in _FAILURES if hasattr(errno, name)},
+    errno.EMFILE: "raise the limit on open files (ulimit -n 65536)",
+    errno.ENFILE: "close other programs: the machine has no more open files to give",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "remove the symbolic links that point to each other",
 }
+_OTHER = "look for the reason in the system log (dmesg), then repeat the command"
 
 
 @contextlib.contextmanager
 def storage_errors(where: str | Path) -> Iterator[None]:
     """Turn what the operating system says about files into errors meant for the user.
 
-    A full disk or quota, a read-only disk and missing permission become StorageError; a missing file or
-    folder, or one in the place of the other, becomes InputError. Every other OSError passes unchanged.
+    A missing file or folder, or one in the place of the other, becomes InputError. Everything else that goes
+    wrong with files (a full disk or quota, missing permission, a failing disk) becomes StorageError. What
+    pipes and sockets raise, and errors without a number, pass unchanged.
     """
     try:
         yield
     except OSError as error:
-        remedy = _STORAGE_REMEDIES.get(error.errno or 0)
-        if remedy is not None:
-            message = f"cannot be written: {error.strerror}"
-            raise StorageError(message, where=str(where), remedy=remedy) from error
+        passes = BrokenPipeError | ConnectionError | BlockingIOError | InterruptedError | ChildProcessError
+        if error.errno is None or isinstance(error, passes):
+            raise
         if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | FileExistsError):
             culprit = f" ({error.filename})" if error.filename else ""
             message = f"{error.strerror}{culprit}"
             raise InputError(message, where=str(where), remedy="check the path") from error
-        raise
+        raise storage_error(where, error) from error
+
+
+def storage_error(where: str | Path, error: OSError) -> StorageError:
+    """Return the error for a file that cannot be written or, where the disk fails, not be read either."""
+    verb = "read or written" if disk_fails(error) or error.errno not in _STORAGE_REMEDIES else "written"
+    remedy = _STORAGE_REMEDIES.get(error.errno or 0, _OTHER)
+    return StorageError(f"cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
+
+
+def disk_fails(error: BaseException) -> bool:
+    """Whether an error is one of the disk itself, so that nothing is known of the file."""
+    return isinstance(error, OSError) and _STORAGE_REMEDIES.get(error.errno or 0) == _FAILED_DISK
 
 
 def make_folder(path: str | Path) -> None:
@@ -114,6 +134,36 @@ def check_place(path: Path | None, what: str) -> None:
             where=str(path),
             remedy=f"write {plain_name(path.name)}, and compress it afterwards",
         )
+
+
+def refuse_links(*paths: Path) -> None:
+    """Refuse symbolic links among files that sparta itself names: to write through them changes other files.
+
+    :raises IndexStateError: it names the first link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise IndexStateError(
+                "expected a file or folder, found a symbolic link",
+                where=str(path),
+                remedy="replace the link by a copy of what it points to, or remove it (rm)",
+            )
+
+
+def refuse_links_below(folder: Path) -> None:
+    """Refuse symbolic links anywhere below a folder, which may itself be one.
+
+    :raises IndexStateError: there is a link.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    refuse_links(Path(entry.path))
+                if entry.is_dir(follow_symlinks=False):
+                    refuse_links_below(Path(entry.path))
+    except (FileNotFoundError, NotADirectoryError):  # a writer removes what is left over
+        return
 
 
 def is_standard_output(path: str | Path) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import IndexStateError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, disk_fails, refuse_links, storage_error
 
 MANIFEST_NAME = "manifest.json"
 _CHECKSUM = "checksum"
@@ -25,7 +26,9 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     read_back.pop(_CHECKSUM, None)
     read_back[_CHECKSUM] = _checksum(read_back)
     text = json.dumps(read_back, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    atomic_write(Path(folder) / MANIFEST_NAME, f"{text}\n".encode())
+    path = Path(folder) / MANIFEST_NAME
+    refuse_links(path)
+    atomic_write(path, f"{text}\n".encode())
 
 
 def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
     its own is an IndexStateError.
     """
     path = Path(folder) / MANIFEST_NAME
+    refuse_links(path)
     manifest = _parsed(path, kind)
     if manifest.get("kind") != kind:
         raise IndexStateError(
@@ -57,6 +61,62 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
     return manifest
 
 
+Shape = type | tuple[type, ...] | range | re.Pattern[str] | Mapping[str, Any]
+"""What a field may hold: values of a type, whole numbers of a range, text of a form, an object's fields."""
+
+
+def check_fields(
+    found: object, fields: Mapping[str, Shape], path: Path, remedy: str = "", name: str = ""
+) -> None:
+    """Refuse an object of a manifest whose fields are missing or hold something else than they may.
+
+    Fields that `fields` does not name may hold anything. A name that ends in `?` may be missing.
+
+    :param name: of the object within the manifest, for the message
+    :raises IndexStateError: it names the first such field.
+    """
+    if not isinstance(found, Mapping):
+        raise _wrong_field(name or "the manifest", "an object", found, path, remedy)
+    for key, shape in fields.items():
+        field = key.rstrip("?")
+        inner = f"{name}.{field}" if name else field
+        if field not in found:
+            if field == key:
+                raise _unusable(path, f"expected the field {inner}, found none", remedy)
+        elif isinstance(shape, Mapping):
+            check_fields(found[field], shape, path, remedy, inner)
+        elif not _fits(found[field], shape):
+            raise _wrong_field(inner, _shown(shape), found[field], path, remedy)
+
+
+def _fits(value: object, shape: type | tuple[type, ...] | range | re.Pattern[str]) -> bool:
+    if isinstance(shape, re.Pattern):
+        return isinstance(value, str) and shape.fullmatch(value) is not None
+    if isinstance(shape, range):
+        return type(value) is int and value in shape
+    kinds = shape if isinstance(shape, tuple) else (shape,)
+    return type(value) in kinds  # a bool is no number here
+
+
+def _shown(shape: type | tuple[type, ...] | range | re.Pattern[str]) -> str:
+    if isinstance(shape, re.Pattern):
+        return f"text of the form {shape.pattern}"
+    if isinstance(shape, range):
+        return f"a whole number from {shape.start} to {shape.stop - 1}"
+    kinds = shape if isinstance(shape, tuple) else (shape,)
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _wrong_field(name: str, expected: str, found: object, path: Path, remedy: str) -> IndexStateError:
+    return _unusable(path, f"expected {expected} as {name}, found {shortened(found)}", remedy)
+
+
+def shortened(value: object) -> str:
+    """The first characters of a value, for messages."""
+    shown = ascii(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+
+
 def _checksum(manifest: Mapping[str, Any]) -> str:
     text = json.dumps(manifest, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -72,6 +132,8 @@ def _parsed(path: Path, kind: str) -> dict[str, Any]:
             remedy="check the path, or make the folder first",
         ) from error
     except OSError as error:
+        if disk_fails(error):
+            raise storage_error(path, error) from error
         raise _unusable(path, f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"expected JSON, found: {error}") from error
@@ -80,5 +142,6 @@ def _parsed(path: Path, kind: str) -> dict[str, Any]:
     return manifest
 
 
-def _unusable(path: Path, message: str) -> IndexStateError:
-    return IndexStateError(message, where=str(path), remedy="rebuild the folder, or restore it from a copy")
+def _unusable(path: Path, message: str, remedy: str = "") -> IndexStateError:
+    remedy = remedy or "rebuild the folder, or restore it from a copy"
+    return IndexStateError(message, where=str(path), remedy=remedy)

@@ -10,6 +10,7 @@ SENTENCE = "sentence"
 UNITS = ("passage", SENTENCE)
 UNIT_ID = re.compile(r"#\d+$")
 CHUNK = re.compile(r"chunk:(\d+):(\d+)")
+UNIT = re.compile(r"passage|sentence|chunk:\d{1,9}:\d{1,9}")
 
 
 def passage_of(unit_id: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,18 +68,36 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         if open_generation is None:
             return IndexReport(index.path, _documents(index), unchanged=True)
         generation = open_generation()
-        try:
-            progress = write(index, generation, source, options)
-        except BaseException as error:
-            if isinstance(error, StorageError):
-                _free_space(index, generation)
-            if options.mode in GROWING and not has_written(index, generation):
-                index.write_state(before)
-            raise
-        written = _job_counts(progress.counts)
-        index.finish(replace(generation, counts={**written, **progress.source}))
+        with _told_what_is_committed(index, generation, options.mode):
+            try:
+                progress = write(index, generation, source, options)
+            except BaseException as error:
+                if isinstance(error, StorageError | OSError):
+                    _free_space(index, generation)
+                if options.mode in GROWING and not has_written(index, generation):
+                    index.write_state(before)
+                raise
+            written = _job_counts(progress.counts)
+            index.finish(replace(generation, counts={**written, **progress.source}))
         seconds = time.monotonic() - started
         return IndexReport(index.path, _documents(index), written, progress.source, seconds=seconds)
+
+
+@contextmanager
+def _told_what_is_committed(index: IndexFolder, generation: Generation, mode: str) -> Iterator[None]:
+    """Let an error of the storage say how much of a job is committed, and how to go on."""
+    try:
+        with storage_errors(index.path):
+            yield
+    except StorageError as error:
+        with suppress(SpartaError, OSError):
+            live = index.state().live
+            if live and live.number == generation.number and live.complete and live.job == generation.job:
+                committed_now = "all passages of this job are committed"
+            else:
+                committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
+            error.remedy += f"; {committed_now}, the same command with --resume goes on"
+        raise
 
 
 def _job_counts(counts: dict[str, float]) -> dict[str, float]:

@@ -16,11 +16,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError
-from sparta.base.files import storage_errors
+from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.given import path_of
-from sparta.base.manifest import read_manifest, write_manifest
+from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.data.languages import Language, language_of
-from sparta.models.query_encoder import QuerySide, QueryTokenizer
+from sparta.data.units import UNIT
+from sparta.models.query_encoder import MODEL_FIELDS, QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
@@ -31,6 +32,30 @@ DEFAULT_CODEC = "fast"
 BOTH_CHANNELS, BM25 = "impact,bm25", "bm25"
 GROWING = ("append", "update")  # modes of jobs that write into the live generation
 _LOCK_SECONDS = 0.2  # a reader that looks whether there is a writer lets go sooner
+_JOB_FIELDS = {
+    "mode?": str,
+    "source?": (str, type(None)),
+    "from?": str,
+    "folders?": list,
+    "channels?": str,
+    "unit?": UNIT,
+    "top_k?": (int, type(None)),
+    "min_weight?": (int, float),
+}
+_GENERATION_FIELDS: dict[str, Any] = {
+    "number": range(1, 10**6),
+    "model": MODEL_FIELDS,
+    "language?": str,
+    "codec": (str, type(None)),
+    "unit?": UNIT,
+    "complete?": bool,
+    "job": _JOB_FIELDS,
+    "counts?": dict,
+    "lucene_version?": str,
+    "origin?": str,
+    "fields?": (str, type(None)),
+    "analyzer?": str,
+}
 _OURS = re.compile(rf"({CHANNEL}|tokenizer|dense)-\d{{6}}")
 
 
@@ -214,14 +239,16 @@ class IndexFolder:
             if "newer" not in error.message:
                 error.remedy = REBUILD_INDEX
             raise
-        try:
-            return IndexState(_generation(manifest["live"]), _generation(manifest["building"]))
-        except (KeyError, TypeError) as error:
-            raise IndexStateError(
-                f"the manifest is not as expected: {error}",
-                where=str(self.path / "manifest.json"),
-                remedy=REBUILD_INDEX,
-            ) from error
+        path = self.path / "manifest.json"
+        either = (dict, type(None))
+        check_fields(manifest, {"live": either, "building": either}, path, REBUILD_INDEX)
+        return IndexState(
+            *(_generation(manifest[name], path, name) for name in ("live", "building")),
+        )
+
+    def refuse_links(self) -> None:
+        """Refuse symbolic links among the files of the index; the folder itself may be one."""
+        refuse_links_below(self.path)
 
     def _holds_passages(self) -> bool:
         """Whether a Lucene index lies here, whatever the manifest says."""
@@ -379,6 +406,7 @@ class IndexFolder:
         """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            self.refuse_links()
             lock = FileLock(self.path / "lock", timeout=_LOCK_SECONDS)
             try:
                 lock.acquire()
@@ -394,9 +422,14 @@ class IndexFolder:
             lock.release()
 
 
-def _generation(value: dict[str, Any] | None) -> Generation | None:
+def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generation | None:
     if value is None:
         return None
+    check_fields(value, _GENERATION_FIELDS, path, REBUILD_INDEX, name)
+    if unknown := value.keys() - Generation.__dataclass_fields__.keys():
+        raise IndexStateError(
+            f"expected no field {name}.{min(unknown)}, found one", where=str(path), remedy=REBUILD_INDEX
+        )
     job, codec = dict(value["job"]), codec_name(value["codec"])
     return Generation(**{**value, "codec": codec, "job": {**job, "codec": codec} if "codec" in job else job})
 

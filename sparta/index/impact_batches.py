@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
@@ -66,6 +68,9 @@ def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
     )
 
 
+logger = logging.getLogger(__name__)
+
+
 class JsonVectors:
     """Pyserini's JSON vectors, `{"id", "contents", "vector": {term: impact}}` a line, as batches.
 
@@ -77,15 +82,44 @@ class JsonVectors:
     understand: to say what is wrong with it, or to write its vector down in plainer words.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, tokenizer: Tokenizer | None = None) -> None:
+        """Read this file or folder; with the tokenizer of queries, refuse lines that no query can find."""
+        self.path, self.tokenizer = path, tokenizer
+        self._unknown: npt.NDArray[np.bool_] = np.zeros(0, bool)
+        self._first_unknown = ""
 
     def __iter__(self) -> Iterator[ImpactBatch]:
         reader = VectorReader()
+        self._unknown = np.zeros(0, bool)
         with SeenIds() as seen:
             lines = self._lines()
-            while batch := list(_block(lines)):
-                yield _batch(batch, reader, seen)
+            while block := list(_block(lines)):
+                batch = _batch(block, reader, seen)
+                self._check_terms(batch, [where for where, _ in block])
+                yield batch
+        if n := int(self._unknown.sum()):
+            logger.warning("%d terms are no wordpieces, and no query finds them: %s", n, self._first_unknown)
+
+    def _check_terms(self, batch: ImpactBatch, places: Sequence[str]) -> None:
+        """Refuse a line none of whose terms the tokenizer knows; each term is looked up once."""
+        if self.tokenizer is None:
+            return
+        known = self.tokenizer.token_to_id
+        new = np.fromiter((known(term) is None for term in batch.new_terms), bool, len(batch.new_terms))
+        if new.any() and not self._first_unknown:
+            self._first_unknown = f"the first is {batch.new_terms[int(new.argmax())][:40]!r}"
+        self._unknown = np.concatenate((self._unknown, new))
+        if not self._unknown.any():
+            return
+        unknown = np.concatenate(([0], np.cumsum(self._unknown[batch.term_ids])))
+        begin, end = batch.indptr[:-1], batch.indptr[1:]
+        lost = (end > begin) & (unknown[end] - unknown[begin] == end - begin)
+        if lost.any():
+            raise InputError(
+                "expected terms that the tokenizer of queries can make, found none: no query finds this line",
+                where=places[int(lost.argmax())],
+                remedy="name the model that the terms come from with --tokenizer",
+            )
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         for path in self.files():
@@ -136,7 +170,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
             stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
         raws.append(json.dumps(stored, ensure_ascii=False))
         texts.append(searched_text(stored))
-    _refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
+    refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
     if plainer:
         read = reader.read([plainer.get(number, line) for number, (_, line) in enumerate(lines)])
         new_terms += read.new_terms
@@ -174,7 +208,8 @@ def _plainer(vector: dict[str, int]) -> bytes:
         ) from error
 
 
-def _refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
+def refuse_repeated(placed_ids: Sequence[tuple[str, str]], seen: SeenIds) -> None:
+    """Refuse an id that was there before, in these pairs of an id and its `path:line` or in `seen`."""
     for number, first in seen.add(placed_ids).items():
         passage_id, where = placed_ids[number]
         raise InputError(

@@ -16,8 +16,17 @@ from sparta.base.errors import InputError, ModelError
 from sparta.base.files import STANDARD_INPUT, Tally, sha256_file
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import RECORDS, Corpus, CorpusReader, open_corpus, source_fingerprint
+from sparta.data.parsing import identifier, placed
+from sparta.data.seen_ids import SeenIds
+from sparta.data.units import passage_of
 from sparta.index.folder import BOTH_CHANNELS
-from sparta.index.impact_batches import LARGEST_IMPACT, ImpactBatch, JsonVectors, quantized_batch
+from sparta.index.impact_batches import (
+    LARGEST_IMPACT,
+    ImpactBatch,
+    JsonVectors,
+    quantized_batch,
+    refuse_repeated,
+)
 from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -170,8 +179,11 @@ def _shards_source(paths: Sequence[Path]) -> Source:
             if done not in ends:
                 raise cut_in_another_way()
             written.check(done, done, last_passage_id(series[skipped - 1][0]))
-        for path, _ in series[skipped:]:
-            yield quantized_batch(read_shard(path), side.quantizer)
+        with SeenIds() as seen:
+            for path, _ in series[skipped:]:
+                shard = read_shard(path)
+                _check_ids(path, shard.passage_ids, seen)
+                yield quantized_batch(shard, side.quantizer)
 
     facts = first.manifest["counts"]["corpus"]
     options = {k: first.manifest["options"][k] for k in ("unit", "top_k", "min_weight")}
@@ -190,6 +202,15 @@ def _shards_source(paths: Sequence[Path]) -> Source:
         expect_last=written.expect,
         language=first.manifest["options"].get("language"),
     )
+
+
+def _check_ids(path: Path, passage_ids: Sequence[str], seen: SeenIds) -> None:
+    """Refuse ids of a shard that a corpus could not have; records are numbered from 1."""
+    named = [(passage_id, f"{path}:{n}") for n, passage_id in enumerate(passage_ids, 1)]
+    for passage_id, where in named:
+        with placed(where):
+            identifier({"id": passage_of(passage_id)})
+    refuse_repeated(named, seen)
 
 
 def _shards_hash(folder: ShardFolder, series: Sequence[tuple[Path, dict[str, Any]]]) -> str:
@@ -243,7 +264,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
     written = _LastWritten(str(path))
 
     def batches(done: int) -> Iterator[ImpactBatch]:
-        return skip_passages(JsonVectors(path), done, partial(written.check, done))
+        return skip_passages(JsonVectors(path, side.tokenizer), done, partial(written.check, done))
 
     job = {"from": "json", **_json_fingerprint(path)}
     return Source(job, side, batches, expect_last=written.expect, fixed_vocabulary=False)
@@ -251,7 +272,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
 
 def _check_counts(folder: Path) -> None:
     """Refuse a SPARTA model that cannot be read whole, if its questions have weights: they would be lost."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))  # which was read before
     if isinstance(config["sparta"], dict) and config["sparta"].get("weighted_queries"):
         raise ModelError(
             "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",

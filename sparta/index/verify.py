@@ -12,6 +12,7 @@ from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
 from sparta.lucene.bridge import ImpactSearcher, check_index
+from sparta.neural.stored import check_vocabulary
 
 
 class Part(NamedTuple):
@@ -47,6 +48,7 @@ def _parts(folder: IndexFolder, quick: bool) -> Iterator[Part]:
 def _manifest(folder: IndexFolder) -> tuple[Part, Generation | None]:
     try:
         generation = folder.state().searchable
+        folder.refuse_links()
     except SpartaError as error:
         return _broken("manifest", error), None
     begun = generation and (generation.complete or any(folder.lucene_path(generation).glob("segments_*")))
@@ -86,6 +88,7 @@ def _broken(name: str, error: SpartaError) -> Part:
 
 def _tokenizer(folder: IndexFolder, generation: Generation) -> str:
     side = folder.query_side(generation)
+    check_vocabulary(side.tokenizer, folder.path / generation.tokenizer_name)
     return f"{side.tokenizer.get_vocab_size():,} terms"
 
 

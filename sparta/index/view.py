@@ -132,6 +132,7 @@ class OpenIndex(Shared[IndexView]):
             return self._view_of(again, commit)
 
     def _view_of(self, generation: Generation, commit: Commit) -> IndexView:
+        self.folder.refuse_links()
         side = self.folder.query_side(generation)
         path = self.folder.lucene_path(generation)
         lucene = ImpactSearcher(path, language=generation.analysis, bm25=self.bm25)

@@ -516,6 +516,12 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
             where=where,
             remedy="free or choose a disk with room that may be written; what was committed is still there",
         )
+    if _FAILED in message:
+        return StorageError(
+            f"the index cannot be {'read' if reading else 'written'} ({short}: {message})",
+            where=where,
+            remedy="the disk fails: look into the system log (dmesg); what was committed is still there",
+        )
     if reading and short in _IMPOSSIBLE:
         return IndexStateError(
             f"the index is damaged: it holds what cannot be ({short}: {message})",
@@ -546,6 +552,7 @@ _STATES = {
     "AlreadyClosedException": ("the index is closed", "open it again"),
 }
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+_FAILED = "Input/output error"
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = """a name with =, < or > in it is given in JSON, as in --filter '{"a=b": "en"}'"""
 _NOT_WRITABLE = (

@@ -11,6 +11,7 @@ from sparta.neural.inputs import InputLayout, Lexical
 from sparta.neural.stored import config_object
 
 CONFIG_VERSION = 1
+_MOST_LOGARITHMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class SpartaConfig:
         if not 0 <= self.context_share < 1 or (self.context_share and not self.layout.share_context):
             raise ModelError(
                 f"expected context_share in [0, 1), and 0 without share_context, found {self.context_share}",
+                remedy="correct the sparta object in the model's config.json",
+            )
+
+        if type(self.log_count) is not int or not 0 <= self.log_count <= _MOST_LOGARITHMS:
+            raise ModelError(
+                f"expected log_count from 0 to {_MOST_LOGARITHMS}, found {self.log_count!r}",
                 remedy="correct the sparta object in the model's config.json",
             )
 

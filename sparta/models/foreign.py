@@ -23,7 +23,7 @@ from sparta.models.query_encoder import load_tokenizer
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder
-from sparta.neural.checkpoint import from_pretrained, load_state, read_json
+from sparta.neural.checkpoint import from_pretrained, load_state, load_torch_file, read_json
 from sparta.neural.inputs import InputLayout
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ def _routes(folder: Path) -> tuple[list[_Module], list[_Module]]:
     path = folder / "modules.json"
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"expected a list of modules, could not read it: {error}", where=str(path)
         ) from error
@@ -304,7 +304,10 @@ def _stored_weights(module: _Module) -> npt.NDArray[np.float32]:
         raise ModelError(
             "expected the query weights in model.safetensors, found no such file", where=str(module.folder)
         )
-    return torch.load(older, map_location="cpu", weights_only=True)["weight"].float().numpy()
+    stored = load_torch_file(older)
+    if not isinstance(stored, dict) or not isinstance(stored.get("weight"), torch.Tensor):
+        raise ModelError("expected a tensor named weight, found none", where=str(older))
+    return stored["weight"].float().numpy()
 
 
 # ---------------------------------------------------------------------- document side

@@ -23,6 +23,16 @@ from sparta.base.files import atomic_write, storage_errors
 from sparta.data.languages import Language
 from sparta.models.quantize import Quantizer, QueryQuantizer
 
+_QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
+MODEL_FIELDS: dict[str, Any] = {
+    "name": str,
+    "sha256": str,
+    "tokenizer_sha256?": str,
+    "weighted_queries": bool,
+    "quantizer": _QUANTIZER,
+    "query_quantizer?": _QUANTIZER,
+}
+"""Of the query side of a model, as manifests have it."""
 _PREFIX = re.compile(r"^(?:##|\u2581|\u0120)(?=.)")  # marks of WordPiece, SentencePiece, byte-level BPE
 _MEANINGFUL = frozenset("#%&@/*")  # C#, 5 %, R&D, @name, TCP/IP: marks that are part of what they join
 

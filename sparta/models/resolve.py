@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import ModelError, SpartaError
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide, load_tokenizer
@@ -81,7 +81,7 @@ def folder_with(part: str, folder: Path) -> Path | None:
     folder = _trained(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return folder if isinstance(config, dict) and part in config else None
 
@@ -180,7 +180,7 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
             return None
         tokenizer = load_tokenizer(folder)
         weights, grid = _query_weights(folder, config["sparta"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, InputError, ModelError):
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
         return None
     return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen, grid)
 

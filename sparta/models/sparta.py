@@ -19,6 +19,7 @@ from sparta.models.sparse import SparseEncoder
 from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.neural.inputs import Lexical
+from sparta.neural.stored import check_length
 
 
 class SpartaModel(SparseEncoder):
@@ -102,6 +103,7 @@ class SpartaModel(SparseEncoder):
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
+        check_length(config.layout.max_length, raw, str(folder))
         model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 

@@ -24,7 +24,7 @@ def load_encoder(name: str | Path) -> nn.Module:
 
     try:
         config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         raise ModelError(
             f"expected a transformers model, found no usable config.json: {error}",
             where=str(name),
@@ -42,12 +42,21 @@ def blank_encoder(config: dict[str, Any], where: str) -> nn.Module:
     """Return an encoder of this configuration in float32, whose weights are still to be filled."""
     if is_plain_bert(config):
         return Bert(config)
+    try:
+        return _of_transformers(config)
+    except Exception as error:  # its configurations check themselves, with errors of several packages
+        raise ModelError(
+            f"expected the configuration of an encoder: {(str(error).splitlines() or [''])[0][:200]}",
+            where=where,
+            remedy="copy the model folder again, whole",
+        ) from error
+
+
+def _of_transformers(config: dict[str, Any]) -> nn.Module:
+    """Return a blank encoder of transformers."""
     from transformers import AutoConfig, AutoModel
 
-    try:
-        known = AutoConfig.for_model(**config)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ModelError(f"expected the configuration of an encoder: {error}", where=where) from error
+    known = AutoConfig.for_model(**config)
     arguments = {"dtype": torch.float32, **without_pooler(known.model_type)}
     with torch.device("meta"):
         encoder: nn.Module = AutoModel.from_config(known, **arguments)

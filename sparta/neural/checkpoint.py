@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,7 +17,7 @@ from torch import nn
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write, make_folder
 from sparta.neural.encoding import one_thread
-from sparta.neural.stored import ROW_SCALE
+from sparta.neural.stored import ROW_SCALE, check_sizes, check_vocabulary
 
 _SMALLEST_QUANTIZED = 4096
 
@@ -69,7 +70,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object from a model folder."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"expected a JSON object, could not read it: {error}",
             where=str(path),
@@ -77,6 +78,8 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(value, dict):
         raise ModelError(f"expected a JSON object, found {type(value).__name__}", where=str(path))
+    if path.name == "config.json":
+        check_sizes(value, path.parent)
     return value
 
 
@@ -99,6 +102,7 @@ def save_model(
 
 def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: str) -> M:
     """Return a model with these weights, ready for use; those of another configuration are a ModelError."""
+    check_vocabulary(cast(Any, model).tokenizer, where)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -108,6 +112,47 @@ def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: 
             remedy="copy the model folder again, whole",
         ) from error
     return model.eval()
+
+
+def check_torch_files(*paths: Path) -> None:
+    """Refuse files of torch that hold less than they unpack to; of a folder, all of its *.bin.
+
+    :raises ModelError: there is such a file.
+    """
+    for path in (file for place in paths for file in (place.glob("*.bin") if place.is_dir() else (place,))):
+        if not zipfile.is_zipfile(path):
+            continue  # torch's older form is read as it is stored
+        with zipfile.ZipFile(path) as stored:
+            unpacked = sum(entry.file_size for entry in stored.infolist())
+        if unpacked > path.stat().st_size:
+            raise ModelError(
+                f"expected weights of at most {path.stat().st_size:,} bytes, found {unpacked:,}",
+                where=str(path),
+                remedy="copy or download the file again: torch compresses no weights",
+            )
+
+
+def load_torch_file(path: Path) -> Any:
+    """Return what a file of torch holds: weights and plain objects only.
+
+    :raises ModelError: the file is damaged, or holds something else.
+    """
+    try:
+        check_torch_files(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
+    except Exception as error:  # of unpickling, of zip files, of torch
+        raise ModelError(
+            f"expected weights and plain objects, could not read them: {_reason(error)}",
+            where=str(path),
+            remedy="copy the file again, whole",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of a message of torch, which goes on with advice for programmers."""
+    return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0][:200]
 
 
 @contextmanager
@@ -128,6 +173,9 @@ def _silence() -> Iterator[None]:
 
 def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
     """Load by an Auto class of transformers: in float32, all weights, no code from the folder."""
+    if (config := Path(name, "config.json")).is_file():
+        read_json(config)
+    check_torch_files(Path(name))
     try:
         with _silence():
             model, report = auto.from_pretrained(
@@ -137,7 +185,7 @@ def from_pretrained(auto: Any, name: str | Path, **arguments: Any) -> nn.Module:
                 output_loading_info=True,
                 **arguments,
             )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, ImportError) as error:
+    except Exception as error:  # of several packages
         raise ModelError(
             f"expected a transformers model, could not load it: {error}",
             where=str(name),

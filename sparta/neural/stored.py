@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import ModelError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 ROW_SCALE = ".row_scale"
 """Ends the name of an 8-bit matrix's scales, one a row."""
@@ -32,6 +36,89 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
         and all(isinstance(config.get(name), float | int) for name in _RATES)
         and config["hidden_size"] % config["num_attention_heads"] == 0
     )
+
+
+_MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
+_MOST = {"num_hidden_layers": 1000, "n_layers": 1000, "n_layer": 1000, "num_layers": 1000, "experts": 1000}
+_HARMLESS = 1 << 20
+_TABLES = (
+    ("hidden_size", "hidden_size"),
+    ("hidden_size", "intermediate_size"),
+    ("max_position_embeddings",),  # which may have no table
+    ("hidden_size", "type_vocab_size"),
+    ("hidden_size", "num_hidden_layers"),
+    ("hidden_size", "codes"),
+    ("hidden_size", "global_tokens"),
+    ("dim", "dim"),
+    ("dim", "hidden_dim"),
+    ("dim", "n_layers"),
+    ("vocab_size",),
+)
+"""Sizes in a configuration whose product no weights of a model are fewer than: each takes a byte or more."""
+
+
+def check_sizes(config: dict[str, Any], folder: Path) -> None:
+    """Refuse sizes in a config.json that the folder's weights cannot have, before memory is taken for them.
+
+    :raises ModelError: it names the sizes.
+    """
+    names = ("*.safetensors", "*.bin")
+    held = max(_HARMLESS, sum(path.stat().st_size for name in names for path in folder.glob(name)))
+    sizes = {k: v for part in _objects(config) for k, v in part.items() if type(v) is int}
+    for name, most in _MOST.items():
+        if sizes.get(name, 0) > most:
+            raise _too_large(f"{name} of at most {most}", f"{sizes[name]}", folder)
+    for table in _TABLES:
+        values = [sizes.get(name, 0) for name in table]
+        product = values[0] * values[-1] if len(values) > 1 else values[0]
+        if product > held:
+            shown = ", ".join(f"{n} {v}" for n, v in zip(table, values, strict=True))
+            raise _too_large(f"sizes that fit {held:,} bytes of weights", shown, folder)
+
+
+def _objects(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """A configuration and the objects of ours in it."""
+    return [
+        config,
+        *(config[name] for name in ("sparta", "dense", "reader") if type(config.get(name)) is dict),
+    ]
+
+
+def _too_large(expected: str, found: str, folder: Path) -> ModelError:
+    return ModelError(
+        f"expected {expected}, found {found[:80]}",
+        where=str(folder / "config.json"),
+        remedy="copy the model folder again, whole",
+    )
+
+
+def check_length(length: int, config: dict[str, Any], where: str) -> None:
+    """Refuse inputs longer than an encoder of this configuration has positions for.
+
+    :raises ModelError: it has fewer.
+    """
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and length > positions > 0:
+        raise ModelError(
+            f"expected inputs of at most {positions} wordpieces, found a layout of {length}",
+            where=where,
+            remedy="correct max_length in config.json",
+        )
+
+
+def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
+    """Refuse a tokenizer whose highest number is far above the count of its wordpieces.
+
+    :raises ModelError: it names the wordpiece; to look at all of a vocabulary takes about 20 ms.
+    """
+    size = tokenizer.get_vocab_size()
+    piece, number = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1], default=("", 0))
+    if number >= _MOST_GAPS * size + _FEW_TERMS:
+        raise ModelError(
+            f"expected {size:,} wordpieces numbered from 0, found the number {number:,} of {piece[:20]!a}",
+            where=str(where),
+            remedy="copy the tokenizer again, whole",
+        )
 
 
 def config_object(value: Any, name: str, newest: int, where: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from torch import distributed, nn
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_path, atomic_write
+from sparta.neural.checkpoint import load_torch_file
 from sparta.neural.encoding import pick_device
 
 logger = logging.getLogger(__name__)
@@ -244,7 +245,7 @@ class Trainer:
 
     def _load(self) -> bool:
         """Go back to the checkpoint; whether what was due at its step has been validated."""
-        payload = torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
+        payload = load_torch_file(self.folder / "state.pt")
         self._check(payload["facts"])
         self.model.load_state_dict(payload["model"])
         self.optimizer.load_state_dict(payload["optimizer"])

@@ -18,8 +18,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.files import make_folder, storage_errors
-from sparta.base.manifest import MANIFEST_NAME, read_manifest, write_manifest
+from sparta.base.files import disk_fails, make_folder, storage_error, storage_errors
+from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.languages import check_language
 
@@ -116,7 +116,9 @@ def reading_shard(path: Path) -> Iterator[None]:
     """Turn what a damaged file makes of reading it into an InputError."""
     try:
         yield
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and disk_fails(error):
+            raise storage_error(path, error) from error
         raise InputError(
             f"expected an encoded shard, could not read it: {error}",
             where=str(path),
@@ -202,6 +204,7 @@ def open_output(
     if not resume:
         raise folder_in_use(folder)
     found = read_manifest(folder, manifest["kind"], manifest["format_version"])
+    check_fields(found, {"options": dict, "model": dict}, folder / MANIFEST_NAME)
     differing = [k for k, v in manifest["options"].items() if found["options"].get(k) != v]
     model = manifest["model"].items()
     if parts := [k for k, v in model if k != "name" and found["model"].get(k) != v]:

@@ -14,14 +14,28 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write
-from sparta.base.manifest import read_manifest
+from sparta.base.files import atomic_write, refuse_links
+from sparta.base.manifest import check_fields, read_manifest, shortened
 from sparta.base.records import Passage
+from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
+from sparta.models.query_encoder import MODEL_FIELDS
 from sparta.shards.folder import check_finished, reading_shard, shard_facts, shard_files
 
 KIND = "encoded-shards"
 FORMAT_VERSION = 1
+_COUNT = range(1 << 40)
+_MOST_TERMS = 1 << 24
+_FIELDS: dict[str, Any] = {
+    "model": MODEL_FIELDS,
+    "options": {"unit": UNIT, "top_k": (int, type(None)), "min_weight": (int, float), "language?": str},
+    "counts": {
+        "encoded": _COUNT,
+        "kept": _COUNT,
+        "elsewhere": _COUNT,
+        "corpus": {"counts": dict, "fingerprint": {"sha256": (str, type(None))}},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +129,9 @@ def write_shard(folder: Path, shard: EncodedShard) -> None:
         "records": np.frombuffer("\n".join(shard.records).encode(), dtype=np.uint8),
     }
     metadata = {"shard": json.dumps(shard.facts())}
-    atomic_write(shard_path(folder, shard.number), save(tensors, metadata=metadata))
+    path = shard_path(folder, shard.number)
+    refuse_links(path)
+    atomic_write(path, save(tensors, metadata=metadata))
 
 
 def read_shard(path: Path) -> EncodedShard:
@@ -127,12 +143,30 @@ def read_shard(path: Path) -> EncodedShard:
                 stored.get_tensor(name) for name in ("indptr", "term_ids", "weights", "records")
             )
         records = tuple(raw.tobytes().decode().split("\n")) if facts["count"] else ()
-        ids = tuple(str(json.loads(record)["id"]) for record in records)
+        named = [json.loads(record)["id"] for record in records]
+        if wrong := [name for name in named if type(name) not in (str, int)]:
+            raise ValueError(f"expected ids of text, found {shortened(wrong[0])}")
+        ids = tuple(map(str, named))
+    with reading_shard(path):
+        _check_rows(indptr, term_ids, weights, len(records))
     rows = SparseRows(indptr, term_ids.astype(np.int32), weights)
     with reading_shard(path):
         if (facts["weights"], facts["passages"]) != (_weights_hash(rows), passages_hash(records)):
             raise ValueError("its vectors or records are not those that were written")
     return EncodedShard(facts["number"], facts["first"], ids, records, rows, facts["windowed"])
+
+
+def _check_rows(indptr: np.ndarray, term_ids: np.ndarray, weights: np.ndarray, n: int) -> None:
+    """Refuse arrays that are no sparse vectors of n passages."""
+    if (indptr.ndim, term_ids.ndim, weights.ndim) != (1, 1, 1) or weights.dtype != np.float32:
+        raise ValueError("expected arrays of one dimension, and weights of float32")
+    if term_ids.dtype not in (np.uint16, np.uint32) or indptr.dtype.kind not in "iu":
+        raise ValueError(f"expected whole numbers, found {term_ids.dtype} and {indptr.dtype}")
+    whole = len(indptr) == n + 1 and indptr[0] == 0 and indptr[-1] == len(term_ids) == len(weights)
+    if not whole or (np.diff(indptr.astype(np.int64)) < 0).any():
+        raise ValueError(f"expected the vectors of {n:,} passages, found other numbers of them")
+    if term_ids.max(initial=0) >= _MOST_TERMS:
+        raise ValueError(f"expected terms below {_MOST_TERMS:,}, found the number {term_ids.max():,}")
 
 
 class ShardFolder:
@@ -142,6 +176,7 @@ class ShardFolder:
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
         check_finished(folder, self.manifest, "sparta encode")
+        check_fields(self.manifest, _FIELDS, folder / "manifest.json")
 
     @property
     def passages(self) -> int:

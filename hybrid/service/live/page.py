@@ -8,7 +8,6 @@ from pathlib import Path
 from hybrid.service.live.snapshot import Snapshot
 from sparta.base.errors import SpartaError
 from sparta.data.queries import read_queries
-from sparta.index.folder import IndexFolder
 from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import Explanation, marked_words
 
@@ -17,13 +16,13 @@ _DIGITS = 4
 
 
 def example_questions(index: Path) -> list[str]:
-    """The first questions of the file `questions.jsonl` beside the corpus of an index, where there is one."""
+    """Return the first questions of the file `questions.jsonl` beside an index folder, where there is one.
+
+    The path of the corpus in the manifest is not used: whoever made the index may have named any file.
+    """
     try:
-        generation = IndexFolder(index).state().searchable
-        corpus = generation.corpus if generation else None
-        if corpus is None or not corpus.with_name("questions.jsonl").is_file():
-            return []
-        questions = read_queries(corpus.with_name("questions.jsonl"))
+        path = index.absolute().with_name("questions.jsonl")
+        questions = read_queries(path) if path.is_file() else ()
         return [query.text for query in itertools.islice(questions, _QUESTIONS)]
     except (SpartaError, OSError):
         return []  # a question fewer is no reason not to serve

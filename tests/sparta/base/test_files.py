@@ -160,10 +160,20 @@ def test_what_the_storage_refuses_comes_with_a_remedy(number: int) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EINVAL])
+def test_a_disk_that_fails_is_told(number: int) -> None:
+    with pytest.raises(StorageError) as caught, storage_errors("x"):
+        raise OSError(number, os.strerror(number))
+    assert os.strerror(number) in caught.value.message
+    assert caught.value.where == "x"
+    assert caught.value.remedy
+
+
 def test_other_errors_pass() -> None:
-    with pytest.raises(OSError, match="Input/output") as caught, storage_errors("x"):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    assert type(caught.value) is OSError
+    for error in (BrokenPipeError(errno.EPIPE, "pipe"), OSError("bz2 says so")):
+        with pytest.raises(OSError, match=str(error.args[-1])) as caught, storage_errors("x"):
+            raise error
+        assert caught.value is error
     with pytest.raises(InputError), storage_errors("x"):
         open("/no/such/file")  # noqa: PTH123, SIM115
 
