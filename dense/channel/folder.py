@@ -2,7 +2,7 @@
 
     dense-000001/
       manifest.json           model, what is searched and how, the Lucene commit it was made for
-      vectors-000001/         shards of vectors, a folder of its own kind (dense.shards)
+      vectors-000001/         shards of vectors, a folder of its own kind (dense.search.store)
       rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
       search-000003.faiss     IVF over the rows, or HNSW over the distinct vectors among them; none for flat
       nodes-000003.npy        HNSW: of each row, the number of its vector in the graph
@@ -26,14 +26,17 @@ import numpy as np
 
 from dense.models.resolve import ModelIdentity
 from dense.search.faiss_index import Parameters
+from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
+from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.files import atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
 from sparta.index.folder import index_flag
+from sparta.shards.folder import shard_facts, shard_files
 
 KIND = "dense-channel"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _STORE = re.compile(r"vectors-(\d{6})")
 
 
@@ -41,14 +44,14 @@ _STORE = re.compile(r"vectors-(\d{6})")
 class Channel:
     """A finished dense channel, as its manifest tells.
 
-    `store` names the folder of vectors, of which the first `shards` shards count; `asked` is the kind that
-    was asked for (maybe `auto`), `search` the one that was built.
+    `store` names the folder of vectors, `shards` the numbers of its shards that count, in the order of their
+    rows; `asked` is the kind that was asked for (maybe `auto`), `search` the one that was built.
     """
 
     serial: int
     model: ModelIdentity
     store: str
-    shards: int
+    shards: tuple[int, ...]
     passages: int
     asked: str
     search: Parameters
@@ -75,6 +78,16 @@ class Channel:
         return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
 
 
+def _shard_numbers(stored: Any) -> tuple[int, ...]:
+    """The shards that count: a list or, in format 1, how many there are."""
+    return tuple(range(stored)) if isinstance(stored, int) else tuple(map(int, stored))
+
+
+def _model_hash(store: Path) -> str:
+    """The hash of the model that made a folder of vectors."""
+    return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION)["model"]["sha256"])
+
+
 def _crc32(path: Path) -> int:
     found = 0
     with path.open("rb") as stream:
@@ -83,11 +96,11 @@ def _crc32(path: Path) -> int:
     return found
 
 
+@dataclass(frozen=True)
 class ChannelFolder:
     """The folder of a dense channel."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @property
     def _again(self) -> str:
@@ -134,6 +147,7 @@ class ChannelFolder:
             found = read_manifest(self.path, KIND, FORMAT_VERSION)
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}
+            given["shards"] = _shard_numbers(found["shards"])
             given["model"], given["search"] = (
                 ModelIdentity(**found["model"]),
                 Parameters(**found["search"]),
@@ -149,7 +163,7 @@ class ChannelFolder:
     def is_whole(self, channel: Channel) -> bool:
         """Whether all files that the manifest names are there; those beside the vectors must be whole."""
         store = self.path / channel.store
-        files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
+        files = [store / "manifest.json", *(shard_path(store, n) for n in channel.shards)]
         if not all(path.is_file() for path in files):
             return False
         return all(self.is_as_written(name) for name in channel.file_names)
@@ -224,12 +238,26 @@ class ChannelFolder:
                 error.remedy = self._remedy
             raise
 
+    def _store_paths(self) -> list[Path]:
+        """The folders of vectors, finished or not, by number."""
+        paths = (p for p in self.path.glob("vectors-*") if _STORE.fullmatch(p.name))
+        return sorted(p for p in paths if (p / "manifest.json").is_file())
+
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
         """All folders of vectors that can be read, finished or not, by number."""
-        for path in sorted(self.path.glob("vectors-*")):
-            found = _STORE.fullmatch(path.name)
-            if found and (path / "manifest.json").is_file():
-                yield int(found.group(1)), VectorFolder(path)
+        for path in self._store_paths():
+            yield int(path.name.removeprefix("vectors-")), VectorFolder(path)
+
+    def remove_left_overs(self, channel: Channel | None) -> None:
+        """Remove the shards of a merge that was killed: merged shards that the manifest does not name,
+        and shards that a merge replaced. Shards encoded by a killed command stay.
+        """
+        for store in self._store_paths():
+            named = channel.shards if channel and channel.store == store.name else ()
+            newest = max(named, default=-1)
+            for number, path in shard_files(store).items():
+                if number not in named and (number < newest or shard_facts(path).get("merged")):
+                    path.unlink(missing_ok=True)
 
     def sweep(self, channel: Channel, *, keep_unfinished: bool) -> None:
         """Remove what the manifest does not name; with `keep_unfinished`, not the vectors of another model.
@@ -238,7 +266,8 @@ class ChannelFolder:
         """
         named = {"manifest.json", channel.store, *channel.file_names}
         if keep_unfinished:
-            named |= {s.folder.name for _, s in self.stores() if s.model.sha256 != channel.model.sha256}
+            named |= {p.name for p in self._store_paths() if _model_hash(p) != channel.model.sha256}
+        self.remove_left_overs(channel)
         for child in self.path.iterdir():
             if child.name in named:
                 continue

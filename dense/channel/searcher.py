@@ -70,14 +70,15 @@ class DenseSearcher(ChannelSearcher):
         self._lock = threading.Lock()
         self._selections: dict[Filter, Selection] = {}
         self.folder = IndexFolder(lasting_path(index if index is not None else default_index()))
-        first = self._newest()
-        try:
-            self._open(*first)
-        except (SpartaError, FileNotFoundError):
-            again = self._newest()  # a writer ended just now and removed what was chosen
-            if again == first:
-                raise
-            self._open(*again)
+        newest = self._newest()
+        while True:
+            try:
+                self._open(*newest)
+                return
+            except (SpartaError, FileNotFoundError):
+                before, newest = newest, self._newest()
+                if newest == before:
+                    raise  # no writer removed these files just now
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.folder.path,)

@@ -93,6 +93,7 @@ def build_dense(
         if overwrite:
             place.remove_if_damaged()
         before = place.read() if place.exists() else None
+        place.remove_left_overs(before)
         sources = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = _chosen_model(model, before, sources, live.language, folder.path, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None

@@ -89,6 +89,8 @@ class VectorShard:
     vectors: npt.NDArray[Any]
 
     stored_checksum: int | None = None
+    merged: bool = False
+    """Whether it holds the rows of smaller shards: left over until a manifest names it."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -120,6 +122,8 @@ def write_shard(folder: Path, shard: VectorShard) -> None:
     )
     facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     facts["crc32"] = shard.checksum()
+    if shard.merged:
+        facts["merged"] = True
     tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": shard.vectors}
     atomic_write(path, save(tensors, metadata={"shard": json.dumps(facts)}))
 
@@ -146,7 +150,8 @@ def open_shard(path: Path) -> VectorShard:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise _too_many(path) from error
         raise _damaged(path, error) from error
-    return VectorShard(facts["number"], positions, hashes, arrays["vectors"], facts.get("crc32"))
+    checksum, merged = facts.get("crc32"), facts.get("merged", False)
+    return VectorShard(facts["number"], positions, hashes, arrays["vectors"], checksum, merged)
 
 
 def _mapped(path: Path, start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
@@ -190,23 +195,24 @@ def describe_vectors(
 
 
 class VectorFolder:
-    """A folder of shards as one table: row i is the i-th vector in the order of the shards' numbers."""
+    """A folder of shards as one table: row i is the i-th vector in the order of the shards."""
 
-    def __init__(self, folder: Path, *, shards: int | None = None) -> None:
-        """Open a folder; with `shards`, those numbered below it only."""
+    def __init__(self, folder: Path, *, shards: Sequence[int] | None = None) -> None:
+        """Open a folder: the shards of these numbers in this order, or all shards by number."""
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
         self.width = int(self.manifest["width"])
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])
-        paths = [p for n, p in shard_files(folder).items() if shards is None or n < shards]
+        files = shard_files(folder)
+        paths = [files[n] for n in (files if shards is None else shards) if n in files]
         allow_open_files(len(paths))
         self.shards = [self._checked(path) for path in paths]
         self.paths = paths
         if sum(path.stat().st_size for path in paths) <= _SMALL:
             self.check()
-        if shards is not None and len(paths) != shards:
-            raise _damaged(folder, f"{shards - len(paths)} of {shards} shards are missing")
+        if shards is not None and len(paths) != len(shards):
+            raise _damaged(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
         self.starts = np.cumsum([0, *map(len, self.shards)])
 
     def _checked(self, path: Path) -> VectorShard:
@@ -229,9 +235,9 @@ class VectorFolder:
         return int(self.starts[-1])
 
     @property
-    def gapless(self) -> bool:
-        """Whether shards 0, 1, … are all there, so that rows stay where they are when more are added."""
-        return [shard.number for shard in self.shards] == list(range(len(self.shards)))
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the shards, in their order."""
+        return tuple(shard.number for shard in self.shards)
 
     @cached_property
     def positions(self) -> Rows:
@@ -273,11 +279,13 @@ class VectorWriter:
             write_manifest(folder, manifest)
         self.next_number = max(shard_files(folder), default=-1) + 1
 
-    def add(self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any]) -> Self:
-        """Write the next shard."""
+    def add(
+        self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any], *, merged: bool = False
+    ) -> Self:
+        """Write the next shard; `merged` says that its rows are in other shards too."""
         with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
             stored = np.ascontiguousarray(vectors, self.precision)
-        write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored))
+        write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored, merged=merged))
         self.next_number += 1
         return self
 

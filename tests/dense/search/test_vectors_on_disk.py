@@ -114,9 +114,9 @@ def test_a_folder_is_one_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate(list(folder.blocks(rows, 13))), vectors[rows])
     np.testing.assert_array_equal(folder.rows_of(rows, rows.astype(np.uint64) + np.uint64(7)), rows)
     assert (folder.rows_of(rows, rows.astype(np.uint64)) == -1).all()
-    assert len(VectorFolder(tmp_path / "v", shards=2)) == 128
+    assert len(VectorFolder(tmp_path / "v", shards=range(2))) == 128
     with pytest.raises(InputError, match="1 of 4 shards are missing"):
-        VectorFolder(tmp_path / "v", shards=4)
+        VectorFolder(tmp_path / "v", shards=range(4))
 
 
 def test_find_is_a_dictionary() -> None:
