@@ -21,7 +21,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertModel
 
 from dense.channel.sync import build_dense
-from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
 from sparta.api import Index
 from sparta.base.records import Passage
 from sparta.index.pipeline import IndexOptions
@@ -69,7 +70,7 @@ def make_models(folder: Path) -> tuple[str, str]:
     sparse = SpartaModel(*_encoder(), SpartaConfig()).eval()
     with torch.no_grad():
         words = sparse.encoder.get_input_embeddings().weight
-        words.normal_()
+        torch.nn.init.normal_(words)
         if sparse.term_embeddings is not None:
             sparse.term_embeddings.copy_(words + 0.1 * torch.randn_like(words))
         sparse.scale.fill_(0.25)

@@ -1,4 +1,4 @@
-"""Vectors on disk: passages' positions, hashes and vectors, one safetensors file a shard, read in place."""
+"""Vectors on disk: passages' positions, hashes and vectors, one safetensors file a shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Buffer, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
+from dense.search.stored_rows import StoredRows
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write
 from sparta.base.manifest import read_manifest, write_manifest
@@ -25,7 +26,7 @@ from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, 
 KIND = "dense-vectors"
 FORMAT_VERSION = 1
 _SMALL = 64 << 20
-"""Bytes of vectors whose checksums are compared when they are opened: about 30 ms."""
+"""Bytes of vectors that are read into memory, and their checksums compared, when they are opened: 30 ms."""
 PRECISIONS = ("float16", "float32")
 _DTYPES = {"I64": np.int64, "U64": np.uint64, "F16": np.float16, "F32": np.float32}
 
@@ -86,7 +87,7 @@ class VectorShard:
     number: int
     positions: Rows
     hashes: Hashes
-    vectors: npt.NDArray[Any]
+    vectors: npt.NDArray[Any] | StoredRows
 
     stored_checksum: int | None = None
     merged: bool = False
@@ -116,20 +117,19 @@ def shard_path(folder: Path, number: int) -> Path:
 def write_shard(folder: Path, shard: VectorShard) -> None:
     """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
     path = shard_path(folder, shard.number)
-    most = np.finfo(shard.vectors.dtype).max
-    check_finite(
-        shard.vectors, str(path), f"use a model whose numbers {shard.vectors.dtype} holds (up to {most:g})"
-    )
+    vectors = np.asarray(shard.vectors)
+    most = np.finfo(vectors.dtype).max
+    check_finite(vectors, str(path), f"use a model whose numbers {vectors.dtype} holds (up to {most:g})")
     facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     facts["crc32"] = shard.checksum()
     if shard.merged:
         facts["merged"] = True
-    tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": shard.vectors}
+    tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": vectors}
     atomic_write(path, save(tensors, metadata={"shard": json.dumps(facts)}))
 
 
 def open_shard(path: Path) -> VectorShard:
-    """Open a shard: its vectors stay in the file (`np.memmap`); a damaged one is an InputError."""
+    """Open a shard: its vectors stay in the file (`StoredRows`); a damaged one is an InputError."""
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -141,7 +141,7 @@ def open_shard(path: Path) -> VectorShard:
         end = start + max(entry["data_offsets"][1] for entry in header.values())
         if path.stat().st_size != end:
             raise ValueError(f"expected {end:,} bytes, found {path.stat().st_size:,}")
-        arrays = {name: _mapped(path, start, entry) for name, entry in header.items()}
+        arrays = {name: _stored(path, start, entry) for name, entry in header.items()}
         n = len(arrays["vectors"])
         if not n == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
             raise ValueError(f"expected as many positions and hashes as vectors, {n}")
@@ -154,11 +154,12 @@ def open_shard(path: Path) -> VectorShard:
     return VectorShard(facts["number"], positions, hashes, arrays["vectors"], checksum, merged)
 
 
-def _mapped(path: Path, start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
-    dtype, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["data_offsets"]
-    if begin == end:
-        return np.empty(entry["shape"], dtype)
-    return np.memmap(path, dtype, "r", start + begin, tuple(entry["shape"]))
+def _stored(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
+    begin, end = entry["data_offsets"]
+    rows = StoredRows(path, _DTYPES[entry["dtype"]], start + begin, tuple(entry["shape"]))
+    if np.prod(rows.shape, dtype=np.int64) * rows.dtype.itemsize != end - begin:
+        raise ValueError(f"expected {rows.shape} numbers of {rows.dtype}, found {end - begin:,} bytes")
+    return rows
 
 
 def _too_many(path: Path) -> InputError:
@@ -210,6 +211,7 @@ class VectorFolder:
         self.shards = [self._checked(path) for path in paths]
         self.paths = paths
         if sum(path.stat().st_size for path in paths) <= _SMALL:
+            self.shards = [replace(shard, vectors=np.asarray(shard.vectors)) for shard in self.shards]
             self.check()
         if shards is not None and len(paths) != len(shards):
             raise _damaged(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
