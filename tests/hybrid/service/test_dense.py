@@ -82,7 +82,7 @@ def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
 def test_a_smaller_index_copied_into_a_served_folder(
     dense_index, running, tiny_model_folder, make_records, tmp_path
 ) -> None:
-    """Nobody may do this, but it does not end the process: requests are answered, at last from the smaller."""
+    """Nobody may do this, but the process goes on, and answers from the smaller index in the end."""
     smaller = shutil.copytree(dense_index, tmp_path / "smaller")
     options = IndexOptions(model=str(tiny_model_folder))
     build_index(dense_index, make_records(600, seed=3), "update", options)
