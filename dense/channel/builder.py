@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dense.channel.folder import Channel, ChannelFolder
+from dense.channel.merging import merge_small_shards
 from dense.channel.passages import LivePassages
 from dense.models.resolve import ModelIdentity, vector_width
 from dense.search import faiss_index
@@ -27,7 +28,7 @@ from dense.search.store import (
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.records import Advance
 from sparta.data.units import SENTENCE
-from sparta.shards.folder import SHARD_SIZE
+from sparta.shards.folder import SHARD_SIZE, shard_files
 
 if TYPE_CHECKING:
     from dense.channel.encode import PassageEncoder
@@ -70,11 +71,12 @@ class ChannelBuilder:
     def _store(self, mine: dict[int, VectorFolder]) -> Path:
         """The folder of vectors to add to: the channel's own, unless most of it is gone, or a newer one.
 
-        None that lacks a shard: rows would not be where FAISS has them. What it has is taken over.
+        Not the channel's own if it lacks a shard: rows would not be where FAISS has them. The new folder
+        takes over the vectors that are there.
         """
         current = self.own.store if self.own else ""
         for number, store in mine.items():
-            if not store.gapless or (store.folder.name == current and not self._counted(store)):
+            if store.folder.name == current and not self._counted(store):
                 continue
             rows = store.rows_of(self.passages.positions, self.hashes)
             used = int((rows >= 0).sum())
@@ -87,7 +89,16 @@ class ChannelBuilder:
 
     def _counted(self, store: VectorFolder) -> bool:
         """Whether the channel's own store has all shards that count."""
-        return self.own is None or len(store.shards) >= self.own.shards
+        return self.own is None or set(self.own.shards) <= set(store.numbers)
+
+    def _writer(self) -> VectorWriter:
+        return VectorWriter(self.store, self.manifest)
+
+    def _opened(self) -> VectorFolder:
+        """The folder of vectors: first the shards that count, in their order, then those added since."""
+        named = self.own.shards if self.own and self.own.store == self.store.name else ()
+        added = [number for number in shard_files(self.store) if number not in named]
+        return VectorFolder(self.store, shards=[*named, *added])
 
     def fill(
         self,
@@ -96,8 +107,8 @@ class ChannelBuilder:
         advance: Advance | None,
     ) -> None:
         """Write the vectors that the store lacks: what other folders hold is copied, the rest encoded."""
-        writer = VectorWriter(self.store, self.manifest)
-        there = VectorFolder(self.store).rows_of(self.passages.positions, self.hashes)
+        writer = self._writer()
+        there = self._opened().rows_of(self.passages.positions, self.hashes)
         missing = np.flatnonzero(there < 0)
         _check_useful(folders, self.hashes)
         if expect:
@@ -152,18 +163,22 @@ class ChannelBuilder:
 
     def finish(self, asked: str) -> Channel:
         """Build what searches, replace the manifest, remove what it no longer names."""
-        vectors = VectorFolder(self.store)
+        vectors = self._opened()
         rows = vectors.rows_of(self.passages.positions, self.hashes)
+        kind = faiss_index.choose_kind(asked, len(rows))
+        if merged := merge_small_shards(vectors, self._writer(), rows if kind == "flat" else None):
+            vectors = VectorFolder(self.store, shards=merged)
+            rows = vectors.rows_of(self.passages.positions, self.hashes)
         before = self.own.passages if self.own else 0
         self.forgotten = max(0, before + self.encoded + self.taken - len(rows))
         channel = Channel(
             serial=self.own.serial + 1 if self.own else self._next_serial(),
             model=self.identity,
             store=self.store.name,
-            shards=len(vectors.shards),
+            shards=vectors.numbers,
             passages=len(rows),
             asked=asked,
-            search=Parameters.default(faiss_index.choose_kind(asked, len(rows)), len(rows)),
+            search=Parameters.default(kind, len(rows)),
             commit=self.passages.commit,
         )
         channel = self._searched(channel, vectors)

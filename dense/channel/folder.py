@@ -2,7 +2,7 @@
 
     dense-000001/
       manifest.json           model, what is searched and how, the Lucene commit it was made for
-      vectors-000001/         shards of vectors, a folder of its own kind (dense.shards)
+      vectors-000001/         shards of vectors, a folder of its own kind (dense.search.store)
       rows-000003.npy         the rows of the vectors that are searched: live passages, in corpus order
       search-000003.faiss     IVF over the rows, or HNSW over the distinct vectors among them; none for flat
       nodes-000003.npy        HNSW: of each row, the number of its vector in the graph
@@ -26,21 +26,24 @@ import numpy as np
 
 from dense.models.resolve import ModelIdentity
 from dense.search.faiss_index import KINDS, Parameters
+from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
+from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.index.folder import index_flag
+from sparta.shards.folder import shard_facts, shard_files
 
 KIND = "dense-channel"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _STORE = re.compile(r"vectors-(\d{6})")
-_COUNT = range(1 << 40)
+_COUNT, _SHARDS = range(1 << 40), range(10**6)
 _FIELDS: dict[str, Any] = {
     "serial": range(10**6),
     "model": MODEL_FIELDS,
     "store": _STORE,
-    "shards": _COUNT,
+    "shards": (int, list),
     "passages": _COUNT,
     "asked": str,
     "search": {"kind": re.compile("|".join(KINDS)), "lists": _COUNT, "links": _COUNT, "build_depth": _COUNT},
@@ -53,14 +56,14 @@ _FIELDS: dict[str, Any] = {
 class Channel:
     """A finished dense channel, as its manifest tells.
 
-    `store` names the folder of vectors, of which the first `shards` shards count; `asked` is the kind that
-    was asked for (maybe `auto`), `search` the one that was built.
+    `store` names the folder of vectors, `shards` the numbers of its shards that count, in the order of their
+    rows; `asked` is the kind that was asked for (maybe `auto`), `search` the one that was built.
     """
 
     serial: int
     model: ModelIdentity
     store: str
-    shards: int
+    shards: tuple[int, ...]
     passages: int
     asked: str
     search: Parameters
@@ -87,6 +90,20 @@ class Channel:
         return [name for name in (self.rows_name, self.index_name, self.nodes_name) if name]
 
 
+def _shard_numbers(stored: Any) -> tuple[int, ...]:
+    """Return the numbers of the shards that count: a list or, in format 1, how many there are."""
+    if isinstance(stored, int) and stored in _SHARDS:
+        return tuple(range(stored))
+    if isinstance(stored, list) and all(type(number) is int and number in _SHARDS for number in stored):
+        return tuple(stored)
+    raise TypeError(f"shards: expected numbers of shards, found {str(stored)[:80]}")
+
+
+def _model_hash(store: Path) -> str:
+    """The hash of the model that made a folder of vectors."""
+    return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION)["model"]["sha256"])
+
+
 def _crc32(path: Path) -> int:
     found = 0
     with path.open("rb") as stream:
@@ -95,11 +112,11 @@ def _crc32(path: Path) -> int:
     return found
 
 
+@dataclass(frozen=True)
 class ChannelFolder:
     """The folder of a dense channel."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @property
     def _again(self) -> str:
@@ -147,6 +164,7 @@ class ChannelFolder:
             check_fields(found, _FIELDS, self.path / "manifest.json")
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}
+            given["shards"] = _shard_numbers(found["shards"])
             given["model"], given["search"] = (
                 ModelIdentity(**found["model"]),
                 Parameters(**found["search"]),
@@ -162,7 +180,7 @@ class ChannelFolder:
     def is_whole(self, channel: Channel) -> bool:
         """Whether all files that the manifest names are there; those beside the vectors must be whole."""
         store = self.path / channel.store
-        files = [store / "manifest.json", *(shard_path(store, n) for n in range(channel.shards))]
+        files = [store / "manifest.json", *(shard_path(store, n) for n in channel.shards)]
         if not all(path.is_file() for path in files):
             return False
         return all(self.is_as_written(name) for name in channel.file_names)
@@ -242,12 +260,26 @@ class ChannelFolder:
                 error.remedy = self._remedy
             raise
 
+    def _store_paths(self) -> list[Path]:
+        """The folders of vectors, finished or not, by number."""
+        paths = (p for p in self.path.glob("vectors-*") if _STORE.fullmatch(p.name))
+        return sorted(p for p in paths if (p / "manifest.json").is_file())
+
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
         """All folders of vectors that can be read, finished or not, by number."""
-        for path in sorted(self.path.glob("vectors-*")):
-            found = _STORE.fullmatch(path.name)
-            if found and (path / "manifest.json").is_file():
-                yield int(found.group(1)), VectorFolder(path)
+        for path in self._store_paths():
+            yield int(path.name.removeprefix("vectors-")), VectorFolder(path)
+
+    def remove_left_overs(self, channel: Channel | None) -> None:
+        """Remove the shards of a merge that was killed: merged shards that the manifest does not name,
+        and shards that a merge replaced. Shards encoded by a killed command stay.
+        """
+        for store in self._store_paths():
+            named = channel.shards if channel and channel.store == store.name else ()
+            newest = max(named, default=-1)
+            for number, path in shard_files(store).items():
+                if number not in named and (number < newest or shard_facts(path).get("merged")):
+                    path.unlink(missing_ok=True)
 
     def sweep(self, channel: Channel, *, keep_unfinished: bool) -> None:
         """Remove what the manifest does not name; with `keep_unfinished`, not the vectors of another model.
@@ -256,7 +288,8 @@ class ChannelFolder:
         """
         named = {"manifest.json", channel.store, *channel.file_names}
         if keep_unfinished:
-            named |= {s.folder.name for _, s in self.stores() if s.model.sha256 != channel.model.sha256}
+            named |= {p.name for p in self._store_paths() if _model_hash(p) != channel.model.sha256}
+        self.remove_left_overs(channel)
         for child in self.path.iterdir():
             if child.name in named:
                 continue

@@ -16,7 +16,7 @@ import numpy as np
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages
 from dense.models.question_encoder import QuestionEncoder, open_question_encoder
-from dense.models.resolve import dense_model_folder, identify
+from dense.models.resolve import dense_model_folder, find_dense_model
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.selection import select
@@ -70,14 +70,15 @@ class DenseSearcher(ChannelSearcher):
         self._lock = threading.Lock()
         self._selections: dict[Filter, Selection] = {}
         self.folder = IndexFolder(lasting_path(index if index is not None else default_index()))
-        first = self._newest()
-        try:
-            self._open(*first)
-        except (SpartaError, FileNotFoundError):
-            again = self._newest()  # a writer ended just now and removed what was chosen
-            if again == first:
-                raise
-            self._open(*again)
+        newest = self._newest()
+        while True:
+            try:
+                self._open(*newest)
+                return
+            except (SpartaError, FileNotFoundError):
+                before, newest = newest, self._newest()
+                if newest == before:
+                    raise  # no writer removed these files just now
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.folder.path,)
@@ -154,24 +155,15 @@ class DenseSearcher(ChannelSearcher):
     @cached_property
     def model(self) -> QuestionEncoder:
         """The question side of the channel's model, loaded when the first question comes."""
-        made_with = self.vectors.model
         try:
-            found = identify(self.model_name)
+            model = find_dense_model(self.vectors.model._replace(name=self.model_name))
         except SpartaError as error:
             error.remedy = (
                 "name the place where this model lies now: dense index --model FOLDER"
-                f" {index_flag(self.folder.path)}"
+                f" {index_flag(self.folder.path)}; or make the channel anew with --overwrite"
             )
             raise
-        if found.sha256 != made_with.sha256:
-            raise IndexStateError(
-                f"expected the model that the dense channel was made with ({made_with.sha256[:12]}…), found"
-                f" another in its place ({found.sha256[:12]}…)",
-                where=found.name,
-                remedy="put that model back, or make the channel anew: dense index --overwrite"
-                f" {index_flag(self.folder.path)}",
-            )
-        return open_question_encoder(dense_model_folder(self.model_name))
+        return open_question_encoder(dense_model_folder(model.name))
 
     def keep_model_of(self, older: DenseSearcher) -> None:
         """Use the question side that a searcher of an older commit has open, where it is that of this one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from dense.channel.builder import ChannelBuilder
 from dense.channel.folder import Channel, ChannelFolder
 from dense.channel.passages import LivePassages, commit_of
-from dense.models.resolve import ModelIdentity, identify
+from dense.models.resolve import ModelIdentity, find_dense_model, identify
 from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
@@ -93,6 +93,7 @@ def build_dense(
         if overwrite:
             place.remove_if_damaged()
         before = place.read() if place.exists() else None
+        place.remove_left_overs(before)
         sources = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = _chosen_model(model, before, sources, live.language, folder.path, overwrite=overwrite)
         own = before if before and before.model.sha256 == identity.sha256 and not overwrite else None
@@ -140,9 +141,13 @@ def _chosen_model(
     own = before.model if before else None
     if overwrite and sources:
         own = None
-    given = name or (own.name if own else sources[0].model.name if sources else None)
+    known = own or (sources[0].model if sources else None)
+    given = name or (known.name if known else None)
     try:
-        identity = identify(model_for(given, language, "dense"))
+        if name is None and known and not overwrite:
+            identity = find_dense_model(known)
+        else:
+            identity = identify(model_for(given, language, "dense"))
     except SpartaError as error:
         if name is None and given is not None:
             error.remedy = (

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from sparta.base.errors import ModelError
 from sparta.models.resolve import (
+    find_model,
     folder_with,
     hash_folder,
     installed,
     is_shipped,
+    lasting_name,
     model_folder,
     shipped_folder,
 )
@@ -51,13 +53,15 @@ def _ships(name: str | Path) -> bool:
 def identify(name: str | Path | None) -> ModelIdentity:
     """Return what a model is, without loading it. A folder is named by its absolute path."""
     folder = dense_model_folder(name)
-    if name is None:
-        shown = DEFAULT_DENSE_MODEL
-    elif Path(name).is_dir():
-        shown = str(Path(name).absolute())
-    else:
-        shown = str(name)
-    return ModelIdentity(shown, hash_folder(folder))
+    return ModelIdentity(lasting_name(name or DEFAULT_DENSE_MODEL), hash_folder(folder))
+
+
+def find_dense_model(identity: ModelIdentity) -> ModelIdentity:
+    """Return a model under the name that opens it here.
+
+    :raises ModelError: it is not here.
+    """
+    return ModelIdentity(find_model(*identity, dense_model_folder), identity.sha256)
 
 
 def vector_width(name: str | Path | None) -> int:

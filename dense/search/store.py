@@ -1,4 +1,4 @@
-"""Vectors on disk: passages' positions, hashes and vectors, one safetensors file a shard, read in place."""
+"""Vectors on disk: passages' positions, hashes and vectors, one safetensors file a shard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import re
 import zlib
 from collections.abc import Buffer, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from dense.models.resolve import ModelIdentity
+from dense.search.stored_rows import StoredRows
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
@@ -27,7 +28,7 @@ from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, 
 KIND = "dense-vectors"
 FORMAT_VERSION = 1
 _SMALL = 64 << 20
-"""Bytes of vectors whose checksums are compared when they are opened: about 30 ms."""
+"""Bytes of vectors that are read into memory, and their checksums compared, when they are opened: 30 ms."""
 PRECISIONS = ("float16", "float32")
 _ARRAYS = ("positions", "hashes", "vectors")
 _LARGEST_HEADER = 1 << 16
@@ -98,9 +99,11 @@ class VectorShard:
     number: int
     positions: Rows
     hashes: Hashes
-    vectors: npt.NDArray[Any]
+    vectors: npt.NDArray[Any] | StoredRows
 
     stored_checksum: int | None = None
+    merged: bool = False
+    """Whether it holds the rows of smaller shards: left over until a manifest names it."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -127,18 +130,19 @@ def write_shard(folder: Path, shard: VectorShard) -> None:
     """Write one shard; it is there whole or not at all. The same shard always gives the same bytes."""
     path = shard_path(folder, shard.number)
     refuse_links(path)
-    most = np.finfo(shard.vectors.dtype).max
-    check_finite(
-        shard.vectors, str(path), f"use a model whose numbers {shard.vectors.dtype} holds (up to {most:g})"
-    )
+    vectors = np.asarray(shard.vectors)
+    most = np.finfo(vectors.dtype).max
+    check_finite(vectors, str(path), f"use a model whose numbers {vectors.dtype} holds (up to {most:g})")
     facts = {"number": shard.number, "first": int(shard.positions[0]), "count": len(shard)}
     facts["crc32"] = shard.checksum()
-    tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": shard.vectors}
+    if shard.merged:
+        facts["merged"] = True
+    tensors = {"positions": shard.positions, "hashes": shard.hashes, "vectors": vectors}
     atomic_write(path, save(tensors, metadata={"shard": json.dumps(facts)}))
 
 
 def open_shard(path: Path) -> VectorShard:
-    """Open a shard: its vectors stay in the file (`np.memmap`); a damaged one is an InputError."""
+    """Open a shard: its vectors stay in the file (`StoredRows`); a damaged one is an InputError."""
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -150,8 +154,8 @@ def open_shard(path: Path) -> VectorShard:
         end = start + _data_size(header)
         if path.stat().st_size != end:
             raise ValueError(f"expected {end:,} bytes, found {path.stat().st_size:,}")
-        arrays = {name: _mapped(path, start, entry) for name, entry in header.items()}
-        n, dimensions = len(arrays["vectors"]), [arrays[name].ndim for name in _ARRAYS]
+        arrays = {name: _stored(path, start, entry) for name, entry in header.items()}
+        n, dimensions = len(arrays["vectors"]), [len(arrays[name].shape) for name in _ARRAYS]
         if dimensions != [1, 1, 2]:
             raise ValueError(f"expected arrays of 1, 1 and 2 dimensions, found {dimensions}")
         if not n == facts["count"] == len(arrays["positions"]) == len(arrays["hashes"]):
@@ -163,7 +167,8 @@ def open_shard(path: Path) -> VectorShard:
         if isinstance(error, OSError) and disk_fails(error):
             raise storage_error(path, error) from error
         raise _damaged(path, error) from error
-    return VectorShard(facts["number"], positions, hashes, arrays["vectors"], facts.get("crc32"))
+    checksum, merged = facts.get("crc32"), facts.get("merged", False)
+    return VectorShard(facts["number"], positions, hashes, arrays["vectors"], checksum, merged)
 
 
 def _data_size(header: dict[str, Any]) -> int:
@@ -178,11 +183,8 @@ def _data_size(header: dict[str, Any]) -> int:
     return end
 
 
-def _mapped(path: Path, start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
-    dtype, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["data_offsets"]
-    if begin == end:
-        return np.empty(entry["shape"], dtype)
-    return np.memmap(path, dtype, "r", start + begin, tuple(entry["shape"]))
+def _stored(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
+    return StoredRows(path, _DTYPES[entry["dtype"]], start + entry["data_offsets"][0], tuple(entry["shape"]))
 
 
 def _too_many(path: Path) -> InputError:
@@ -219,24 +221,26 @@ def describe_vectors(
 
 
 class VectorFolder:
-    """A folder of shards as one table: row i is the i-th vector in the order of the shards' numbers."""
+    """A folder of shards as one table: row i is the i-th vector in the order of the shards."""
 
-    def __init__(self, folder: Path, *, shards: int | None = None) -> None:
-        """Open a folder; with `shards`, those numbered below it only."""
+    def __init__(self, folder: Path, *, shards: Sequence[int] | None = None) -> None:
+        """Open a folder: the shards of these numbers in this order, or all shards by number."""
         self.folder = folder
         self.manifest = read_manifest(folder, KIND, FORMAT_VERSION)
         check_fields(self.manifest, _FIELDS, folder / "manifest.json")
         self.width = int(self.manifest["width"])
         self.dtype = np.dtype(self.manifest["dtype"])
         self.model = ModelIdentity(**self.manifest["model"])
-        paths = [p for n, p in shard_files(folder).items() if shards is None or n < shards]
+        files = shard_files(folder)
+        paths = [files[n] for n in (files if shards is None else shards) if n in files]
         allow_open_files(len(paths))
         self.shards = [self._checked(path) for path in paths]
         self.paths = paths
         if sum(path.stat().st_size for path in paths) <= _SMALL:
+            self.shards = [replace(shard, vectors=np.asarray(shard.vectors)) for shard in self.shards]
             self.check()
-        if shards is not None and len(paths) != shards:
-            raise _damaged(folder, f"{shards - len(paths)} of {shards} shards are missing")
+        if shards is not None and len(paths) != len(shards):
+            raise _damaged(folder, f"{len(shards) - len(paths)} of {len(shards)} shards are missing")
         self.starts = np.cumsum([0, *map(len, self.shards)])
 
     def _checked(self, path: Path) -> VectorShard:
@@ -259,9 +263,9 @@ class VectorFolder:
         return int(self.starts[-1])
 
     @property
-    def gapless(self) -> bool:
-        """Whether shards 0, 1, … are all there, so that rows stay where they are when more are added."""
-        return [shard.number for shard in self.shards] == list(range(len(self.shards)))
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the shards, in their order."""
+        return tuple(shard.number for shard in self.shards)
 
     @cached_property
     def positions(self) -> Rows:
@@ -303,11 +307,13 @@ class VectorWriter:
             write_manifest(folder, manifest)
         self.next_number = max(shard_files(folder), default=-1) + 1
 
-    def add(self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any]) -> Self:
-        """Write the next shard."""
+    def add(
+        self, positions: Rows, hashes: Hashes, vectors: npt.NDArray[Any], *, merged: bool = False
+    ) -> Self:
+        """Write the next shard; `merged` says that its rows are in other shards too."""
         with np.errstate(over="ignore"):  # an overflow becomes an infinity, which is refused
             stored = np.ascontiguousarray(vectors, self.precision)
-        write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored))
+        write_shard(self.folder, VectorShard(self.next_number, positions, hashes, stored, merged=merged))
         self.next_number += 1
         return self
 

@@ -161,7 +161,7 @@ class Generation:
 
     @property
     def dense_name(self) -> str:
-        """The folder of its dense channel, where it has one."""
+        """The folder of a dense channel that is made for it."""
         return f"dense-{self.number:06d}"
 
 
@@ -289,8 +289,13 @@ class IndexFolder:
         return self.path / generation.name
 
     def dense_path(self, generation: Generation) -> Path:
-        """Where its dense channel lies, if it has one."""
-        return self.path / generation.dense_name
+        """Where its dense channel lies, if it has one: the newest one that is not newer than the generation.
+
+        A generation takes over the channel of the one before it, in its place: a vector belongs to a record,
+        and those of records that are gone are never found. So a reader never meets a generation without.
+        """
+        names = [p.name for p in self.path.glob("dense-??????") if p.name <= generation.dense_name]
+        return self.path / max(names, default=generation.dense_name)
 
     def query_side(self, generation: Generation) -> QuerySide:
         """Its tokenizer, query weights and quantizer."""
@@ -357,10 +362,8 @@ class IndexFolder:
             )
 
     def sweep(self) -> None:
-        """Remove folders of generations that the manifest does not name, but hand their vectors on."""
-        state = self.state()
-        self._hand_on_vectors(state)
-        for child in self._left_over(state):
+        """Remove folders of generations that the manifest does not name, but for the newest vectors."""
+        for child in self._left_over(self.state()):
             if child.is_dir():
                 shutil.rmtree(child, ignore_errors=True)
             else:
@@ -375,20 +378,9 @@ class IndexFolder:
     def _left_over(self, state: IndexState) -> list[Path]:
         """Folders that the manifest does not name, and files of a process that was killed as it wrote."""
         kept = [g for g in (state.live, state.building) if g]
-        named = {n for g in kept for n in (g.name, g.tokenizer_name, g.dense_name)}
+        named = {n for g in kept for n in (g.name, g.tokenizer_name, self.dense_path(g).name)}
         left = [c for c in self.path.iterdir() if c.is_dir() and _OURS.fullmatch(c.name)]
         return [c for c in left if c.name not in named] + list(self.path.glob(".sparta-*.tmp"))
-
-    def _hand_on_vectors(self, state: IndexState) -> None:
-        """Give the live generation, if it has none, the dense channel of the last one before it.
-
-        A vector belongs to a record, not to a generation; those of records that are gone are never found.
-        """
-        if state.live is None or self.dense_path(state.live).exists():
-            return
-        older = sorted(p for p in self.path.glob("dense-??????") if p.name < state.live.dense_name)
-        if older:
-            older[-1].rename(self.dense_path(state.live))
 
     def is_being_written(self) -> bool:
         """Whether a process holds the lock now; one that was killed holds nothing."""

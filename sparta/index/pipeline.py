@@ -28,7 +28,7 @@ from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, Source, Writ
 from sparta.index.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
-from sparta.models.resolve import DEFAULT_MODEL, known_query_side, model_folder, model_for, shipped_for
+from sparta.models.resolve import DEFAULT_MODEL, find_model, known_query_side, model_for, shipped_for
 
 if TYPE_CHECKING:
     from sparta.models.sparse import SparseEncoder
@@ -252,7 +252,7 @@ def _with_own_model(options: IndexOptions, live: Generation, folder: IndexFolder
     if options.model is not None:
         return own
     try:
-        model_folder(name)
+        name = find_model(name, live.model["sha256"])
     except ModelError as error:
         raise ModelError(
             f"expected the index's own model {name!r} where it was, found none: {error.message}",

@@ -528,6 +528,12 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
             where=where,
             remedy=_REBUILD,
         )
+    if reading and short == "InternalError" and "memory access" in message:
+        return IndexStateError(
+            f"another program wrote into a file of the index while it was open ({message})",
+            where=where,
+            remedy="open the index again; to replace an index, rename a folder instead of copying into it",
+        )
     if reading and short in _FILE_MISSING:
         return IndexStateError(
             f"a file of the index is missing or cut short ({message})", where=where, remedy=_REBUILD

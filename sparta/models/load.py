@@ -14,7 +14,7 @@ from sparta.base.records import Passage
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.foreign import load_beir_sparta, load_sparse_encoder
 from sparta.models.quantize import Quantizer
-from sparta.models.resolve import DEFAULT_MODEL, hash_folder, model_folder
+from sparta.models.resolve import DEFAULT_MODEL, hash_folder, lasting_name, model_folder
 from sparta.models.sparse import SparseEncoder
 from sparta.models.sparta import SpartaModel
 from sparta.neural.checkpoint import read_json
@@ -34,7 +34,7 @@ def load_model(name: str | Path | None = None, *, bits: int | None = None) -> Sp
     """
     folder = model_folder(name)
     model = _load(folder)
-    model.name = str(name or DEFAULT_MODEL)
+    model.name = lasting_name(name or DEFAULT_MODEL)
     model.identity = hash_folder(folder)
     quantizer = model.config.quantizer or fit_quantizer(model, calibration_passages())
     chosen = quantizer.bits if bits is None else bits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -66,6 +67,37 @@ def model_folder(name: str | Path | None) -> Path:
             remedy="check the path; a model on the hub is named OWNER/NAME",
         )
     return _download(str(name))
+
+
+def lasting_name(name: str | Path) -> str:
+    """Return the name of a model for a manifest: a folder's absolute path, else the name as it is."""
+    return str(Path(name).absolute()) if Path(name).is_dir() else str(name)
+
+
+def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_folder) -> str:
+    """Return a name that opens the model of this hash, whose manifest calls it `name`.
+
+    The name counts if its files have the hash. Else a model that ships or a folder in the working folder
+    may have it: the name is then that of a folder which was moved, or of another machine.
+
+    :param folder_of: opens a name; `model_folder` or `dense_model_folder`
+    :raises ModelError: no such model is there; says to name it with `--model`.
+    """
+    folders = [Path(name), Path.cwd() / Path(name).name]
+    for folder in folders:
+        if folder.is_dir() and hash_folder(_trained(folder)) == sha256:
+            return lasting_name(folder)
+    for folder in shipped_folder("").iterdir():
+        if folder.is_dir() and hash_folder(folder) == sha256:
+            return folder.name
+    there = hash_folder(folder_of(name))
+    if there != sha256:
+        raise ModelError(
+            f"expected the model whose SHA-256 begins with {sha256[:12]}, found another: {there[:12]}",
+            where=name,
+            remedy="name the place where that model lies now with --model",
+        )
+    return name
 
 
 def sparta_folder(name: str | Path) -> Path | None:
@@ -182,7 +214,8 @@ def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | N
         weights, grid = _query_weights(folder, config["sparta"])
     except (OSError, ValueError, RecursionError, LookupError, TypeError, SafetensorError, SpartaError):
         return None
-    return QuerySide(tokenizer, weights, str(name or DEFAULT_MODEL), hash_folder(folder), chosen, grid)
+    shown = lasting_name(name or DEFAULT_MODEL)
+    return QuerySide(tokenizer, weights, shown, hash_folder(folder), chosen, grid)
 
 
 def _query_weights(

@@ -86,7 +86,7 @@ def test_what_is_added_is_encoded_with_the_model_and_bits_of_the_index(tmp_path,
     impacts = [impact for _, impact in top_rows(done(sparta("terms", "b", *named[:2])).stdout)]
     assert 0 < max(impacts) < 2**5
     own.rename(moved)
-    said = (tmp_path / "ix", "the index's own model 'mine/best' where it was", "--model", "--overwrite")
+    said = (tmp_path / "ix", f"the index's own model '{own}' where it was", "--model", "--overwrite")
     for command in (["index", "--append"], ["update"]):
         refused(sparta(*command, "--corpus", new[2], *named), 2, *said)
     again = sparta("index", "--append", "--corpus", new[2], "--model", moved, *named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from click.testing import CliRunner, Result
 
 import cli._dense
 import cli._sparta
+from dense.channel.folder import ChannelFolder
 from dense.channel.passages import LivePassages
 from dense.channel.searcher import DenseSearcher
 from dense.models.bi_encoder import DenseModel
+from dense.search.store import VectorFolder, VectorWriter
+from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
 
@@ -77,3 +81,21 @@ def refused(match: str, *command: object, code: int = 2) -> str:
     assert match in result.output
     assert "Traceback" not in result.output
     return result.output
+
+
+def split_into_rows(index: Path) -> Path:
+    """Store every vector in a shard of its own, under a manifest of format 1; returns the vectors' folder."""
+    [place] = index.glob("dense-*")
+    channel = ChannelFolder(place).read()
+    store = VectorFolder(place / channel.store, shards=channel.shards)
+    rows = range(len(store))
+    parts = [(store.positions[[n]], store.hashes[[n]], store.take(np.array([n]))) for n in rows]
+    for path in store.paths:
+        path.unlink()
+    writer = VectorWriter(store.folder, store.manifest)
+    for part in parts:
+        writer.add(*part)
+    manifest = json.loads((place / "manifest.json").read_text())
+    del manifest["checksum"]
+    write_manifest(place, {**manifest, "shards": len(rows), "format_version": 1})
+    return store.folder

@@ -11,6 +11,7 @@ import pytest
 import cli._dense
 import cli._sparta
 import dense.channel.plugin
+from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
@@ -85,3 +86,18 @@ def test_what_is_no_error_of_the_channel_is_raised(
     monkeypatch.setattr(dense.channel.plugin, "sync", broken)
     with Index(made) as index, pytest.raises(ZeroDivisionError):
         index.update([NEW], options=options)
+
+
+def test_a_moved_model_is_found_in_the_working_folder(
+    moved: Path, options: IndexOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its hash, in a folder of the same name; searching finds it too."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "elsewhere").rename(work / "own")
+    monkeypatch.chdir(work)
+    with Index(moved) as index:
+        assert index.append([NEW], options=options).behind == ()
+    with DenseSearcher(moved) as searcher:
+        assert searcher.num_docs == N + 1
+        assert searcher.search("a city of the moon")

@@ -30,7 +30,7 @@ from dense.search.store import (
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.shards.folder import shard_files, writing
-from tests.dense.channel.channels import QUESTIONS, SIZE, N, done, ran, rankings, refused
+from tests.dense.channel.channels import QUESTIONS, SIZE, N, done, ran, rankings, refused, split_into_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -254,3 +254,23 @@ def test_index_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_p
         assert rankings(Path(f"{whole}-{moment}")) == before
         assert build_dense(Path(f"{whole}-{moment}")).forgotten == 3
         assert rankings(Path(f"{whole}-{moment}")) == before
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_merge_killed_at_every_file(killed: Any, index: Path, model: Path, tmp_path: Path, kind: str) -> None:
+    """Search sees the old shards until the manifest names the merged shard; nothing is encoded again."""
+    build_dense(index, str(model), kind=kind)
+    split_into_rows(index)
+    delete_passages(IndexFolder(index), ["n1", "n7", "n9"])
+    before = rankings(index)
+    files = 2 if kind == "flat" else 4  # the merged shard, FAISS and its nodes, rows; then the manifest
+    codes = killed(files + 2, index, ["index", "--index", "PLACE", "--quiet"])
+    assert codes == [-signal.SIGKILL] * (files + 1) + [0]
+    for moment in range(files + 2):
+        place = Path(f"{index}-{moment}")
+        assert rankings(place) == before
+        assert build_dense(place).encoded == 0
+        assert rankings(place) == before
+        assert len(shard_files(place / "dense-000001/vectors-000001")) == 1

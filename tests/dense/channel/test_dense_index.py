@@ -152,12 +152,37 @@ def test_a_new_generation_keeps_the_vectors_that_still_count(
     before = rankings(index)
     said = done(cli._sparta.main, *typed, "--corpus", corpus, "--codec", "lucene")
     assert f"encoded 0, reused 0, kept {N}, removed 0" in said, "what was kept is said"
-    assert [p.name for p in index.glob("dense-*")] == ["dense-000002"]
+    assert [p.name for p in index.glob("dense-*")] == ["dense-000001"]
     assert rankings(index) == before
     records = make_records(5, seed=4)
     said = done(cli._sparta.main, *typed, "--corpus", write_jsonl(index.parent / "o.jsonl", records))
     assert f"encoded 5, reused 0, kept 0, removed {N}" in said
     assert {docid for hits in rankings(index).values() for docid, _ in hits} == {r["id"] for r in records}
+
+
+@pytest.mark.jvm
+def test_the_channel_can_be_searched_at_every_moment_of_an_overwrite(
+    index: Path, model: Path, corpus: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_dense(index, str(model))
+    before, during = rankings(index), []
+
+    def watched(name: str) -> None:
+        change = getattr(IndexFolder, name)
+
+        def changed(self: IndexFolder, *given: Any) -> None:
+            during.append(rankings(index))
+            change(self, *given)
+            during.append(rankings(index))
+
+        monkeypatch.setattr(IndexFolder, name, changed)
+
+    for name in ("write_state", "sweep", "finish"):
+        watched(name)
+    typed = ["index", "--overwrite", "--model", tiny_model_folder, "--index", index]
+    done(cli._sparta.main, *typed, "--corpus", corpus)
+    assert len(during) > 6
+    assert all(found == before for found in during)
 
 
 @pytest.mark.jvm

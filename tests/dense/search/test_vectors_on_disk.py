@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -28,7 +29,8 @@ from dense.search.store import (
     open_shard,
     write_shard,
 )
-from sparta.base.errors import InputError
+from dense.search.stored_rows import StoredRows
+from sparta.base.errors import IndexStateError, InputError
 from sparta.shards.folder import shard_files
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,7 +52,7 @@ def test_a_shard_is_read_where_it_lies(tmp_path: Path, dtype: str) -> None:
     write_shard(tmp_path, shard)
     (path,) = shard_files(tmp_path).values()
     found = open_shard(path)
-    assert isinstance(found.vectors, np.memmap)
+    assert isinstance(found.vectors, StoredRows)
     for name in ("positions", "hashes", "vectors"):
         np.testing.assert_array_equal(getattr(found, name), getattr(shard, name))
         assert getattr(found, name).dtype == getattr(shard, name).dtype
@@ -114,9 +116,9 @@ def test_a_folder_is_one_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate(list(folder.blocks(rows, 13))), vectors[rows])
     np.testing.assert_array_equal(folder.rows_of(rows, rows.astype(np.uint64) + np.uint64(7)), rows)
     assert (folder.rows_of(rows, rows.astype(np.uint64)) == -1).all()
-    assert len(VectorFolder(tmp_path / "v", shards=2)) == 128
+    assert len(VectorFolder(tmp_path / "v", shards=range(2))) == 128
     with pytest.raises(InputError, match="1 of 4 shards are missing"):
-        VectorFolder(tmp_path / "v", shards=4)
+        VectorFolder(tmp_path / "v", shards=range(4))
 
 
 def test_find_is_a_dictionary() -> None:
@@ -303,3 +305,58 @@ def test_gpus_are_used_where_faiss_has_them(tmp_path: Path, tied: np.ndarray, mo
     assert copied == [search.index]
     [(best, _)] = rank(search, folder, tied[:1], 5, len(tied))
     assert best.tolist() == brute_force(tied, np.arange(len(tied)), tied[0], 5)
+
+
+REPLACED = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import dense.search.store
+from dense.search.store import VectorFolder
+from dense.search.stored_rows import StoredRows
+from sparta.base.errors import IndexStateError
+
+dense.search.store._SMALL = int(sys.argv[2])
+folder = VectorFolder(Path(sys.argv[1]))
+rows = np.arange(len(folder))
+before = folder.take(rows)
+for path in folder.paths:
+    path.write_bytes(path.read_bytes()[:100])  # as cp does: into the same file
+try:
+    print("the same" if np.array_equal(folder.take(rows), before) else "others")
+except IndexStateError as error:
+    print(error.remedy)
+"""
+
+
+@pytest.mark.parametrize(("small", "said"), [(1 << 20, "the same"), (0, "rename a folder")])
+def test_files_that_are_cut_short_do_not_end_the_process(tmp_path: Path, small: int, said: str) -> None:
+    """Small vectors are in memory; of others, reading them is an error. In a process of its own."""
+    writer = VectorWriter(
+        tmp_path / "v", describe_vectors(ModelIdentity("m", ""), 2000, "float16", "passage")
+    )
+    for start in (0, 50):
+        rows = np.arange(start, start + 50)
+        writer.add(rows, rows.astype(np.uint64), np.random.default_rng(start).normal(size=(50, 2000)))
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", REPLACED, str(tmp_path / "v"), str(small)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=paths)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+def test_a_file_that_another_program_changed_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    numbers = np.arange(12, dtype=np.float32).reshape(6, 2)
+    path.write_bytes(b"head" + numbers.tobytes())
+    rows = StoredRows(path, np.float32, 4, (6, 2))
+    chosen = np.array([4, 1, 2, 2])
+    assert np.array_equal(rows[chosen], numbers[chosen])
+    assert np.array_equal(np.asarray(rows), numbers)
+    assert rows[np.empty(0, np.int64)].shape == (0, 2)
+    path.write_bytes(b"head" + numbers[::-1].tobytes())
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(IndexStateError, match="another program"):
+        rows[chosen]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
+
 import pytest
 
 from hybrid.retrieval.searcher import open_retriever
+from sparta.index.pipeline import IndexOptions, build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
@@ -72,3 +77,22 @@ def test_a_write_warns_of_nothing(dense_index, open_client, caplog) -> None:
     assert client.put("/passages", content=body, headers=NDJSON).json()["added"] == 3
     assert client.delete("/passages/n1").status_code == 200
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_smaller_index_copied_into_a_served_folder(
+    dense_index, running, tiny_model_folder, make_records, tmp_path
+) -> None:
+    """Nobody may do this, but the process goes on, and answers from the smaller index in the end."""
+    smaller = shutil.copytree(dense_index, tmp_path / "smaller")
+    options = IndexOptions(model=str(tiny_model_folder))
+    build_index(dense_index, make_records(600, seed=3), "update", options)
+    service = running(dense_index)
+    body = json.dumps({"query": QUESTION, "k": 5, "channels": "dense"}).encode()
+    assert service.ask("POST", "/search", body).status == 200
+    shutil.copytree(smaller, dense_index, dirs_exist_ok=True)
+    for _ in range(20):
+        last = service.ask("POST", "/search", body)
+        assert last.status in (200, 409, 500)
+        time.sleep(0.05)
+    assert service.process.poll() is None
+    assert last.status == 200

@@ -184,6 +184,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("org.apache.lucene.index.CorruptIndexException", "checksum", True, IndexStateError),
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
+        ("java.lang.InternalError", "a fault in an unsafe memory access operation", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),
         ("java.lang.UnsupportedOperationException", "no support for Thai", False, JavaError),
     ],

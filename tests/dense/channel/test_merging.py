@@ -1,0 +1,129 @@
+"""Small shards of a dense channel are merged, and search does not notice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dense.channel.merging
+from dense.channel.folder import ChannelFolder
+from dense.channel.merging import MERGED_AT_ONCE, SMALL_SHARD, merge_small_shards, runs_to_merge
+from dense.channel.searcher import DenseSearcher
+from dense.channel.sync import build_dense
+from dense.models.resolve import ModelIdentity
+from dense.search.store import VectorFolder, VectorWriter, describe_vectors
+from sparta.api import Index
+from sparta.index.build import delete_passages
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions
+from sparta.shards.folder import shard_files
+from tests.dense.channel.channels import QUESTIONS, N, rankings, split_into_rows
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_only_long_runs_of_small_shards_are_merged() -> None:
+    few, many = MERGED_AT_ONCE - 1, MERGED_AT_ONCE + 3
+    assert runs_to_merge([1] * few) == []
+    assert runs_to_merge([1] * few + [SMALL_SHARD] + [1] * few) == []
+    assert runs_to_merge([SMALL_SHARD] * 20) == []
+    runs = runs_to_merge([SMALL_SHARD, *[1] * many, SMALL_SHARD, 5, SMALL_SHARD, *[2] * many])
+    assert runs == [range(1, 1 + many), range(many + 4, 2 * many + 4)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VectorFolder:
+    """Shards of 30, 1 (ten times), 30 and 2 rows."""
+    draw = np.random.default_rng(0)
+    manifest = describe_vectors(ModelIdentity("m", "0"), 4, "float16", "passage")
+    writer = VectorWriter(tmp_path / "v", manifest)
+    start = 0
+    for size in (30, *[1] * 10, 30, 2):
+        positions = np.arange(start, start + size)
+        writer.add(positions, draw.integers(0, 2**63, size).astype(np.uint64), draw.normal(size=(size, 4)))
+        start += size
+    return VectorFolder(tmp_path / "v")
+
+
+def test_rows_keep_their_order_and_dead_rows_go(store: VectorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense.channel.merging, "SMALL_SHARD", 20)
+    monkeypatch.setattr(dense.channel.merging, "SHARD_SIZE", 4)
+    rows = np.arange(len(store))
+    for live, kept, sizes in (
+        (None, rows, [30, 4, 4, 2, 30, 2]),
+        (np.delete(rows, [3, 31, 38]), np.delete(rows, [31, 38]), [30, 4, 4, 30, 2]),
+    ):
+        numbers = merge_small_shards(store, VectorWriter(store.folder, store.manifest), live)
+        assert numbers
+        merged = VectorFolder(store.folder, shards=numbers)
+        assert [len(shard) for shard in merged.shards] == sizes
+        assert merged.positions.tolist() == store.positions[kept].tolist()
+        assert merged.hashes.tolist() == store.hashes[kept].tolist()
+        assert np.array_equal(merged.take(np.arange(len(merged))), store.take(kept))
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])
+def test_a_channel_of_many_shards_is_merged_by_the_next_write(index: Path, model: Path, kind: str) -> None:
+    """Format 1, a shard per row: rankings stay, an open searcher goes on, nothing is encoded again."""
+    build_dense(index, str(model), kind=kind)
+    folder = split_into_rows(index)
+    delete_passages(IndexFolder(index), ["n3", "n4"])
+    before = rankings(index)
+    with DenseSearcher(index) as open_before:
+        report = build_dense(index)
+        assert (report.encoded, report.forgotten) == (0, 2)
+        assert rankings(index) == before
+        hits = open_before.batch_search(QUESTIONS, QUESTIONS, 20)
+        assert {q: [(hit.passage_id, hit.score) for hit in found] for q, found in hits.items()} == before
+    assert list(shard_files(folder)) == [N]
+    assert len(VectorFolder(folder)) == (N - 2 if kind == "flat" else N)
+    manifest = json.loads((folder.parent / "manifest.json").read_text())
+    assert (manifest["shards"], manifest["format_version"]) == ([N], 2)
+    assert build_dense(index).unchanged
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_many_appends_leave_few_shards(
+    index: Path, model: Path, tiny_model_folder: Path, make_records: Any, kind: str
+) -> None:
+    build_dense(index, str(model), kind=kind)
+    options = IndexOptions(model=str(tiny_model_folder))
+    with Index(index) as opened:
+        for record in make_records(2 * MERGED_AT_ONCE + 2, seed=5, prefix="new"):
+            opened.append([record], options=options)
+    [place] = index.glob("dense-*")
+    assert len(shard_files(place / "vectors-000001")) < MERGED_AT_ONCE
+    appended = rankings(index, 100)
+    build_dense(index, kind=kind, overwrite=True)
+    assert rankings(index, 100) == appended
+
+
+@pytest.mark.jvm
+def test_what_a_killed_merge_left_is_removed(
+    index: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the manifest: the replaced shards. Killed before it: the merged shard."""
+    build_dense(index, str(model))
+    folder = split_into_rows(index)
+    delete_passages(IndexFolder(index), ["n3"])
+    before = rankings(index)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
+    for name in ("write", "sweep"):
+        with monkeypatch.context() as patched:
+            patched.setattr(ChannelFolder, name, killed)
+            with pytest.raises(RuntimeError, match="killed"):
+                build_dense(index)
+        assert len(shard_files(folder)) == N + 1
+        assert rankings(index) == before
+    assert build_dense(index).encoded == 0
+    assert len(shard_files(folder)) == 1
+    assert rankings(index) == before

@@ -1,0 +1,91 @@
+"""An index finds the model that it was made with by the hash of its files, wherever the program runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import ModelError
+from sparta.index.folder import IndexFolder
+from sparta.index.pipeline import IndexOptions, build_index
+from sparta.models.resolve import default_model_folder, find_model, hash_folder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def model(tiny_model_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_model_folder, tmp_path / "home" / "mine" / "tiny"))
+
+
+@pytest.fixture
+def index(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index made with a relative `--model`; the program then works in another folder."""
+    monkeypatch.chdir(tmp_path / "home")
+    path = tmp_path / "index"
+    build_index(path, [{"id": "a", "text": "the moon"}], options=IndexOptions(model="mine/tiny"))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    return path
+
+
+def appended(index: Path, name: str) -> int:
+    return build_index(index, [{"id": name, "text": "the earth"}], "append").documents
+
+
+def rename(index: Path, name: str) -> None:
+    """Write the name of the index's model as another sparta, or another machine, wrote it."""
+    manifest = json.loads((index / "manifest.json").read_text())
+    manifest["live"]["model"]["name"] = name
+    del manifest["checksum"]
+    (index / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.jvm
+def test_a_relative_model_is_stored_by_its_absolute_path(index: Path, model: Path) -> None:
+    live = IndexFolder(index).require_live()
+    assert live.model["name"] == str(model)
+    assert live.model["sha256"] == hash_folder(model)
+    assert appended(index, "b") == 2
+
+
+@pytest.mark.jvm
+def test_a_moved_model_is_found_in_the_working_folder(index: Path, model: Path, tmp_path: Path) -> None:
+    model.rename(tmp_path / "other" / "tiny")
+    assert appended(index, "b") == 2
+
+
+@pytest.mark.jvm
+def test_a_relative_name_of_an_older_index(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename(index, "./mine/tiny")
+    with pytest.raises(ModelError, match="--model"):
+        appended(index, "b")
+    monkeypatch.chdir(tmp_path / "home")
+    assert appended(index, "b") == 2
+
+
+@pytest.mark.jvm
+def test_another_model_in_its_place_is_not_trusted(
+    index: Path, model: Path, tmp_path: Path, make_tiny_model: Any
+) -> None:
+    kept = Path(shutil.copytree(model, tmp_path / "kept"))
+    (model / "config.json").write_text((model / "config.json").read_text() + " ")
+    with pytest.raises(ModelError, match="--model") as raised:
+        appended(index, "b")
+    assert str(model) in str(raised.value)
+    added = build_index(index, [{"id": "b", "text": "x"}], "append", IndexOptions(model=str(kept)))
+    assert added.documents == 2
+
+
+def test_a_model_that_ships_is_found_by_its_hash(tmp_path: Path) -> None:
+    """As by an index that was made on a machine where the package lay elsewhere."""
+    folder = default_model_folder()
+    assert find_model(str(tmp_path / "gone"), hash_folder(folder)) == folder.name
+    with pytest.raises(ModelError):
+        find_model(str(tmp_path / "gone"), "0" * 64)
