@@ -58,7 +58,7 @@ def test_dprs_dict_files(tiny_tokenizer: Any, tmp_path: Path) -> None:
         with pytest.raises(ModelError):
             load_dpr_dict(file, tmp_path)
     file.write_bytes(b"nothing")
-    with pytest.raises(ModelError, match="could not read it"):
+    with pytest.raises(ModelError, match="could not read them"):
         load_dpr_dict(file, tmp_path)
 
 
@@ -252,5 +252,5 @@ def test_a_checkpoint_with_settings_of_omegaconf(monkeypatch: pytest.MonkeyPatch
     read = _torch_file(tmp_path / "dpr.cp")["model_dict"]
     assert {name: t.tolist() for name, t in read.items()} == {n: t.tolist() for n, t in weights.items()}
     torch.save({"model_dict": weights, "other": tmp_path}, tmp_path / "path.cp")
-    with pytest.raises(ModelError, match="could not read it"):
+    with pytest.raises(ModelError, match="could not read them"):
         _torch_file(tmp_path / "path.cp")
