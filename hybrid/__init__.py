@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from hybrid.multihop.steps import Step, read_chain
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
+    from hybrid.replications.path_mining import mine_paths
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.hits import HybridHit
     from hybrid.retrieval.searcher import HybridSearcher
-    from hybrid.tasks.path_mining import mine_paths
 
 _HOMES = {
     "Answer": "hybrid.answering.answers",
@@ -54,7 +54,7 @@ _HOMES = {
     "evaluate_runs": "hybrid.evaluation.evaluate",
     "evaluate_set": "hybrid.evaluation.evaluate",
     "mine_answers": "hybrid.answering.mining",
-    "mine_paths": "hybrid.tasks.path_mining",
+    "mine_paths": "hybrid.replications.path_mining",
     "open_answerer": "hybrid.answering.answerer",
     "open_opensearch": "hybrid.opensearch.searcher",
     "questions_of": "hybrid.evaluation.questions",

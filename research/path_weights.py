@@ -10,8 +10,8 @@ from typing import Any
 
 from hybrid.evaluation.questions import questions_of
 from hybrid.multihop.measures import covers
-from sparta.reader.path_examples import read_path_examples
-from sparta.reader.path_train import PathRecipe, split
+from hybrid.replications.path_examples import read_path_examples
+from hybrid.replications.path_train import PathRecipe, split
 
 WEIGHTS = (0.0, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sparta.base.exports import lazy_names
 
 if TYPE_CHECKING:
+    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.api import Index
     from sparta.base.errors import (
         IndexStateError,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from sparta.models.sparta import SpartaModel
     from sparta.reader.config import ReaderLayout
     from sparta.reader.path_reader import PathReader
-    from sparta.reader.path_train import PathRecipe, train_path_reader
     from sparta.reader.reader import Reader
     from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
@@ -65,7 +65,7 @@ _HOMES = {
     "Query": "sparta.base.records",
     "RayCluster": "sparta.shards.ray_executor",
     "PathReader": "sparta.reader.path_reader",
-    "PathRecipe": "sparta.reader.path_train",
+    "PathRecipe": "hybrid.replications.path_train",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
@@ -85,7 +85,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
-    "train_path_reader": "sparta.reader.path_train",
+    "train_path_reader": "hybrid.replications.path_train",
     "train_reader": "sparta.reader.train",
 }
 

@@ -19,6 +19,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from dense.models.skill_inputs import text_windows
 from dense.training import skill_forms
 from hybrid.multihop import titles
+from hybrid.replications.wikipedia.dump import pages_of
+from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, target_of
 from sparta.base.errors import SpartaError
 from sparta.base.filters import Filter
 from sparta.base.normal_form import normal_form
@@ -30,8 +32,6 @@ from sparta.data.languages import language_of
 from sparta.data.queries import read_queries
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.data.trec import read_qrels, read_run
-from sparta.data.wikipedia.dump import pages_of
-from sparta.data.wikipedia.wikitext import anchored, paragraphs_of, target_of
 from sparta.models.query_encoder import QueryTokenizer, WordTokenizer, load_tokenizer
 from sparta.models.resolve import shipped_folder
 from sparta.reader.config import ReaderLayout

@@ -33,7 +33,7 @@ def links(dump: Path, output: Path, passages: Path, quiet: bool) -> None:
     """  # noqa: D301 (click looks for the backspace)
     from tqdm import tqdm
 
-    from sparta.data.wikipedia.dump import write_links
+    from hybrid.replications.wikipedia.dump import write_links
 
     with tqdm(unit="page", disable=True if quiet else None) as bar:
         found = write_links(dump, output, passages, advance=bar.update)

@@ -118,7 +118,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
             questions = (one for path in paths for one in _questions(path, index))  # not all in memory
             found = mine_index(index, questions, output, advance=bar.update, **given)
         else:
-            from dense.training.skill_mining import mine_skill
+            from hybrid.replications.skill_mining import mine_skill
 
             found = mine_skill(index, paths, skill, output, advance=bar.update, **by_skill, **given)
     without = f", {found.left_out:,} without a positive left out" if found.left_out else ""

@@ -161,7 +161,7 @@ def train_skills(
     sets = read_skill_sets(files, texts, batch_size, by_size=by_size, largest=largest, tasks=tasks)
     validation = None
     if index:
-        from hybrid.tasks.pool import IndexValidation, TaskPool
+        from hybrid.replications.pool import IndexValidation, TaskPool
 
         validation = IndexValidation(TaskPool(index, dev))
     command = typed_command()

@@ -68,10 +68,10 @@ def downstream(
 
     from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.results import results_table
+    from hybrid.replications.downstream import solve_task
+    from hybrid.replications.solvers import open_solver
     from hybrid.retrieval.fusion import CANDIDATES
     from hybrid.retrieval.searcher import open_retriever
-    from hybrid.tasks.downstream import solve_task
-    from hybrid.tasks.solvers import open_solver
     from sparta.index.folder import default_index
 
     known = questions_of(dataset)
@@ -129,9 +129,9 @@ def train_labels(
     hybrid train-labels --data fever.train.jsonl --encoder bert-base-uncased --channel bm25 --output labels
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.questions import questions_of
-    from hybrid.tasks.claims import claims_of
-    from hybrid.tasks.labels import LabelRecipe
-    from hybrid.tasks.labels import train_labels as train
+    from hybrid.replications.claims import claims_of
+    from hybrid.replications.labels import LabelRecipe
+    from hybrid.replications.labels import train_labels as train
     from sparta.training.ranking import check_output
 
     check_output(output, resume=resume)

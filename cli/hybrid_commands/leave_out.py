@@ -15,7 +15,7 @@ from cli.dense_commands.train_skills import recipe_options, without_experts
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from hybrid.tasks.leave_out import Task
+    from hybrid.replications.leave_out import Task
 
 
 @click.command("leave-out")
@@ -72,8 +72,8 @@ def leave_out(
     """  # noqa: D301 (click looks for the backspace)
     from dense.training.skill_train import SkillRecipe
     from hybrid.evaluation.results import results_table
-    from hybrid.tasks.leave_out import LeaveOut, leave_one_out
-    from hybrid.tasks.pool import TaskPool
+    from hybrid.replications.leave_out import LeaveOut, leave_one_out
+    from hybrid.replications.pool import TaskPool
     from sparta.index.folder import default_index
     from sparta.training.ranking import check_output
 
@@ -93,8 +93,8 @@ def leave_out(
 def _tasks(folders: tuple[Path, ...], names: tuple[str, ...], given: dict[str, Any]) -> list[Task]:
     """Open the tasks; options that are theirs are taken out."""
     from dense.training.skill_data import SkillFile, read_skill_sets
-    from hybrid.tasks.files import dev_file, train_file
-    from hybrid.tasks.leave_out import Task
+    from hybrid.replications.files import dev_file, train_file
+    from hybrid.replications.leave_out import Task
 
     chosen = {name: given.pop(name) for name in ("batch_size", "by_size", "largest")}
     texts = given.pop("texts")

@@ -45,7 +45,7 @@ def tasks(
         --dataset fever.dev.jsonl --dataset zsre.dev.jsonl
     """  # noqa: D301 (click looks for the backspace)
     from hybrid.evaluation.results import results_table, write_per_query
-    from hybrid.tasks.pool import TaskPool, measure_all
+    from hybrid.replications.pool import TaskPool, measure_all
     from sparta.index.folder import default_index
 
     check_place(per_query, "file")

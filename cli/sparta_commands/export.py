@@ -50,8 +50,8 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
             where=str(output),
             remedy="delete it, or choose another --output",
         )
+    from hybrid.opensearch.files import export_opensearch
     from sparta.export.exporters import export_index, export_query_weights, scale
-    from sparta.export.opensearch_files import export_opensearch
     from sparta.search.searcher import Searcher
 
     with Searcher(index) as searcher:

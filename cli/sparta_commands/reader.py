@@ -222,7 +222,7 @@ def mine_paths(output: Path, **given: Any) -> None:
     from tqdm import tqdm
 
     from hybrid.evaluation.questions import questions_of
-    from hybrid.tasks.path_mining import mine_paths as mine
+    from hybrid.replications.path_mining import mine_paths as mine
 
     questions = questions_of(given["dataset"])
     bar = tqdm(unit="question", total=len(questions.queries), disable=True if given["quiet"] else None)
@@ -274,8 +274,8 @@ def train_paths(data: tuple[Path, ...], output: Path, resume: bool, **given: Any
     HotpotQA's JSON it also learns to tell the supporting sentences. It reads English. The best on held-out
     questions is kept, by the mean of passage EM and F1.
     """
+    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.reader.config import DEFAULT_READER
-    from sparta.reader.path_train import PathRecipe, train_path_reader
 
     for path in data:
         if not path.is_file():

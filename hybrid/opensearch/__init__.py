@@ -1,1 +1,1 @@
-"""An index in OpenSearch: pushed there, kept up to date, searched with the rankings of one machine."""
+"""An index in OpenSearch: as files or pushed there, kept up to date, searched with the same rankings."""

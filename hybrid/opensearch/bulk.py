@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from hybrid.opensearch.documents import Action, batches
 from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from sparta.base.errors import ServerError
 from sparta.base.records import Advance
-from sparta.export.opensearch import Action, batches
 
 BATCH_BYTES = 4 << 20
 _ANSWER = "errors,items.*._id,items.*.status,items.*.error"

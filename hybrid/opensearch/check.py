@@ -6,13 +6,13 @@ import json
 import random
 from typing import Any
 
+from hybrid.opensearch.documents import HASH, RECORD, Source, document, hash_of
 from hybrid.opensearch.queries import NEURAL_SPARSE, RANK_FEATURE, impacts_query, search_body, within
 from hybrid.opensearch.server import Server, reason_of
 from hybrid.opensearch.state import count
 from sparta.base.errors import ServerError
 from sparta.data.units import is_cut
 from sparta.export.exporters import StoredPassage
-from sparta.export.opensearch import HASH, RECORD, Source, document, hash_of
 
 _TERMS = 64  # of a passage, whose impacts are summed
 _SEED = 7

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hybrid.opensearch.documents import PASSAGE, POSITION
 from hybrid.opensearch.queries import MOST_HITS, following, impacts_query, named_term, search_body, within
 from hybrid.opensearch.remote import RemoteIndex, View
 from hybrid.opensearch.server import Server
@@ -12,7 +13,6 @@ from hybrid.opensearch.state import count
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.data.units import is_chunk, passage_of
-from sparta.export.opensearch import PASSAGE, POSITION
 from sparta.search.explain import Explanation, TermShare
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid.opensearch.bulk import send_all
 from hybrid.opensearch.check import verify
+from hybrid.opensearch.documents import Source, index_body, opened_source, served_settings
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import (
     check_name,
@@ -28,7 +29,6 @@ from hybrid.opensearch.state import (
 )
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.records import Advance
-from sparta.export.opensearch import Source, index_body, opened_source, served_settings
 from sparta.search.searcher import Searcher
 
 SAMPLE = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid.opensearch.documents import IMPACTS, POSITION, TEXT
+from hybrid.opensearch.query_side import weight_scale
 from sparta.base.errors import InputError
-from sparta.export.opensearch import IMPACTS, POSITION, TEXT
-from sparta.export.opensearch_model import weight_scale
 from sparta.lucene.packing import composed
 
 NEURAL_SPARSE, RANK_FEATURE = "neural_sparse", "rank_feature"

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from hybrid.opensearch.check import query_kind
+from hybrid.opensearch.documents import PASSAGE, POSITION, RECORD
+from hybrid.opensearch.fields import FIELDS, field_range, filter_queries
 from hybrid.opensearch.queries import (
     MOST_HITS,
     Json,
@@ -28,8 +30,6 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
-from sparta.export.opensearch import PASSAGE, POSITION, RECORD
-from sparta.export.opensearch_fields import FIELDS, field_range, filter_queries
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 from sparta.search.contexts import joined
 from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from hybrid.opensearch.documents import FORMAT_VERSION, HASH, KIND, POSITION
+from hybrid.opensearch.query_side import side_document, side_id, side_of_document
 from hybrid.opensearch.server import Server
 from sparta.base.errors import IndexStateError, InputError
-from sparta.export.opensearch import FORMAT_VERSION, HASH, KIND, POSITION
-from sparta.export.opensearch_model import side_document, side_id, side_of_document
 from sparta.lucene.packing import Integers
 from sparta.models.query_encoder import QuerySide
 

@@ -9,14 +9,7 @@ from typing import Any
 
 from hybrid.opensearch.bulk import BATCH_BYTES, send, send_all
 from hybrid.opensearch.check import verify
-from hybrid.opensearch.push import SAMPLE, remove, replaced_by
-from hybrid.opensearch.server import Server
-from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
-from sparta.base.errors import IndexStateError
-from sparta.base.records import Advance
-from sparta.data.units import is_cut, passage_of
-from sparta.export.exporters import StoredPassage
-from sparta.export.opensearch import (
+from hybrid.opensearch.documents import (
     PASSAGE,
     Action,
     Source,
@@ -26,6 +19,13 @@ from sparta.export.opensearch import (
     index_action,
     opened_source,
 )
+from hybrid.opensearch.push import SAMPLE, remove, replaced_by
+from hybrid.opensearch.server import Server
+from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
+from sparta.base.errors import IndexStateError
+from sparta.base.records import Advance
+from sparta.data.units import is_cut, passage_of
+from sparta.export.exporters import StoredPassage
 from sparta.search.searcher import Searcher
 
 _IDS_AT_ONCE = 1000

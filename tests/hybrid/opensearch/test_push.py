@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from hybrid.opensearch.documents import Action, batches
 from hybrid.opensearch.push import PushOptions, push
 from hybrid.opensearch.searcher import open_opensearch
 from hybrid.opensearch.server import Access, Server
 from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_prefix
 from hybrid.opensearch.update import delete, update
 from sparta.base.errors import IndexStateError, ServerError
-from sparta.export.opensearch import Action, batches
 from sparta.index.build import delete_passages
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.fake import failure

@@ -17,13 +17,13 @@ from dense.models.bi_encoder import DenseModel
 from dense.training.skill_examples import SkillExample, SkillSet
 from dense.training.skill_train import SkillRecipe
 from hybrid.evidence.measures import PAGE_PRECISION
-from hybrid.tasks.files import train_file
-from hybrid.tasks.leave_out import LeaveOut, Task, few_of
-from hybrid.tasks.pool import TaskPool
+from hybrid.replications.files import train_file
+from hybrid.replications.leave_out import LeaveOut, Task, few_of
+from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.neural.trainer import Trainer
-from tests.hybrid.tasks.conftest import TASKS, Data
+from tests.hybrid.replications.conftest import TASKS, Data
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 

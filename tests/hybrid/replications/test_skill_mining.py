@@ -132,9 +132,9 @@ def test_passages_of_other_files(mined: Any, write_jsonl: Callable[..., Path], t
     assert ids(king["positive_ctxs"]) == ["k"]
 
 
-def test_the_model_mines(index: Path, mined: Any, encoder: str, tmp_path: Path) -> None:
+def test_the_model_mines(index: Path, mined: Any, encoder_folder: Path, tmp_path: Path) -> None:
     """Harder negatives: what the skill itself ranks high."""
-    model = recipe(encoder, placement="none").model(["single", "expanded", "link"])
+    model = recipe(str(encoder_folder), placement="none").model(["single", "expanded", "link"])
     model.save_pretrained(tmp_path / "skills")
     done = run("index", "--index", index, "--model", tmp_path / "skills", "--overwrite")
     assert done.exit_code == 0, done.output
@@ -142,7 +142,7 @@ def test_the_model_mines(index: Path, mined: Any, encoder: str, tmp_path: Path) 
         options = ("--channel", "dense", "--model", tmp_path / "skills", "--with-answers")
         first, _ = mined(skill, record, *options)
         assert set(ids(first["hard_negative_ctxs"])) == PASSAGES.keys() - right, "all passages have vectors"
-    other = recipe(encoder, seed=5).model(["expanded"])
+    other = recipe(str(encoder_folder), seed=5).model(["expanded"])
     other.save_pretrained(tmp_path / "other")
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps(HOPS))

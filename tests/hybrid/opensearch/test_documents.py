@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from sparta.base.errors import IndexStateError, InputError, StorageError
-from sparta.export.exporters import StoredPassage
-from sparta.export.opensearch import check_sayable, document, hash_of, index_body, opened_source
-from sparta.export.opensearch_files import export_opensearch
-from sparta.export.opensearch_model import (
+from hybrid.opensearch.documents import check_sayable, document, hash_of, index_body, opened_source
+from hybrid.opensearch.files import export_opensearch
+from hybrid.opensearch.query_side import (
     query_weights,
     side_document,
     side_of_document,
     tokenizer_zip,
     weight_scale,
 )
+from sparta.base.errors import IndexStateError, InputError, StorageError
+from sparta.export.exporters import StoredPassage
 from sparta.index.folder import IndexFolder
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide
@@ -130,7 +130,7 @@ def test_a_failed_export_leaves_nothing_behind(
 
     with Searcher(write()[0]) as searcher:
         with monkeypatch.context() as patched:
-            patched.setattr("sparta.export.opensearch_files.write_manifest", full)
+            patched.setattr("hybrid.opensearch.files.write_manifest", full)
             with pytest.raises(StorageError, match="No space left"):
                 export_opensearch(searcher, out)
         assert out.exists() == there

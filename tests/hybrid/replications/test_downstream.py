@@ -18,16 +18,16 @@ from hybrid.evaluation.questions import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.multihop.searcher import ChainPassages
 from hybrid.multihop.steps import read_chain
-from hybrid.tasks.downstream import Solved, measure, solve_task
-from hybrid.tasks.files import state_of
-from hybrid.tasks.labels import Claim, LabelModel, LabelRecipe, train_labels
-from hybrid.tasks.solvers import GeneratingSolver, TitleSolver, as_question
+from hybrid.replications.downstream import Solved, measure, solve_task
+from hybrid.replications.files import state_of
+from hybrid.replications.labels import Claim, LabelModel, LabelRecipe, train_labels
+from hybrid.replications.solvers import GeneratingSolver, TitleSolver, as_question
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Hit, Query
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.reader.records import text_of
 from tests.dense.training.recipes import weights
-from tests.hybrid.tasks.conftest import Data
+from tests.hybrid.replications.conftest import Data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from sparta.data.wikipedia.templates import LONGEST_TEMPLATE, template_text
+from hybrid.replications.wikipedia.templates import LONGEST_TEMPLATE, template_text
 
 
 class Link(NamedTuple):

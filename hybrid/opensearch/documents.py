@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hybrid.opensearch.fields import FIELDS, NUMBERS, field_values
+from hybrid.opensearch.query_side import side_id
 from sparta.base.errors import InputError
 from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
-from sparta.export.opensearch_fields import FIELDS, NUMBERS, field_values
-from sparta.export.opensearch_model import side_id
 from sparta.index.folder import Generation
 from sparta.index.view import IndexVersion
 from sparta.lucene.bridge import Bm25

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hybrid.answering.answers import as_read
 from hybrid.evaluation.questions import QuestionSet
+from hybrid.replications.files import state_of
+from hybrid.replications.labels import Claim, read_texts
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
-from hybrid.tasks.files import state_of
-from hybrid.tasks.labels import Claim, read_texts
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder, numbered_lines
 from sparta.data.parsing import decoded

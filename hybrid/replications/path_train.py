@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.given import paths_of
@@ -26,13 +27,12 @@ from sparta.neural.trainer import (
 )
 from sparta.reader.card import finish
 from sparta.reader.config import DEFAULT_READER
-from sparta.reader.path_examples import PathExample, PathPassage, read_path_examples
 from sparta.reader.path_reader import PathInput, PathLayout, PathReader
 from sparta.reader.train import layer_groups, span_loss, targets
 from sparta.training.options import TrainResult
 from sparta.training.ranking import check_output, trainer_config
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("sparta.hybrid")
 _HEADS = ("spans.", "passages.", "sentences.")
 SENTENCES_SHARE = 0.5
 """Of the loss of sentences, eq. 10."""

@@ -16,8 +16,8 @@ from hybrid.evaluation.results import SetResults
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
 from hybrid.multihop.searcher import ChainPassages
-from hybrid.tasks.files import state_of
-from hybrid.tasks.solvers import Solver
+from hybrid.replications.files import state_of
+from hybrid.replications.solvers import Solver
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_write, is_standard_output, short_hash
 from sparta.base.records import Advance, Query, Retriever

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from cli._dense import main as dense_main
 from dense.models.bi_encoder import DenseModel
 from dense.models.skills import Skills
-from hybrid.tasks.pool import IndexValidation, TaskPool
-from tests.hybrid.tasks.conftest import Data
+from hybrid.replications.pool import IndexValidation, TaskPool
+from tests.hybrid.replications.conftest import Data
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 

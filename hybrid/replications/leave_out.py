@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dense.models.resolve import DEFAULT_DENSE_MODEL
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.results import SetResults
-from hybrid.tasks.pool import TaskPool
+from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write
 from sparta.models.query_encoder import load_tokenizer

@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
+from hybrid.replications.wikipedia.wikitext import (
+    ENGLISH,
+    Namespaces,
+    Paragraph,
+    anchored,
+    paragraphs_of,
+    unescaped,
+)
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, longest_line, numbered_lines, open_decompressed, reading, too_long
 from sparta.base.records import Advance
 from sparta.data.kilt import PASSAGE_WORDS
 from sparta.data.parsing import decoded, identifier, parse_object, placed, string_field
-from sparta.data.wikipedia.wikitext import ENGLISH, Namespaces, Paragraph, anchored, paragraphs_of, unescaped
 
 _DOC = re.compile(r'<doc id="([^"]*)"')
 _NO_TEXT_SPACES = ("6", "14")  # pictures and categories

@@ -13,11 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from sparta.base.errors import InputError
-from sparta.neural.checkpoint import load_state
-from sparta.reader.path_examples import PathExample, PathPassage, read_path_examples
-from sparta.reader.path_reader import PathReader
-from sparta.reader.path_train import (
+from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
+from hybrid.replications.path_train import (
     Drawn,
     PathRecipe,
     PathTraining,
@@ -28,6 +25,9 @@ from sparta.reader.path_train import (
     supporting,
     train_path_reader,
 )
+from sparta.base.errors import InputError
+from sparta.neural.checkpoint import load_state
+from sparta.reader.path_reader import PathReader
 from sparta.reader.records import Text
 
 pytestmark = pytest.mark.usefixtures("one_thread")

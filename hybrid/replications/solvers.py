@@ -150,7 +150,7 @@ def open_solver(retriever: Retriever, by: str, model: str | None = None, device:
     if by == "generated":
         return GeneratingSolver(str(model), device=device)
     if by == "label":
-        from hybrid.tasks.labels import LabelModel, LabelSolver
+        from hybrid.replications.labels import LabelModel, LabelSolver
         from sparta.neural.encoding import pick_device
 
         return LabelSolver(LabelModel.load(str(model)).to(pick_device(device)))

@@ -9,10 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, check_new_folder, make_folder
-from sparta.base.manifest import write_manifest
-from sparta.export.opensearch import (
+from hybrid.opensearch.documents import (
     FORMAT_VERSION,
     Source,
     batches,
@@ -20,7 +17,10 @@ from sparta.export.opensearch import (
     opened_source,
     served_settings,
 )
-from sparta.export.opensearch_model import tokenizer_zip, weight_scale
+from hybrid.opensearch.query_side import tokenizer_zip, weight_scale
+from sparta.base.errors import InputError
+from sparta.base.files import atomic_write, check_new_folder, make_folder
+from sparta.base.manifest import write_manifest
 from sparta.search.searcher import Searcher
 
 KIND = "opensearch-export"

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli._dense import main as dense_main
+from hybrid.replications.wikipedia.dump import pages_of, write_links
+from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, target_of
 from sparta.base.errors import InputError
-from sparta.data.wikipedia.dump import pages_of, write_links
-from sparta.data.wikipedia.wikitext import anchored, paragraphs_of, target_of
 
 EINSTEIN = """{{Short description|Physicist {{born|1879}}}}
 <!-- a note [[Not this]] -->

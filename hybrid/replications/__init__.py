@@ -1,0 +1,1 @@
+"""What only the tables of papers need: tasks, models trained for them, readers of paths, hyperlinks."""
