@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
 _LISTS = "give lists: run(list(q.values()), list(q)) of a dictionary q, run([text], [id]) of one query"
 
 
@@ -123,6 +127,21 @@ def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str
             remedy="give every query an id of its own",
         )
     return texts, ids
+
+
+def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
+    """Refuse a tokenizer whose highest number is far above the count of its wordpieces.
+
+    :raises ModelError: it names the wordpiece; to look at all of a vocabulary takes about 20 ms.
+    """
+    size = tokenizer.get_vocab_size()
+    piece, number = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1], default=("", 0))
+    if number >= _MOST_GAPS * size + _FEW_TERMS:
+        raise ModelError(
+            f"expected {size:,} wordpieces numbered from 0, found the number {number:,} of {piece[:20]!a}",
+            where=str(where),
+            remedy="copy the tokenizer again, whole",
+        )
 
 
 def not_unicode(error: UnicodeEncodeError) -> InputError:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
+from sparta.base.given import check_vocabulary
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
 from sparta.lucene.bridge import ImpactSearcher, check_index
-from sparta.neural.stored import check_vocabulary
 
 
 class Part(NamedTuple):

@@ -16,8 +16,9 @@ from torch import nn
 
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write, make_folder
+from sparta.base.given import check_vocabulary
 from sparta.neural.encoding import one_thread
-from sparta.neural.stored import ROW_SCALE, check_sizes, check_vocabulary
+from sparta.neural.stored import ROW_SCALE, check_sizes
 
 _SMALLEST_QUANTIZED = 4096
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparta.base.errors import ModelError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 ROW_SCALE = ".row_scale"
 """Ends the name of an 8-bit matrix's scales, one a row."""
@@ -38,7 +35,6 @@ def is_plain_bert(config: dict[str, Any]) -> bool:
     )
 
 
-_MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
 _MOST = {"num_hidden_layers": 1000, "n_layers": 1000, "n_layer": 1000, "num_layers": 1000, "experts": 1000}
 _HARMLESS = 1 << 20
 _TABLES = (
@@ -103,21 +99,6 @@ def check_length(length: int, config: dict[str, Any], where: str) -> None:
             f"expected inputs of at most {positions} wordpieces, found a layout of {length}",
             where=where,
             remedy="correct max_length in config.json",
-        )
-
-
-def check_vocabulary(tokenizer: Tokenizer, where: str | Path) -> None:
-    """Refuse a tokenizer whose highest number is far above the count of its wordpieces.
-
-    :raises ModelError: it names the wordpiece; to look at all of a vocabulary takes about 20 ms.
-    """
-    size = tokenizer.get_vocab_size()
-    piece, number = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1], default=("", 0))
-    if number >= _MOST_GAPS * size + _FEW_TERMS:
-        raise ModelError(
-            f"expected {size:,} wordpieces numbered from 0, found the number {number:,} of {piece[:20]!a}",
-            where=str(where),
-            remedy="copy the tokenizer again, whole",
         )
 
 
