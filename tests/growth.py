@@ -70,7 +70,6 @@ class Case(NamedTuple):
     def seconds(self, n: int) -> float:
         """Processor time of this thread for n repetitions; input that is refused counts too."""
         text = self.before + self.unit * n + self.behind
-        gc.collect()
         gc.disable()
         started = time.thread_time()
         try:
