@@ -54,7 +54,7 @@ class Index(Closing):
         self.report: IndexReport | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(Index, self.path, bm25=self.searcher.index.bm25), ()
+        return partial(type(self), self.path, bm25=self.searcher.index.bm25), ()
 
     @classmethod
     def create(

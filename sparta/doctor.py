@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
-from sparta.lucene.jvm import find_runtime, jar_paths, utf8_locale
-from sparta.lucene.limits import options_within_limits
+from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 
 if TYPE_CHECKING:
     from sparta.index.folder import IndexFolder
@@ -156,12 +155,13 @@ def _memory() -> Iterator[Finding]:
 
 def _limits() -> Iterator[Finding]:
     try:
-        options = options_within_limits(None)
+        options = java_options()
     except SpartaError as error:
         yield Finding("limits", "bad", error.message, error.remedy)
         return
-    if options:
-        yield Finding("limits", "note", f"Java starts with {' '.join(options)}", "raise ulimit -v and -d")
+    if options and not os.environ.get(HEAP_VARIABLE):
+        found = f"ulimit -v or -d is low: Java starts with {' '.join(options)}"
+        yield Finding("limits", "note", found, "raise it for larger indexes")
 
 
 def _locale() -> Iterator[Finding]:
@@ -185,7 +185,7 @@ def _index(path: Path | None, *, needed: bool) -> Iterator[Finding]:
     from sparta.index.verify import verify_index
 
     try:
-        options_within_limits(None)
+        java_options()
         parts = verify_index(path, quick=True)
     except SpartaError as error:
         yield Finding("index", "bad", f"{path} cannot be opened: {error.message}", error.remedy)

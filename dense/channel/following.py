@@ -36,7 +36,7 @@ class FollowingSearcher(ChannelSearcher):
         self._stale = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FollowingSearcher, (self._index,)
+        return type(self), (self._index,)
 
     def refresh(self) -> None:
         """Search what was written since, from the next search on; opens nothing yet."""

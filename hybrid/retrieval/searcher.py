@@ -49,7 +49,7 @@ class HybridSearcher(Closing):
         self._folder, self._bm25 = folder, bm25
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(HybridSearcher, self._folder, self.fusion, bm25=self._bm25), ()
+        return partial(type(self), self._folder, self.fusion, bm25=self._bm25), ()
 
     @property
     def num_docs(self) -> int:

@@ -41,7 +41,6 @@ _NOT_METADATA = {"id", "_id", "title", "text", "contents", "context", "start", "
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HTML = re.compile(r" {0,3}<(!--|pre|script|style|textarea)", re.IGNORECASE)
 _HEADING = re.compile(r" {0,3}#{1,6}(?![^ \t])(.*)")
-_CLOSING_MARKS = re.compile(r"(?:^|[ \t])[ \t]*+#+$")
 _UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|<]|(?:[-*+]|\d{1,9}[.)])[ \t])")
 _TSV_FIELD = re.compile(r'(?:"((?:[^"]++|"")*+)"|((?!")[^\t]*+))(?:\t|\Z)')
@@ -294,6 +293,12 @@ def _yaml_problem(error: Exception) -> str:
     return f"{problem} (line {mark.line + 2})" if mark else problem
 
 
+def _without_closing_marks(heading: str) -> str:
+    """Return a heading without the marks that may close it (`# Title ##`); `C#` keeps its mark."""
+    bare = heading.rstrip("#")
+    return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else heading
+
+
 def _first_heading(text: str) -> str:
     """Return the first heading of a Markdown text: `# …`, or lines above `===` or `---`; "" without one.
 
@@ -310,7 +315,7 @@ def _first_heading(text: str) -> str:
                 return " ".join(paragraph)
             paragraph, goes_on = [], goes_on and bool(line.strip())
         elif heading := _HEADING.match(line):
-            if title := _CLOSING_MARKS.sub("", heading[1].strip()):
+            if title := _without_closing_marks(heading[1].strip()):
                 return title
             paragraph = []
         elif goes_on or _NO_PARAGRAPH.match(line):

@@ -18,6 +18,7 @@ from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.sentences import stripped
 
 logger = logging.getLogger(__name__)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 FORMS = (
     "SQuAD JSON (data, paragraphs, context, qas, id, question, answers, answer_start)"
     " or MRQA JSONL (context, qas, qid, question, detected_answers, char_spans)"
@@ -148,20 +149,17 @@ def read_mrqa(
 
 
 def _is_there(context: str, first: int, last: int, answer: Any) -> bool:
-    """Whether a span of MRQA is within its context and shares the letters of its answer, if that is known.
+    """Return whether a span of MRQA is within its context and has the letters of a known answer.
 
     Case, marks and articles may differ: MRQA found its answers without them.
     """
     if not 0 <= first <= last < len(context) or not context[first : last + 1].strip():
         return False
-    letters, expected = _letters(context[first : last + 1]), _letters(answer)
-    if answer is None or not (letters and expected):
-        return answer is None or letters == expected
-    return letters in expected or expected in letters
+    return answer is None or _letters(context[first : last + 1]) == _letters(str(answer))
 
 
 def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, str(text).casefold()))
+    return "".join(filter(str.isalnum, _ARTICLES.sub(" ", text.casefold())))
 
 
 def read_candidates(path: Path) -> dict[str, list[tuple[int, int]]]:

@@ -262,6 +262,16 @@ def _options(runtime: Runtime) -> list[str]:
     return options
 
 
+def java_options() -> list[str]:
+    """Return the options for memory with which Java would start now; none where it runs already.
+
+    :raises JavaError: the heap size that the user set is wrong, or a limit of this process is too low.
+    """
+    import jnius_config
+
+    return [] if jnius_config.vm_running else _memory_options(None)
+
+
 def _memory_options(max_heap: str | None) -> list[str]:
     """Return the options for Java's memory, checked here: Java ends the whole process over a wrong size."""
     heap = max_heap or os.environ.get(HEAP_VARIABLE)

@@ -56,7 +56,7 @@ class Searcher(ChannelSearcher):
         self.index = index if isinstance(index, OpenIndex) else OpenIndex(index or default_index(), bm25)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(Searcher, self.index.folder.path, channel=self.channel, bm25=self.index.bm25), ()
+        return partial(type(self), self.index.folder.path, channel=self.channel, bm25=self.index.bm25), ()
 
     def beside(self, channel: str) -> Searcher:
         """Return a searcher of another channel of the same open index; closing one of them closes both."""

@@ -20,7 +20,13 @@ from sparta.index.verify import Part
 from sparta.lucene import jvm
 
 pytestmark = pytest.mark.usefixtures("own_logger")
-MODEL = {"name": "tiny", "sha256": "", "tokenizer_sha256": "", "weighted_queries": False}
+MODEL = {
+    "name": "tiny",
+    "sha256": "",
+    "tokenizer_sha256": "",
+    "weighted_queries": False,
+    "quantizer": {"bits": 8, "max_weight": 1.0},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +224,7 @@ def test_an_index_whose_manifest_lacks_something(manifest, make_index):
     write_manifest(path, {"kind": KIND, "format_version": FORMAT_VERSION, **manifest})
     state, what, remedy = state_of("index", path)
     assert state == "bad"
-    assert "the manifest is not as expected" in what
+    assert "manifest.json: expected" in what
     assert "build it again" in remedy
 
 

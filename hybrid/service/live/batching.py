@@ -53,7 +53,7 @@ class Batcher[J, R](Closing):
         :raises BusyError: the queue is full, or closed.
         :raises HttpError: there was no answer within so many seconds.
         """
-        if self._is_full(size):
+        if self._is_full(size) and not self._closed:
             # Clients that ask again at once would keep the event loop busy and starve new connections.
             await asyncio.sleep(random.uniform(*_REFUSED_AFTER))
         future: asyncio.Future[R] = self._loop.create_future()

@@ -238,6 +238,21 @@ def test_spans_of_mrqa_that_hold_another_text(text: str, span: list[int], tmp_pa
     assert (found.qrels, found.left_out, found.misplaced) == ({"1": {"0-1": 1}}, 1, 2)
 
 
+@pytest.mark.parametrize("shift", [n for n in range(-5, 10) if n])
+def test_shifted_spans_of_mrqa_make_no_sentence_right(shift: int, tmp_path: Path) -> None:
+    context = "It rained all day. Paris is big, they say."
+    at = context.index("Paris")
+    answers = [
+        {"text": "Paris", "char_spans": [[at + shift, at + shift + 4]]},
+        {"text": "Paris", "char_spans": [[at, at + 4]]},
+    ]
+    asked = [{"qid": str(n), "question": "where", "detected_answers": [own]} for n, own in enumerate(answers)]
+    path = tmp_path / "dev.jsonl"
+    path.write_text(json.dumps({"context": context, "qas": asked}) + "\n")
+    found = open_test_set(path, tmp_path)
+    assert (found.qrels, found.misplaced) == ({"1": {"0-1": 1}}, 1)
+
+
 @pytest.mark.jvm
 def test_misplaced_answers_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = _squad_of(tmp_path / "dev.json", MISPLACED[:3], [RIGHT])

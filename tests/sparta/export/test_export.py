@@ -331,14 +331,15 @@ def test_bm25_too_is_the_same_where_nothing_was_deleted(tmp_path: Path) -> None:
 @pytest.mark.jvm
 def test_bm25_reads_of_json_vectors_what_their_export_writes(tmp_path: Path) -> None:
     lines = [
-        {"id": "a", "contents": "the day star", "title": "Sun", "vector": {"moon": 1}},
-        {"id": "b", "contents": "none of them", "title": None, "vector": {"moon": 2}},
-        {"id": "c", "contents": "the moon", "vector": {"moon": 3}},
+        {"id": "a", "contents": "the day star", "title": "Sun", "vector": {"term1": 1}},
+        {"id": "b", "contents": "none of them", "title": None, "vector": {"term1": 2}},
+        {"id": "c", "contents": "the moon", "vector": {"term1": 3}},
     ]
     vectors = tmp_path / "given.jsonl"
     vectors.write_text("".join(json.dumps(line) + "\n" for line in lines))
     index = IndexFolder(tmp_path / "index")
-    write_index(index, vectors_source([vectors]), WriteOptions())
+    side().save(tmp_path / "tokenizer")
+    write_index(index, vectors_source([vectors], tmp_path / "tokenizer"), WriteOptions())
     found = rankings(index.path, "bm25", ["sun", "none", "moon"])
     assert [[docid for docid, _ in hits] for hits in found.values()] == [["a"], ["b"], ["c"]]
     with Searcher(index.path) as opened:

@@ -79,3 +79,18 @@ def test_a_clock_that_jumps_back_hides_no_commit(tmp_path: Path) -> None:
             os.utime(file, (4e9, 4e9))
         index.delete(["one"])
         assert [hit.passage_id for hit in index.search("star moon", channel="bm25")] == ["two"]
+
+
+def test_copies_with_other_deletions_have_their_own_statistics(tmp_path: Path) -> None:
+    """Both hold the same segments, and each deletes once."""
+    records = [{"id": str(i), "text": f"{'alpha' if i < 100 else 'beta'} word{i}"} for i in range(200)]
+    first, second = tmp_path / "first", tmp_path / "second"
+    build_index(first, records, "create", IndexOptions(channels="bm25"))
+    shutil.copytree(first, second)
+    found = []
+    with Index(first) as index, Index(second) as copy:
+        index.delete([str(i) for i in range(30)])
+        copy.delete([str(i) for i in range(100, 130)])
+        for opened in (index, copy):
+            found.append([hit.passage_id for hit in opened.search("alpha beta", 2)])
+    assert found == [["30", "31"], ["130", "131"]]

@@ -40,7 +40,8 @@ final class DeletedTexts {
     reader = leaf.reader();
     SegmentCommitInfo info = ((SegmentReader) reader).getSegmentInfo();
     segment = StringHelper.idToString(info.info.getId());
-    counts = shared(COUNTS, segment + " " + info.getDelGen(), Counts::new);
+    // The id of a generation: a copy of the index may delete other documents of the same segment.
+    counts = shared(COUNTS, StringHelper.idToString(info.getId()), Counts::new);
   }
 
   /** Number of deleted documents whose text has a token. */
