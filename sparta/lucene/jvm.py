@@ -267,9 +267,8 @@ def java_options() -> list[str]:
 
     :raises JavaError: the heap size that the user set is wrong, or a limit of this process is too low.
     """
-    import jnius_config
-
-    return [] if jnius_config.vm_running else _memory_options(None)
+    config = sys.modules.get("jnius_config")  # imported only to start Java
+    return [] if config and config.vm_running else _memory_options(None)
 
 
 def _memory_options(max_heap: str | None) -> list[str]:

@@ -56,7 +56,9 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
     def make(job: dict[str, str], **more: str) -> Path:
         index = IndexFolder(tmp_path / "ix")
         index.path.mkdir(exist_ok=True)
-        index.write_state(IndexState(Generation(1, {}, complete=True, job=job, **more)))
+        quantizer = {"bits": 8, "max_weight": 1.0}
+        model = {"name": "tiny", "sha256": "", "weighted_queries": False, "quantizer": quantizer}
+        index.write_state(IndexState(Generation(1, model, complete=True, job=job, **more)))
         return index.path
 
     return make
