@@ -115,7 +115,7 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
             )
     with tqdm(unit="question", disable=True if quiet else None) as bar:
         if skill == "single":
-            questions = (one for path in paths for one in _questions(path, index))  # not all in memory
+            questions = (one for path in paths for one in _questions(path, index))
             found = mine_index(index, questions, output, advance=bar.update, **given)
         else:
             from hybrid.replications.skill_mining import mine_skill

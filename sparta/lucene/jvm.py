@@ -29,7 +29,7 @@ from locale import getencoding
 from pathlib import Path
 
 from sparta.base.errors import JavaError
-from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits
+from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, physical_memory
 
 OLDEST_JAVA = 21
 OWN_VARIABLE = "SPARTA_JAVA_HOME"
@@ -282,7 +282,7 @@ def _memory_options(max_heap: str | None) -> list[str]:
     if match is None:
         raise JavaError(f"expected a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy)
     size = int(match[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[match[2]]
-    memory = _physical_memory()
+    memory = physical_memory()
     if size < SMALLEST_HEAP or size > memory:
         raise JavaError(
             f"expected {SMALLEST_HEAP >> 20}m to {memory >> 20}m (this machine's memory), found {heap}",
@@ -290,13 +290,6 @@ def _memory_options(max_heap: str | None) -> list[str]:
             remedy=remedy,
         )
     return [f"-Xmx{heap}", *options_within_limits(size)]
-
-
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not on this system
-        return 2**63
 
 
 @contextmanager

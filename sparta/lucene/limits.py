@@ -52,10 +52,18 @@ def options_within_limits(heap: int | None) -> list[str]:
         room = [] if data is None else [data - _DATA]
         if space is not None:
             room.append(space - (_SMALL_ADDRESS_SPACE if is_small else _ADDRESS_SPACE))
-        quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        quarter = physical_memory() // 4
         size = min(*room, quarter) // _MB
         options += [f"-Xmx{size}m", f"-Xms{min(size, 64)}m"]
     return options
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; a huge number where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on this system
+        return 2**63
 
 
 def _room(limit: int, in_use: int) -> int | None:
