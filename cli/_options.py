@@ -69,7 +69,7 @@ class SpartaGroup(click.Group):
             sys.stdout.flush()
             return result
         except SpartaError as error:
-            click.echo(f"error: {visible(str(error), keep='\n')}", err=True)
+            click.echo(f"error: {visible(error.for_command_line(), keep='\n')}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
             # Python's own end waits for threads: broken off by another Ctrl-C, C++ would abort.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import MissingPackageError, SpartaError
 from sparta.base.extras import EXTRAS
+from sparta.base.remedies import Remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Finding(NamedTuple):
     name: str
     state: str
     found: str
-    remedy: str = ""
+    remedy: str | Remedy = ""
 
 
 def examine(index: Path | None = None, *, needed: bool = False) -> list[Finding]:

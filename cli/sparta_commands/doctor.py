@@ -18,12 +18,13 @@ def doctor(index: Path | None, as_json: bool) -> None:
     Looks at Python, packages, Java, jars, models, GPU and memory, and opens the index; sparta verify reads
     every file of it.
     """
+    from sparta.base.remedies import on_command_line
     from sparta.doctor import examine
 
     findings = examine(index, needed=bool(typed("index")))
     if as_json:
         for finding in findings:
-            click.echo(dumps(finding._asdict()))
+            click.echo(dumps({**finding._asdict(), "remedy": on_command_line(finding.remedy)}))
     else:
         for finding in findings:
             mark = {
@@ -31,7 +32,7 @@ def doctor(index: Path | None, as_json: bool) -> None:
                 "note": "note",
                 "bad": click.style("BAD ", fg="red"),
             }
-            advice = f"\n      → {finding.remedy}" if finding.remedy else ""
+            advice = f"\n      → {on_command_line(finding.remedy)}" if finding.remedy else ""
             click.echo(f"{mark[finding.state]} {finding.name}: {finding.found}{advice}")
     if any(f.state == "bad" for f in findings):
         click.get_current_context().exit(1)

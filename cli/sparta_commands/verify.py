@@ -19,15 +19,17 @@ def verify(index: Path | None, quick: bool, as_json: bool) -> None:
     Manifest, tokenizer, Lucene's files (CheckIndex), vectors. Nothing is changed; what is damaged makes the
     exit code 1.
     """
+    from sparta.base.remedies import on_command_line
     from sparta.index.folder import default_index
     from sparta.index.verify import verify_index
 
     parts = verify_index(index or default_index(), quick=quick)
     for part in parts:
+        advice = on_command_line(part.remedy)
         if as_json:
-            click.echo(dumps(part._asdict()))
+            click.echo(dumps({**part._asdict(), "remedy": advice}))
             continue
         state = f"BAD  {part.name}: {part.problem}" if part.problem else f"ok   {part.name}: {part.found}"
-        click.echo(visible(state) + (f"\n       → {visible(part.remedy)}" if part.remedy else ""))
+        click.echo(visible(state) + (f"\n       → {visible(advice)}" if advice else ""))
     if any(part.problem for part in parts):
         click.get_current_context().exit(1)

@@ -29,7 +29,7 @@ from dense.search.faiss_index import KINDS, Parameters
 from dense.search.store import FORMAT_VERSION as VECTORS_VERSION
 from dense.search.store import KIND as VECTORS_KIND
 from dense.search.store import MODEL_FIELDS, Rows, VectorFolder, shard_path
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import IndexStateError, NewerFormatError, SpartaError
 from sparta.base.files import atomic_write, disk_fails, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.index.folder import index_flag
@@ -131,9 +131,10 @@ class ChannelFolder:
         """Say of what cannot be read how to make it anew."""
         try:
             yield
+        except NewerFormatError:
+            raise
         except SpartaError as error:
-            if "newer" not in error.message:
-                error.remedy = self._remedy
+            error.remedy = self._remedy
             raise
 
     def remove_if_damaged(self) -> None:

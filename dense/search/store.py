@@ -23,6 +23,7 @@ from dense.search.stored_rows import StoredRows
 from sparta.base.errors import InputError, SpartaError
 from sparta.base.files import allow_open_files, atomic_write, disk_fails, refuse_links, storage_error
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
+from sparta.base.remedies import Remedy
 from sparta.shards.folder import SHARD_SIZE, check_finished, remove_left_overs, shard_files
 
 KIND = "dense-vectors"
@@ -80,7 +81,7 @@ def find(keys: Hashes, wanted: Hashes) -> Rows:
     return np.where(keys[found] == wanted, found, -1).astype(np.int64)
 
 
-def check_finite(vectors: npt.NDArray[Any], where: str, remedy: str) -> None:
+def check_finite(vectors: npt.NDArray[Any], where: str, remedy: str | Remedy) -> None:
     """Refuse NaN and infinity with an InputError that names the first such vector."""
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():

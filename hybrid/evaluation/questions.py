@@ -20,6 +20,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.given import path_of
 from sparta.base.records import Query
+from sparta.base.remedies import Remedy
 from sparta.data.jsonlist import json_list
 from sparta.data.kilt import Evidence, evidence_of, well_mapped
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
@@ -375,7 +376,7 @@ def _as_dpr(question: str) -> str:
     return question.replace("\u2019", "'")
 
 
-def _answers(value: Any, remedy: str) -> tuple[str, ...]:
+def _answers(value: Any, remedy: str | Remedy) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(a, str) for a in value):
         raise BadRecordError(
             "wrong type", f"expected a list of answers, each a string, found {_kind(value)}", remedy=remedy

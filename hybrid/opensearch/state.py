@@ -10,7 +10,7 @@ from urllib.parse import quote
 from hybrid.opensearch.documents import FORMAT_VERSION, HASH, KIND, POSITION
 from hybrid.opensearch.query_side import side_document, side_id, side_of_document
 from hybrid.opensearch.server import Server
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, NewerFormatError
 from sparta.lucene.packing import Integers
 from sparta.models.query_encoder import QuerySide
 
@@ -89,7 +89,7 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
             remedy="choose another --name",
         )
     if meta["format_version"] > FORMAT_VERSION:
-        raise IndexStateError(
+        raise NewerFormatError(
             f"format version {meta['format_version']} is newer than the newest that this sparta reads,"
             f" {FORMAT_VERSION}",
             where=f"{server.where}/{index}",

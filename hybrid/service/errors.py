@@ -126,8 +126,9 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
 
 def _remedy(error: SpartaError, status: int) -> str:
     """What to do; a command line, or a path there, is of no use to who has no shell there."""
+    shown = str(error.remedy)
     if isinstance(error, HttpError):
-        return error.remedy
+        return shown
     if status in (409, 503):
         return "whoever runs the service can mend it: its log says how"
-    return _REMEDIES.get(status, error.remedy) if _COMMAND.search(error.remedy) else error.remedy
+    return _REMEDIES.get(status, shown) if error.remedy.parts or _COMMAND.search(shown) else shown

@@ -43,6 +43,7 @@ class Settings:
     drain: int = 30
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "index", Path(self.index))
         if not self.keys and not self.is_loopback:
             raise InputError(
                 f"expected keys for a service that others can reach, found none for {self.host}",

@@ -17,6 +17,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.given import is_number, plain_number
+from sparta.base.remedies import Remedy
 
 Scalar = str | int | float | bool
 LONGEST = 256
@@ -278,5 +279,5 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _not_a_filter(expected: str, found: Any, remedy: str = _FORMS) -> InputError:
+def _not_a_filter(expected: str, found: Any, remedy: str | Remedy = _FORMS) -> InputError:
     return InputError(f"filter: expected {expected}, found {found!r}", remedy=remedy)

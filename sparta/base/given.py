@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Remedy
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -17,7 +18,7 @@ _MOST_GAPS, _FEW_TERMS = 2, 1 << 16  # numbers of a vocabulary may have gaps
 _LISTS = "give lists: run(list(q.values()), list(q)) of a dictionary q, run([text], [id]) of one query"
 
 
-def whole(name: str, given: Any, least: int = 1, remedy: str = "") -> int:
+def whole(name: str, given: Any, least: int = 1, remedy: str | Remedy = "") -> int:
     """Return a count; numpy's will do.
 
     :raises InputError: no whole number, or one below `least`.
@@ -80,7 +81,7 @@ def paths_of(given: Any, what: str) -> list[Path]:
     return [path_of(one, what) for one in several(given, f"paths of {what}")]
 
 
-def several(given: Any, what: str, remedy: str = "") -> list[Any]:
+def several(given: Any, what: str, remedy: str | Remedy = "") -> list[Any]:
     """Return what is given as a list, a tuple or anything else to iterate over, as a list.
 
     :raises InputError: a text, a dictionary, or nothing to iterate over.

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, NewerFormatError
 from sparta.base.files import atomic_write, disk_fails, refuse_links, storage_error
+from sparta.base.remedies import Remedy
 
 MANIFEST_NAME = "manifest.json"
 _CHECKSUM = "checksum"
@@ -50,7 +51,7 @@ def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[st
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise _unusable(path, f"expected a format_version from 1 to {newest_version}, found {found!r}")
     if found > newest_version:
-        raise IndexStateError(
+        raise NewerFormatError(
             f"format version {found} is newer than the newest that this sparta reads, {newest_version}",
             where=str(path),
             remedy="upgrade sparta, or rebuild the folder with this version",
@@ -66,7 +67,7 @@ Shape = type | tuple[type, ...] | range | re.Pattern[str] | Mapping[str, Any]
 
 
 def check_fields(
-    found: object, fields: Mapping[str, Shape], path: Path, remedy: str = "", name: str = ""
+    found: object, fields: Mapping[str, Shape], path: Path, remedy: str | Remedy = "", name: str = ""
 ) -> None:
     """Refuse an object of a manifest whose fields are missing or hold something else than they may.
 
@@ -107,7 +108,9 @@ def _shown(shape: type | tuple[type, ...] | range | re.Pattern[str]) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-def _wrong_field(name: str, expected: str, found: object, path: Path, remedy: str) -> IndexStateError:
+def _wrong_field(
+    name: str, expected: str, found: object, path: Path, remedy: str | Remedy
+) -> IndexStateError:
     return _unusable(path, f"expected {expected} as {name}, found {shortened(found)}", remedy)
 
 
@@ -142,6 +145,6 @@ def _parsed(path: Path, kind: str) -> dict[str, Any]:
     return manifest
 
 
-def _unusable(path: Path, message: str, remedy: str = "") -> IndexStateError:
+def _unusable(path: Path, message: str, remedy: str | Remedy = "") -> IndexStateError:
     remedy = remedy or "rebuild the folder, or restore it from a copy"
     return IndexStateError(message, where=str(path), remedy=remedy)

@@ -14,6 +14,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import shown_name
 from sparta.base.given import plain_number
 from sparta.base.records import Passage
+from sparta.base.remedies import Remedy
 
 EMPTY_TEXT = "empty text"
 MAX_ID_BYTES = 512
@@ -50,7 +51,7 @@ class BadRecordError(InputError):
     """A line that is not a record. `reason` is its kind, one of a few; the message says the rest."""
 
     def __init__(
-        self, reason: str, detail: str = "", *, where: str = "", remedy: str = "mend the line"
+        self, reason: str, detail: str = "", *, where: str = "", remedy: str | Remedy = "mend the line"
     ) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason, where=where, remedy=remedy)
         self.reason = reason

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from sparta.base.errors import SpartaError
 from sparta.base.records import Retriever
-from sparta.index.folder import index_flag
+from sparta.base.remedies import Command, Remedy, remedy
 
 logger = logging.getLogger(__name__)
 _MODULES = {"dense": "dense.channel.plugin"}
@@ -72,10 +72,11 @@ def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto"
 
 def _cannot_follow(index: Path, name: str, error: SpartaError) -> SpartaError:
     """What is said of a channel that could not follow, with the command that has it do so."""
-    command = f"{name} index {index_flag(index)}"
-    first = f"{error.remedy}; then run: " if error.remedy else "run: "
+    command = Command.of(f"{name} index", index=index)
+    first = error.remedy + "; then run: " if error.remedy else Remedy("run: ")
+    named = any(step.name == command.name for step in error.remedy.commands)
     return SpartaError(
         f"the Lucene index is committed, but the {name} channel could not follow it: {error.message}",
         where=str(index),
-        remedy=error.remedy if f"{name} index" in error.remedy else f"{first}{command}",
+        remedy=error.remedy if named else first + remedy("{}", command),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError
+from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.given import path_of
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
@@ -235,9 +235,10 @@ class IndexFolder:
             )
         try:
             manifest = read_manifest(self.path, KIND, FORMAT_VERSION)
+        except NewerFormatError:
+            raise
         except IndexStateError as error:
-            if "newer" not in error.message:
-                error.remedy = REBUILD_INDEX
+            error.remedy = REBUILD_INDEX
             raise
         path = self.path / "manifest.json"
         either = (dict, type(None))
@@ -259,7 +260,7 @@ class IndexFolder:
         try:
             return self.state() if self.exists() or self._holds_passages() else IndexState()
         except IndexStateError as error:
-            if mode != "overwrite" or "newer" in error.message:
+            if mode != "overwrite" or isinstance(error, NewerFormatError):
                 raise
             return IndexState()
 

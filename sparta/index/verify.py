@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.base.given import check_vocabulary
+from sparta.base.remedies import Remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import channel_plugin, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
@@ -21,7 +22,7 @@ class Part(NamedTuple):
     name: str
     found: str
     problem: str = ""
-    remedy: str = ""
+    remedy: str | Remedy = ""
 
 
 def verify_index(path: str | Path, *, quick: bool = False) -> list[Part]:

@@ -24,11 +24,13 @@ from sparta.base.errors import (
     IndexStateError,
     InputError,
     JavaError,
+    NewerFormatError,
     SpartaError,
     StorageError,
 )
 from sparta.base.filters import Filter
 from sparta.base.given import is_number
+from sparta.base.remedies import Remedy
 from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm
 from sparta.lucene.packing import (
@@ -506,7 +508,8 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         )
     if short in _STATES:
         found, remedy = _STATES[short]
-        return IndexStateError(f"{found} ({message})", where=where, remedy=remedy)
+        kind = NewerFormatError if short == "IndexFormatTooNewException" else IndexStateError
+        return kind(f"{found} ({message})", where=where, remedy=remedy)
     if short == "IllegalArgumentException":
         remedy = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=remedy)
@@ -542,7 +545,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
 
 
 _REBUILD = REBUILD_INDEX
-_STATES = {
+_STATES: dict[str, tuple[str, str | Remedy]] = {
     "LockObtainFailedException": (
         "another writer holds the index",
         "wait until it has finished, or end it; nothing was changed",

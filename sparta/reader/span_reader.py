@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
@@ -64,7 +65,10 @@ class SpanReader(nn.Module):
         return known if isinstance(known, int) else None
 
     def check_length(
-        self, length: int, where: str = "", remedy: str = "give a smaller --train-length, or another encoder"
+        self,
+        length: int,
+        where: str = "",
+        remedy: str | Remedy = "give a smaller --train-length, or another encoder",
     ) -> None:
         """Refuse windows that the encoder has no positions for.
 
