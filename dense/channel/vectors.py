@@ -48,6 +48,8 @@ class DenseChannel:
     When the Lucene index was changed and the channel was not, passages that are gone are not found, and a
     warning tells of those that have no vector yet.
 
+    `rows` are those of the vectors that are searched, `docids (n,) int64` the passage of every row, or -1.
+
     :param manifest: the content of the channel's manifest; None where there is none
     :param kept: holds the question side of the model, by its hash, for the channel that follows this one
     :raises IndexStateError: there is no dense channel, or one of another making.
@@ -58,7 +60,7 @@ class DenseChannel:
     ) -> None:
         self.folder, self.generation, self._kept = folder, generation, kept
         self._lock = threading.Lock()
-        self._selections: dict[Filter, Selection] = {}
+        self.selections: dict[Filter, Selection] = {}
         self.place = ChannelFolder(folder.dense_path(generation))
         self.stored: Channel = self.place.read(manifest)
         self.vectors: VectorFolder = self.place.vectors(self.stored)
@@ -96,8 +98,8 @@ class DenseChannel:
                 where=str(self.place.path),
                 remedy=self._make_anew,
             )
-        self._docids = np.full(len(self.vectors), -1, np.int64)
-        self._docids[self.rows] = docids
+        self.docids = np.full(len(self.vectors), -1, np.int64)
+        self.docids[self.rows] = docids
         self._find = self._candidates()
 
     def _candidates(self) -> Candidates:
@@ -175,19 +177,19 @@ class DenseChannel:
         if kept is None:
             return Selection(self._find, len(self.rows))
         with self._lock:
-            if kept not in self._selections:
-                while len(self._selections) >= _FILTERS_KEPT:
-                    del self._selections[next(iter(self._selections))]
-                matching = self.lucene.matching(kept)[self._docids[self.rows]]
+            if kept not in self.selections:
+                while len(self.selections) >= _FILTERS_KEPT:
+                    del self.selections[next(iter(self.selections))]
+                matching = self.lucene.matching(kept)[self.docids[self.rows]]
                 find = select(self._find, self.vectors, self.rows, matching)
-                self._selections[kept] = Selection(find, int(matching.sum()))
-            return self._selections[kept]
+                self.selections[kept] = Selection(find, int(matching.sum()))
+            return self.selections[kept]
 
     def _ranked(self, chosen: Selection, questions: Floats, k: int, threads: int) -> Iterator[Ranking]:
         for start in range(0, len(questions), _QUESTIONS_AT_ONCE):
             part = questions[start : start + _QUESTIONS_AT_ONCE]
             ranked = rank(chosen.find, self.vectors, part, min(k, chosen.n), chosen.n, threads)
-            docids = [self._docids[rows] for rows, _ in ranked]
+            docids = [self.docids[rows] for rows, _ in ranked]
             ids = iter(self.lucene.ids(np.concatenate(docids).astype(np.int32)))
             for passages, (_, scores) in zip(docids, ranked, strict=True):
                 yield Ranking(list(itertools.islice(ids, len(passages))), passages.tolist(), scores.tolist())
