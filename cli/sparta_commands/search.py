@@ -70,5 +70,5 @@ def _search_several(channels: str, given: dict[str, Any]) -> None:
     from hybrid.retrieval.fusion import Fusion, parse_weights
     from sparta.index.folder import default_index
 
-    fusion = Fusion(parse_weights(channels, CHANNELS, "--channel"), candidates=given["candidates"])
+    fusion = Fusion(parse_weights(channels, CHANNELS, "channel"), candidates=given["candidates"])
     search_fused(given["index"] or default_index(), fusion, given)

@@ -32,7 +32,8 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage
-from sparta.index.folder import default_index, index_flag, lasting_path
+from sparta.base.remedies import Command, Option, remedy
+from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 
 _THREADS = 2
+_BY_EXPERT = remedy(
+    "index the entities with the model's expert: {}", Command.of("dense convert", reader="entity")
+)
 
 
 class IndexTools(Closing):
@@ -130,7 +134,9 @@ class IndexTools(Closing):
         if self.model is None:
             raise InputError(
                 "expected a model with skills for the steps of this chain, found none",
-                remedy="name one with --model, or keep the steps retrieve and rerank with weight = 0",
+                remedy=remedy(
+                    "name one with {}, or keep the steps retrieve and rerank with weight = 0", Option("model")
+                ),
             )
         from dense.models.skills import Skills
 
@@ -153,7 +159,10 @@ class IndexTools(Closing):
         if self.entities is None:
             raise InputError(
                 "expected an index of entities for the step link, found none",
-                remedy="name one with --entities, or leave the step out; docs/chains.md says how it is made",
+                remedy=remedy(
+                    "name one with {}, or leave the step out; docs/chains.md says how it is made",
+                    Option("entities"),
+                ),
             )
         from dense.channel.searcher import DenseSearcher
 
@@ -196,7 +205,9 @@ class IndexTools(Closing):
             raise IndexStateError(
                 f"expected a dense channel of the chain's model, found one of {searcher.model_name}",
                 where=str(searcher.folder.path),
-                remedy=f"make it anew: dense index --overwrite --model {own.name}",
+                remedy=remedy(
+                    "build it again: {}", Command.of("dense index", overwrite=True, model=own.name)
+                ),
             )
 
     def _check_entities(self, searcher: DenseSearcher) -> None:
@@ -208,7 +219,7 @@ class IndexTools(Closing):
             raise IndexStateError(
                 "expected descriptions that the expert for entities read, found what that for passages read",
                 where=str(searcher.folder.path),
-                remedy="index them with the model's expert: dense convert --reader entity",
+                remedy=_BY_EXPERT,
             )
         width: Any = self._skills.model.passage_encoder.config
         if searcher.vectors.width != width.hidden_size:
@@ -216,7 +227,7 @@ class IndexTools(Closing):
                 f"expected vectors of {width.hidden_size} numbers, as the model makes, found"
                 f" {searcher.vectors.width}",
                 where=str(searcher.folder.path),
-                remedy="index the entities with the model's expert: dense convert --reader entity",
+                remedy=_BY_EXPERT,
             )
 
     # ------------------------------------------------------------------ what a chain calls
@@ -262,11 +273,14 @@ class IndexTools(Closing):
         once = list(dict.fromkeys(passage_ids))
         docids = zip(once, self.words.docids(once), strict=True)
         if absent := next((i for i, docid in docids if docid < 0 and not self._has_parts(i)), None):
+            where = self._entity_index.folder.path
             raise IndexStateError(
                 f"expected descriptions under the ids of the index's own passages, found {absent!r}",
-                where=str(self._entity_index.folder.path),
-                remedy="index those passages that describe an entity, as the index has them: sparta index"
-                f" --corpus FILE --overwrite {index_flag(self._entity_index.folder.path)}",
+                where=str(where),
+                remedy=remedy(
+                    "index those passages that describe an entity, as the index has them: {}",
+                    Command.of("sparta index", corpus="FILE", overwrite=True, index=where),
+                ),
             )
 
     def _has_parts(self, passage_id: str) -> bool:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from hybrid.opensearch.fields import FIELDS, NUMBERS, field_values
 from hybrid.opensearch.query_side import side_id
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
@@ -155,7 +156,7 @@ def check_sayable(highest: int, language: str | Language) -> None:
     if highest > HIGHEST_IMPACT:
         raise InputError(
             f"expected impacts up to {HIGHEST_IMPACT}, which OpenSearch keeps exactly, found {highest:,}",
-            remedy="index again with --bits 8",
+            remedy=remedy("index again with {}", Option("bits", 8)),
         )
     own = language_of(language) if isinstance(language, str) else language
     if not _can_analyze(own):

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 
 from hybrid.opensearch.documents import (
@@ -21,6 +22,7 @@ from hybrid.opensearch.query_side import tokenizer_zip, weight_scale
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, check_new_folder, make_folder
 from sparta.base.manifest import write_manifest
+from sparta.base.remedies import Option, remedy
 from sparta.search.searcher import Searcher
 
 KIND = "opensearch-export"
@@ -41,7 +43,9 @@ def export_opensearch(searcher: Searcher, folder: Path, *, most_bytes: int = FIL
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(
-            "expected a folder to write, found a file", where=str(folder), remedy="choose another --output"
+            "expected a folder to write, found a file",
+            where=str(folder),
+            remedy=remedy("choose another {}", Option("folder", flag="output")),
         )
     check_new_folder(folder)
     with opened_source(searcher) as source, _whole_or_empty(folder):
@@ -106,47 +110,6 @@ def _readme(source: Source, files: int) -> str:
     else:
         scale = weight_scale(dict(enumerate(weights.tolist())))
         counts = f"A score is 1/{scale} of sparta's." if scale > 1 else "Scores are sparta's."
-    return f"""# {len(source):,} passages for OpenSearch
-
-Model {source.generation.model["name"]}, {files} bulk request(s). `sparta push` does all this by itself, with
-retries and verification. Needs the plugin neural-search; the last part also ml-commons.
-
-    URL=http://localhost:9200; NAME=passages
-    json='content-type: application/json'; lines='content-type: application/x-ndjson'
-
-Load, then give the index its copies:
-
-    curl -fsS -XPUT "$URL/$NAME" -H "$json" --data-binary @index.json
-    for file in bulk/*.ndjson; do
-      curl -fsS "$URL/$NAME/_bulk?filter_path=errors" -H "$lines" --data-binary "@$file"
-    done
-    curl -fsS -XPUT "$URL/$NAME/_settings" -H "$json" --data-binary @served.json
-    curl -fsS -XPOST "$URL/$NAME/_refresh"
-    curl -fsS "$URL/$NAME/_count"                    # {len(source):,}
-
-Each bulk request must answer `"errors":false`; one that does not can be sent again. Change a passage by
-writing it whole, never with `_update`: the impacts are not in `_source`, and would be lost.
-
-Search with terms and weights of a question (ties: the passage that stands first in the corpus):
-
-    curl -fsS "$URL/$NAME/_search" -H "$json" -d '{{
-      "query": {{"neural_sparse": {{"impacts": {{"query_tokens": {{"google": 1, "founded": 1}}}}}}}},
-      "sort": [{{"_score": "desc"}}, {{"position": "asc"}}], "_source": ["record"]}}'
-
-Or let OpenSearch tokenize questions. Once, where models may come from files and run on any node:
-
-    curl -fsS -XPUT "$URL/_cluster/settings" -H "$json" -d '{{"persistent": {{
-      "plugins.ml_commons.only_run_on_ml_node": false,
-      "plugins.ml_commons.allow_registering_model_via_local_file": true}}}}'
-    ID=$(curl -fsS "$URL/_plugins/_ml/models/_register_meta" -H "$json" --data-binary @model.json |
-      sed 's/.*"model_id":"\\([^"]*\\)".*/\\1/')
-    curl -fsS "$URL/_plugins/_ml/models/$ID/upload_chunk/0" -H "$json" --data-binary @model.zip
-    curl -fsS -XPOST "$URL/_plugins/_ml/models/$ID/_deploy"
-
-    curl -fsS "$URL/$NAME/_search" -H "$json" -d '{{
-      "query": {{"neural_sparse": {{"impacts": {{
-        "query_text": "who founded google", "model_id": "'"$ID"'"}}}}}},
-      "sort": [{{"_score": "desc"}}, {{"position": "asc"}}], "_source": ["record"]}}'
-
-{counts} OpenSearch counts each term once.
-"""
+    text = (resources.files("hybrid.opensearch") / "loading.md").read_text("utf-8")
+    name = source.generation.model["name"]
+    return text % {"passages": f"{len(source):,}", "model": name, "files": files, "counts": counts}

@@ -29,6 +29,7 @@ from hybrid.opensearch.state import (
 )
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.search.searcher import Searcher
 
 SAMPLE = 100
@@ -127,7 +128,7 @@ def _make(server: Server, index: str, source: Source, options: PushOptions) -> N
         raise IndexStateError(
             f"expected {index!r} to hold these passages, found that it was changed since",
             where=server.where,
-            remedy="use --update, which writes what differs",
+            remedy=remedy("use {}, which writes what differs", Option("update", True)),
         )
 
 

@@ -157,6 +157,6 @@ def open_opensearch(
     """Open the retriever that a person names: `impact`, `bm25`, or both, as in `bm25=1.2,impact`."""
     if channels and ("," in channels or "=" in channels):
         return OpenSearchHybrid(
-            server, name, Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
+            server, name, Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)
         )
     return OpenSearchSearcher(server, name, channel=channels or IMPACT)

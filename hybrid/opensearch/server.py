@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.extras import optional_packages
+from sparta.base.remedies import Option, remedy
 
 URL_VARIABLE = "SPARTA_OPENSEARCH_URL"
 USER_VARIABLE, PASSWORD_VARIABLE = "SPARTA_OPENSEARCH_USER", "SPARTA_OPENSEARCH_PASSWORD"
@@ -197,7 +198,7 @@ class Server(Closing):
             return ServerError(
                 f"expected a certificate that can be trusted, found: {said}",
                 where=self.where,
-                remedy="name the certificates of its authority with --ca FILE",
+                remedy=remedy("name the certificates of its authority with {}", Option("ca", "FILE")),
             )
         if not isinstance(status, int):
             return ServerError(

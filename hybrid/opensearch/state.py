@@ -11,6 +11,7 @@ from hybrid.opensearch.documents import FORMAT_VERSION, HASH, KIND, POSITION
 from hybrid.opensearch.query_side import side_document, side_id, side_of_document
 from hybrid.opensearch.server import Server
 from sparta.base.errors import IndexStateError, InputError, NewerFormatError
+from sparta.base.remedies import Command, Option, remedy
 from sparta.lucene.packing import Integers
 from sparta.models.query_encoder import QuerySide
 
@@ -18,6 +19,7 @@ MODELS = "sparta-models"
 """The index that keeps query sides, by their hash: searchers need nothing but the server."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 _PAGE = 5000
+_OTHER_NAME = remedy("choose another {}", Option("name"))
 
 
 class Stored(NamedTuple):
@@ -33,7 +35,7 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(
             f"expected a name of small letters, digits, _, . and -, found {name!r}",
-            remedy="choose another --name",
+            remedy=_OTHER_NAME,
         )
 
 
@@ -49,7 +51,7 @@ def indices_of(server: Server, name: str) -> list[str]:
         raise IndexStateError(
             f"expected {name!r} to be an alias or unused, found an index of this name",
             where=server.where,
-            remedy="choose another --name",
+            remedy=_OTHER_NAME,
         )
     return []
 
@@ -65,7 +67,7 @@ def live_index(server: Server, name: str) -> tuple[str, dict[str, Any]]:
         raise IndexStateError(
             f"expected one index behind the alias {name!r}, found {', '.join(found) or 'none'}",
             where=server.where,
-            remedy=f"sparta push --opensearch URL --name {name}",
+            remedy=remedy("run: {}", Command.of("sparta push", opensearch="URL", name=name)),
         )
     return found[0], meta_of(server, found[0])
 
@@ -86,7 +88,7 @@ def meta_of(server: Server, index: str) -> dict[str, Any]:
         raise IndexStateError(
             f"expected an index that sparta pushed, found {index!r}",
             where=server.where,
-            remedy="choose another --name",
+            remedy=_OTHER_NAME,
         )
     if meta["format_version"] > FORMAT_VERSION:
         raise NewerFormatError(

@@ -24,6 +24,7 @@ from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import Stored, live_index, refresh, scan, set_meta
 from sparta.base.errors import IndexStateError
 from sparta.base.records import Advance
+from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import StoredPassage
 from sparta.search.searcher import Searcher
@@ -79,7 +80,9 @@ def update(
             raise IndexStateError(
                 f"expected an index of the same {', '.join(differing)}, found another behind {name!r}",
                 where=server.where,
-                remedy=f"push the whole index: sparta push --opensearch URL --name {name}",
+                remedy=remedy(
+                    "push the whole index: {}", Command.of("sparta push", opensearch="URL", name=name)
+                ),
             )
         report = UpdateReport(index, len(source))
         if meta["identity"] != source.identity:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sparta.base.errors import InputError
 from sparta.base.given import is_number, limit, whole
 from sparta.base.records import Ranking, Run, ScoredPassage
+from sparta.base.remedies import Option, remedy
 
 Columns = tuple[Sequence[str], Sequence[float]]
 Scores = npt.NDArray[np.float64]
@@ -74,7 +75,7 @@ class Fusion:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise InputError(
                 f"expected the weights of channels, found {self.weights!r}",
-                remedy='name them, as in Fusion({"impact": 1.0, "bm25": 1.2})',
+                remedy='give each channel its weight: {"impact": 1.0, "bm25": 1.2}',
             )
         if not all(is_number(w) and abs(w) <= _HIGHEST_WEIGHT for w in self.weights.values()):
             raise InputError(
@@ -235,10 +236,10 @@ def every_hybrid(channels: Collection[str], alpha: float) -> list[dict[str, floa
     return [{name: weights[name] for name in names} for names in together if set(names) <= set(channels)]
 
 
-def parse_weights(text: str, known: Sequence[str], option: str = "--weights") -> dict[str, float]:
+def parse_weights(text: str, known: Sequence[str], option: str = "weights") -> dict[str, float]:
     """Read `bm25=1.2,impact`: weights by channel, in the order given; one that is not given is 1.
 
-    :param option: how a person names what is read
+    :param option: the name of the option, for the remedy; empty for none
     :raises InputError: no channel, one that is not among the `known`, a repeated one, or no finite number.
     """
     weights: dict[str, float] = {}
@@ -262,7 +263,8 @@ def parse_weights(text: str, known: Sequence[str], option: str = "--weights") ->
 
 
 def _not_weights(option: str, known: Sequence[str], found: str) -> InputError:
+    example = ",".join(f"{name}=1" for name in known)
     return InputError(
         f"expected weights of {', '.join(known)} as NAME=NUMBER, with commas, each once, found {found}",
-        remedy=f"{option} {','.join(f'{name}=1' for name in known)}",
+        remedy=remedy("as in {}", Option(option, example)) if option else f"as in {example}",
     )

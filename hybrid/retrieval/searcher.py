@@ -150,7 +150,7 @@ def open_retriever(
     """
     fusion = None
     if channels and ("," in channels or "=" in channels):
-        fusion = Fusion(parse_weights(channels, CHANNELS, "channels:"), candidates=candidates)
+        fusion = Fusion(parse_weights(channels, CHANNELS, "channels"), candidates=candidates)
     elif channels:
         channel(channels)
     if not isinstance(index, IndexReader):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from sparta.base.errors import (
     SpartaError,
     StorageError,
 )
+from sparta.base.remedies import Remedy
 
 CODES = {
     400: "bad_request",
@@ -38,7 +38,6 @@ CODES = {
 }
 
 
-_COMMAND = re.compile(r"--\w|\b(?:sparta|dense|hybrid) \w|Fusion\(|from a search")
 _REMEDIES = {
     400: "GET /openapi.json describes requests, GET /info what is searched",
     404: "POST /search gives ids",
@@ -53,7 +52,7 @@ class HttpError(SpartaError):
     """An error with a status; `lines` says which of those of an upload are wrong."""
 
     def __init__(
-        self, status: int, message: str, *, remedy: str = "", lines: Mapping[str, Any] | None = None
+        self, status: int, message: str, *, remedy: str | Remedy = "", lines: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.status, self.lines = status, lines or {}
@@ -125,10 +124,10 @@ def error_body(error: Exception, request_id: str) -> tuple[int, bytes, list[tupl
 
 
 def _remedy(error: SpartaError, status: int) -> str:
-    """What to do; a command line, or a path there, is of no use to who has no shell there."""
-    shown = str(error.remedy)
-    if isinstance(error, HttpError):
-        return shown
-    if status in (409, 503):
-        return "whoever runs the service can mend it: its log says how"
-    return _REMEDIES.get(status, shown) if error.remedy.parts or _COMMAND.search(shown) else shown
+    """Return what a client can do; options and commands help only on the machine of the service."""
+    if not isinstance(error, HttpError):
+        if status in (409, 503):
+            return "whoever runs the service can mend it: its log says how"
+        if error.remedy.parts or isinstance(error, LackingError | NoPassageError):
+            return _REMEDIES.get(status, "")
+    return str(error.remedy)

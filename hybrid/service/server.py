@@ -17,6 +17,7 @@ from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.files import allow_open_files
+from sparta.base.remedies import Option, remedy
 from sparta.index.snapshot import newest_commit
 from sparta.models.resolve import model_folder
 from sparta.reader.config import reader_folder
@@ -88,7 +89,7 @@ def _socket(host: str, port: int) -> socket.socket:
         raise InputError(
             f"expected an address to listen at, found one that cannot be used: {error.strerror or error}",
             where=f"{host}:{port}",
-            remedy="name another --port or --host",
+            remedy=remedy("name another {} or {}", Option("port"), Option("host")),
         ) from error
 
 

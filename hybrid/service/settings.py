@@ -10,6 +10,7 @@ from pathlib import Path
 from hybrid.retrieval.limits import Limits
 from hybrid.service.keys import Keys
 from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 from sparta.index.folder import default_index
 from sparta.lucene.bridge import Bm25
 
@@ -47,18 +48,25 @@ class Settings:
         if not self.keys and not self.is_loopback:
             raise InputError(
                 f"expected keys for a service that others can reach, found none for {self.host}",
-                remedy="name a file of keys with --keys FILE, or leave --host out",
+                remedy=remedy(
+                    "name a file of keys with {}, or leave {} out", Option("keys", "FILE"), Option("host")
+                ),
             )
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise InputError(
                     f"expected an origin as browsers send it, found {origin!r}, which none would match",
-                    remedy="name scheme and host alone, as in --cors https://mine.example",
+                    remedy=remedy(
+                        "name scheme and host only, as in {}",
+                        Option("origins", "https://mine.example", flag="cors"),
+                    ),
                 )
         if "*" in self.origins and not self.keys:
             raise InputError(
-                "expected keys where any page may call the service (--cors *), found none",
-                remedy="name a file of keys with --keys FILE, or the origins one by one",
+                "expected keys where any page may call the service (origin *), found none",
+                remedy=remedy(
+                    "name a file of keys with {}, or each origin by itself", Option("keys", "FILE")
+                ),
             )
 
     @property

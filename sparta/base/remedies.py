@@ -54,7 +54,7 @@ class Command:
     options: tuple[Option, ...] = ()
 
     @classmethod
-    def of(cls, name: str, *words: object, **options: Any) -> Command:
+    def of(cls, name: str, /, *words: object, **options: Any) -> Command:
         """Return a command with options as keywords, in this order."""
         wanted = tuple(Option(key, value) for key, value in options.items() if value not in (None, False))
         return cls(name, tuple(str(word) for word in words), wanted)

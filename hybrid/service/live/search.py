@@ -69,7 +69,7 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
     :raises InputError: an unknown channel or a weight that is none.
     """
     if "," in channels or "=" in channels:
-        return tuple(parse_weights(channels, CHANNELS, "channels:").items())
+        return tuple(parse_weights(channels, CHANNELS, option="").items())
     return ((channel(channels), 1.0),)
 
 

@@ -165,10 +165,10 @@ def test_bm25_may_come_first_and_needs_no_model(made: dict[str, Any]) -> None:
 def test_what_cannot_be_done(made: dict[str, Any], tiny_tokenizer: Any, tmp_path: Path) -> None:
     folder = made["folder"]
     hotpot = read_chain("hotpot")
-    with pytest.raises(InputError, match="--model"):
-        Chain(hotpot, IndexTools(folder / "index"))
-    with pytest.raises(InputError, match="--entities"):
-        Chain(hotpot, IndexTools(folder / "index", folder / "skills"))
+    for models, option in (((), "model"), ((folder / "skills",), "entities")):
+        with pytest.raises(InputError) as refused:
+            Chain(hotpot, IndexTools(folder / "index", *models))
+        assert [one.name for one in refused.value.remedy.options] == [option]
     some = skill_model(tiny_tokenizer, skill_config(skills=("single", "rerank")))
     some.save_pretrained(tmp_path / "some")
     with pytest.raises(ModelError, match="skill link, found one with single, rerank"):

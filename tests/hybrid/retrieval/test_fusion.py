@@ -227,7 +227,8 @@ def test_what_are_no_weights(given: str, found: str) -> None:
     with pytest.raises(InputError, match="expected weights of bm25, impact, dense as NAME=NUMBER") as error:
         parse_weights(given, ("bm25", "impact", "dense"))
     assert found in str(error.value)
-    assert "--weights bm25=1,impact=1,dense=1" in str(error.value)
+    [option] = error.value.remedy.options
+    assert (option.name, option.value) == ("weights", "bm25=1,impact=1,dense=1")
 
 
 # ---------------------------------------------------------------- answers (DPR)
