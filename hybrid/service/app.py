@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
-from hybrid.service.gate import OPEN_PATHS, Gate
 from hybrid.service.journal import Journal
 from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, spooled
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, Metrics
+from hybrid.service.middleware import OPEN_PATHS, middleware
 from hybrid.service.schemas import dumps
 from hybrid.service.settings import Settings
 
@@ -72,7 +72,7 @@ class _App(FastAPI):
 def create_app(settings: Settings) -> FastAPI:
     """The application of one index. It opens the index when it starts, and closes it when it ends."""
     metrics = Metrics()
-    service = Service(settings, metrics)
+    service, journal = Service(settings, metrics), Journal(metrics)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -86,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        middleware=middleware(settings, journal),
         redirect_slashes=False,  # it would lead to http, and to whatever host was named
         exception_handlers={HTTPException: _refused, RequestValidationError: _refused},
         responses={
@@ -93,7 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
             "5XX": {"model": schemas.ErrorAnswer, "description": "Not in time, not ready, or a fault."},
         },
     )
-    app.state.service, app.state.journal = service, Journal(metrics)
+    app.state.service, app.state.journal = service, journal
     _add_reading(app, service)
     _add_writing(app, service)
     _add_state(app, service, metrics)
@@ -105,7 +106,6 @@ def create_app(settings: Settings) -> FastAPI:
         page = (static / "index.html").read_bytes()
         return Response(page, headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
-    app.add_middleware(Gate, settings=settings, journal=app.state.journal)
     return app
 
 

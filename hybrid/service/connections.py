@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid.service.errors import HttpError
-from hybrid.service.gate import TASKS
+from hybrid.service.middleware import TASKS
 
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first

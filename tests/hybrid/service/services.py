@@ -39,6 +39,19 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
+def guarded(app: Any, settings: Any, journal: Any = None) -> Any:
+    """An application behind the middleware of the service."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from hybrid.service.journal import Journal
+    from hybrid.service.metrics import Metrics
+    from hybrid.service.middleware import middleware
+
+    layers = middleware(settings, journal or Journal(Metrics()))
+    return Starlette(routes=[Mount("/", app)], middleware=layers)
+
+
 def lines(*values: Any) -> bytes:
     """NDJSON."""
     return "".join(json.dumps(value) + "\n" for value in values).encode()

@@ -13,25 +13,22 @@ import pytest
 
 from hybrid.service.settings import Limits, Settings
 from sparta.base.errors import StorageError
+from tests.hybrid.service.services import guarded
 
 
 async def answered(
     app: Callable[..., Awaitable[None]], receive: Any = None, seconds: float = 20
 ) -> list[Any]:
-    """What a gate sends for a request to an application, which is cancelled after so many seconds."""
-    from hybrid.service.gate import Gate
-    from hybrid.service.journal import Journal
-    from hybrid.service.metrics import Metrics
-
+    """What a service sends for a request to an application, which is cancelled after so many seconds."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    gate = Gate(app, Settings(limits=Limits(timeout=0.2)), Journal(Metrics()))
+    service = guarded(app, Settings(limits=Limits(timeout=0.2)))
     headers = [(b"host", b"localhost"), (b"content-length", b"1000")]
     scope = {"type": "http", "path": "/search", "method": "POST", "headers": headers}
-    task = asyncio.ensure_future(gate(scope, receive, send))
+    task = asyncio.ensure_future(service(scope, receive, send))
     await asyncio.wait([task], timeout=seconds)
     task.cancel()
     await task

@@ -10,12 +10,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
 from hybrid.service.settings import Limits, Settings
+from tests.hybrid.service.services import guarded
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
@@ -48,7 +49,6 @@ def served(request: pytest.FixtureRequest, seconds: float) -> Iterator[tuple[int
     import uvicorn
 
     from hybrid.service.connections import protocol
-    from hybrid.service.gate import Gate
     from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
@@ -57,7 +57,7 @@ def served(request: pytest.FixtureRequest, seconds: float) -> Iterator[tuple[int
     journal = Journal(Metrics())
     made = protocol(seconds, journal.refusal)
     http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
-    app = Gate(reads, Settings(limits=Limits(body=1 << 20)), journal)
+    app = guarded(reads, Settings(limits=Limits(timeout=seconds, body=1 << 20)), journal)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listening],))
@@ -155,6 +155,21 @@ def test_what_is_no_whole_request_is_told_so_and_logged(
     assert (logged.status, logged.request_id) == (status, told["request_id"])
 
 
+@pytest.mark.parametrize("seconds", [0.3])
+@pytest.mark.parametrize(
+    "begun", [b"GET / HTTP/1.1\r\nX: ", b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n"]
+)
+def test_a_request_that_comes_byte_by_byte_is_given_up(port: int, begun: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=0.02) as connection:
+        connection.sendall(begun)
+        answer, ends = b"", time.monotonic() + 10
+        while not answer and time.monotonic() < ends:
+            connection.sendall(b"x")
+            with suppress(TimeoutError):
+                answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
 def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
     found = asked(port, b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     head, _, body = found.partition(b"\r\n\r\n")
@@ -213,10 +228,6 @@ def test_an_answer_that_nobody_reads_is_given_up(served: tuple[int, set[Any]], r
     ],
 )
 def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: bytes, status: int) -> None:
-    from hybrid.service.gate import Gate
-    from hybrid.service.journal import Journal
-    from hybrid.service.metrics import Metrics
-
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -225,9 +236,9 @@ def test_a_service_answers_to_the_address_it_listens_at(listens: str, host: byte
     async def send(message: Any) -> None:
         sent.append(message)
 
-    gate = Gate(reads, Settings(host=listens), Journal(Metrics()))
+    service = guarded(reads, Settings(host=listens))
     scope = {"type": "http", "path": "/health", "method": "GET", "headers": [(b"host", host)]}
-    asyncio.run(gate(scope, receive, send))
+    asyncio.run(service(scope, receive, send))
     assert sent[0]["status"] == status
 
 
@@ -277,7 +288,6 @@ def test_work_stops_when_its_client_leaves() -> None:
     import uvicorn
 
     from hybrid.service.connections import protocol
-    from hybrid.service.gate import Gate
     from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
@@ -292,7 +302,7 @@ def test_work_stops_when_its_client_leaves() -> None:
             raise
 
     journal = Journal(Metrics())
-    app = Gate(works, Settings(), journal)
+    app = guarded(works, Settings(), journal)
     listening = socket.create_server(("127.0.0.1", 0))
     http_class = protocol(10, journal.refusal)
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))

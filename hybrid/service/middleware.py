@@ -1,0 +1,285 @@
+"""The middleware around the endpoints: ids and the log, origins, errors as JSON, keys, bounds of bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hybrid.retrieval.limits import Limits
+from hybrid.service.errors import HttpError, as_exception, error_body
+from hybrid.service.journal import OTHER, Journal
+from hybrid.service.keys import READ, WRITE
+from hybrid.service.settings import Settings
+from sparta.base.remedies import Command, remedy
+
+OPEN_PATHS = ("/health", "/ready", "/openapi.json", "/", "/favicon.ico")
+TASKS = "sparta.tasks"
+"""Key of a scope's state: the running requests of a connection."""
+_STATIC = "/static/"
+_CLIENT_LEFT = 499  # for the log: nobody is there to read an answer
+_LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
+_PORT = re.compile(rb":\d*$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ID = "sparta.request_id"
+_WITH_KEYS = Command.of("sparta serve", keys="FILE")
+
+
+def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
+    """Return the layers that every request passes, the outermost first.
+
+    `SameOrigin` stands before CORS, so that foreign pages get no answer to a preflight either; CORS stands
+    before the errors, which browsers of allowed origins may read.
+    """
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.origins,
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+        expose_headers=["X-Request-ID", "Retry-After"],
+    )
+    return [
+        Middleware(Recorded, journal),
+        *([] if settings.keys else [Middleware(SameOrigin, settings.origins)]),
+        *([cors] if settings.origins else []),
+        Middleware(JsonErrors, journal),
+        Middleware(Access, settings),
+        Middleware(BoundedBody, settings.limits),
+    ]
+
+
+class Recorded:
+    """Gives each request an id, logs and counts its answer, and lets the server cancel its work."""
+
+    def __init__(self, app: ASGIApp, journal: Journal) -> None:
+        self._app, self._journal = app, journal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; HEAD is answered as GET, and the server leaves the body out."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, method = time.perf_counter(), scope["method"]
+        request_id = self._journal.request_id(dict(scope["headers"]).get(b"x-request-id", b""))
+        scope, status = {**scope, "method": "GET" if method == "HEAD" else method, _ID: request_id}, 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        tasks, task = scope.setdefault("state", {}).setdefault(TASKS, set()), asyncio.current_task()
+        tasks.add(task)
+        try:
+            await self._app(scope, receive, answer)
+        except asyncio.CancelledError:
+            if task in tasks:
+                raise
+            status = _CLIENT_LEFT
+        finally:
+            tasks.discard(task)
+        self._journal.answered(
+            request_id,
+            status or _CLIENT_LEFT,
+            time.perf_counter() - began,
+            method=method,
+            path=scope["path"],
+            route=_route(scope),
+            client=(scope.get("client") or ("",))[0],
+        )
+
+
+class SameOrigin:
+    """Refuses what a browser sends for a page of another origin (403); for services without keys.
+
+    :param origins: those that pages may have besides the service's own
+    """
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
+        self._app, self._origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] == "http" and self._is_foreign(scope, dict(scope["headers"])):
+            error = HttpError(
+                403, "expected a request of a page of this service, found another", remedy=_CORS_REMEDY
+            )
+            await _send_error(error, scope[_ID], send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_foreign(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        origin = headers.get(b"origin")
+        if origin is None:
+            is_link = scope["method"] == "GET" and (scope["path"] == "/" or scope["path"].startswith(_STATIC))
+            return headers.get(b"sec-fetch-site", b"").lower() == b"cross-site" and not is_link
+        scheme, _, host = origin.decode("latin-1").lower().partition("://")
+        is_same = scheme in ("http", "https") and host == headers.get(b"host", b"").decode("latin-1").lower()
+        return not is_same and origin.decode("latin-1") not in self._origins
+
+
+class JsonErrors:
+    """Answers what the layers below raise with JSON, unless an answer has begun."""
+
+    def __init__(self, app: ASGIApp, journal: Journal) -> None:
+        self._app, self._journal = app, journal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, also where that fails."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+            return
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:
+            if asyncio.current_task() not in scope["state"][TASKS]:
+                raise  # the client has left
+            # the server ends, and waits no longer
+            failed: Exception = HttpError(503, _ENDING, remedy="try again later")
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # also a panic of an extension
+            failed = as_exception(error)
+        self._journal.failed(scope[_ID], failed)
+        if not begun:
+            await _send_error(failed, scope[_ID], send)
+
+
+class Access:
+    """Refuses requests without a right: 401 and 403 by keys; without keys 421 by the host's name."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._keys, self._writable = app, settings.keys, settings.writable
+        host = settings.host.strip("[]").lower()
+        self._names = {*_LOCAL_NAMES, (f"[{host}]" if ":" in host else host).encode()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on.
+
+        :raises HttpError: 400, 401, 403 or 421.
+        """
+        if scope["type"] == "http":
+            self._check(scope["path"], scope["method"], dict(scope["headers"]))
+        await self._app(scope, receive, send)
+
+    def _check(self, path: str, method: str, headers: dict[bytes, bytes]) -> None:
+        if _CONTROL.search(path):  # routes would take a line end at the end of an id for none
+            raise HttpError(400, "expected a path without control characters, found one")
+        writes = path.startswith("/passages") and method not in ("GET", "OPTIONS")
+        if not self._keys:
+            self._check_host(headers.get(b"host", b""))
+        elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
+            allowed = self._keys.scope(_key(headers))
+            if allowed is None:
+                raise HttpError(401, "expected an API key, found none that is known", remedy=_KEY_REMEDY)
+            if writes and allowed != WRITE:
+                raise HttpError(403, f"expected a key to {WRITE}, found one to {READ}")
+        if writes and not self._writable:
+            raise HttpError(403, "this service does not change its index", remedy=_WRITE_REMEDY)
+
+    def _check_host(self, host: bytes) -> None:
+        """Refuse a name of another host, which a page on the web could have lead to this machine."""
+        name = host.rpartition(b":")[0] if _PORT.search(host) else host
+        if host and name.lower() not in self._names:
+            raise HttpError(421, "expected the host localhost, found another one", remedy=_HOST_REMEDY)
+
+
+class BoundedBody:
+    """Lets a body have a bounded size (413) and time (408), and no compression (415)."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on.
+
+        :raises HttpError: 413 or 415; reading the body raises 408 or 413.
+        """
+        if scope["type"] == "http":
+            receive = self._bounded(scope["path"], dict(scope["headers"]), receive)
+        await self._app(scope, receive, send)
+
+    def _bounded(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        limits = self._limits
+        coding = headers.get(b"content-encoding", b"identity").lower().decode("latin-1")
+        if coding != "identity":
+            raise HttpError(415, f"expected a body that is not compressed, found Content-Encoding: {coding}")
+        upload = path.startswith("/passages")  # whose whole time is bounded where it is read
+        most, ends = limits.upload if upload else limits.body, time.perf_counter() + limits.timeout
+        length = headers.get(b"content-length", b"")
+        is_known = length.isdigit() and b"transfer-encoding" not in headers
+        if is_known and int(length[:20]) > most:
+            raise _too_large(most)
+        size, more = 0, True
+
+        async def bounded() -> Message:
+            nonlocal size, more
+            if not more:  # waits for the end of the connection
+                return await receive()
+            try:
+                seconds = limits.timeout if upload else ends - time.perf_counter()
+                async with asyncio.timeout(seconds):
+                    message = await receive()
+            except TimeoutError:
+                what = "the next part of the body" if upload else "the whole body"
+                raise HttpError(408, f"expected {what} within {limits.timeout:g} s") from None
+            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+            if size > most:
+                raise _too_large(most)
+            return message
+
+        return bounded
+
+
+_ENDING = "the service ended before it had an answer; an upload may still be committed"
+_HOST_REMEDY = remedy("give the service keys: {}", _WITH_KEYS)
+_CORS_REMEDY = remedy(
+    "start the service with: {}, or with: {}", Command.of("sparta serve", cors="ORIGIN"), _WITH_KEYS
+)
+_WRITE_REMEDY = remedy("start it with: {}", Command.of("sparta serve", writable=True))
+_KEY_REMEDY = "send one as X-API-Key: KEY, or as Authorization: Bearer KEY"
+
+
+def _route(scope: Scope) -> str:
+    """The name of a request's route, also of one that was refused before it came there."""
+    routes = scope["app"].routes if "app" in scope else ()
+    matching = (route for route in routes if route.path_regex.match(scope["path"]))
+    return getattr(scope.get("route") or next(matching, None), "path", OTHER)
+
+
+def _key(headers: dict[bytes, bytes]) -> str:
+    key = headers.get(b"x-api-key")
+    if key is None:
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        key = key.strip() if scheme.lower() == b"bearer" else b""
+    return key.decode("latin-1")
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"expected a body of at most {most:,} bytes, found a longer one")
+
+
+async def _send_error(error: Exception, request_id: str, send: Send) -> None:
+    status, body, more = error_body(error, request_id)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    if status == 408:
+        headers.append((b"connection", b"close"))  # what is left of the body is not read
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
