@@ -1,4 +1,7 @@
-"""Connections on which nothing comes in time, nothing is read, or a head without end, are closed."""
+"""Connections on which nothing comes in time, nothing is read, or a head without end, are closed.
+
+This module is the only one that uses names of uvicorn that are not public; decision 0035 says why.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import asyncio
 import math
 import re
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hybrid.service.errors import HttpError
 from hybrid.service.middleware import TASKS
@@ -15,57 +19,27 @@ from hybrid.service.middleware import TASKS
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # what is written waits in the buffers of two machines first
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
-_UPGRADE = re.compile(rb"\nupgrade[ \t]*:", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\nupgrade[ \t]*:[^\n]*(?=\n[^ \t])", re.IGNORECASE)
 _END = re.compile(rb"\n\r?\n")
 _REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
-Refusal = Callable[[HttpError, float, str], bytes]
-"""Counts and logs an error, after so many seconds, to a client; returns the JSON that tells of it."""
 
 
-if TYPE_CHECKING:
-
-    class _Protocol(asyncio.Protocol):
-        """What uvicorn's protocols have."""
-
-        def on_headers_complete(self) -> None: ...
-        def on_message_complete(self) -> None: ...
-        def _unset_keepalive_if_required(self) -> None: ...
-
-else:
-    _Protocol = object
-
-
-class TimedHead(_Protocol):
-    """What is added to a protocol of uvicorn: the head of a request is to come in `seconds`.
+class TimedProtocol(HttpToolsProtocol):
+    """The protocol of uvicorn, but the head of a request is to come in `seconds`.
 
     Uvicorn itself waits for ever, and httptools lets a head grow without bounds. A client that reads nothing
     of its answer for six times as long loses it. Of a request that was answered before all of its body came,
     the rest is dropped: a client that sends on reads the answer then.
 
-    :param refusal: of what comes too slowly, or too long, to be a request
-    :param plain: makes the protocol that takes over where a request offers to speak another one, as Java's
-        HTTP client does with each: httptools would drop its body
+    :param refusal: counts and logs an error, after so many seconds, to a client; returns the JSON for it
     """
 
-    app_state: dict[str, Any]
-    client: tuple[str, int] | None
-    cycle: Any
-    parser: Any
-    scope: Any
-    transport: Any
-    connections: set[Any]
-
     def __init__(
-        self,
-        *args: Any,
-        seconds: float,
-        refusal: Refusal,
-        plain: Callable[..., Any] | None = None,
-        **kwargs: Any,
+        self, *args: Any, seconds: float, refusal: Callable[[HttpError, float, str], bytes], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._given, self._plain, self._refusal = (args, kwargs), plain, refusal
-        self._seconds, self._head, self._held = seconds, 0, b""
+        self._refusal, self._seconds = refusal, seconds
+        self._head, self._held = 0, b""
         self._running: set[asyncio.Task[Any]] = set()
         self.app_state = {**self.app_state, TASKS: self._running}
         self._timer: asyncio.TimerHandle | None = None
@@ -86,11 +60,6 @@ class TimedHead(_Protocol):
             data = self._held_back(data)
             if not data:
                 return
-            if not data.isascii():
-                data = _percent_encoded(data)
-            if self._plain and _UPGRADE.search(data, 0, LARGEST_HEAD):
-                self._hand_over(self._plain, data)
-                return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
@@ -99,12 +68,12 @@ class TimedHead(_Protocol):
         self._wait_on(self._head)
 
     def _held_back(self, data: bytes) -> bytes:
-        """What a parser may have: a head that is whole, so that all of it is looked at first."""
+        """What the parser may have: a head that is whole, so that all of it is looked at first."""
         start = max(0, len(self._held) - 3)
         held = (self._held + data).lstrip(b"\r\n")
-        if _END.search(held, start):
+        if end := _END.search(held, start):
             self._held = b""
-            return held
+            return _understood(held, end.end())
         self._held = held
         self._unset_keepalive_if_required()
         self._wait_on(len(held))
@@ -117,26 +86,27 @@ class TimedHead(_Protocol):
             self._wait()
 
     def on_headers_complete(self) -> None:
-        """Of httptools: refuse an offer of another protocol that was not seen before, in a request that came
-        while another was answered. Its body would be read as the next request.
+        """Refuse an offer of another protocol in a request that came while another was answered.
+
+        Its body would be read as the next request.
         """
         if self.parser.should_upgrade():
             raise ValueError("expected a request without an upgrade")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Of httptools: say that a body is whole, also one that came after the answer."""
+        """Note that a body is whole, also one that came after the answer."""
         super().on_message_complete()
         if self.cycle is not None:
             self.cycle.more_body = False
 
     def pause_writing(self) -> None:
-        """See to it that the answer, more than a connection takes at once, is read."""
+        """Close the connection unless the answer, more than it takes at once, is read."""
         super().pause_writing()
         self._watch(math.inf)
 
     def resume_writing(self) -> None:
-        """It has been read, but for a little."""
+        """Stop watching: all but a little has been read."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
@@ -158,19 +128,6 @@ class TimedHead(_Protocol):
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing with each request: an answer in HTTP/1.1 declines the offer."""
-
-    def _hand_over(self, plain: Callable[..., Any], data: bytes) -> None:
-        self._stop()
-        self._unset_keepalive_if_required()
-        self.connections.discard(self)
-        args, kwargs = self._given
-        other = plain(*args, **kwargs)
-        other.connection_made(self.transport)
-        self.transport.set_protocol(other)
-        other.data_received(data)
 
     def _wait(self) -> None:
         message = f"expected a whole request within {self._seconds:g} s"
@@ -196,42 +153,15 @@ class TimedHead(_Protocol):
         self.transport.close()
 
 
-def _percent_encoded(data: bytes) -> bytes:
-    """A request whose first line may have an address in plain UTF-8, as curl sends it; parsers want ASCII."""
-    line, end, rest = data.partition(b"\n")
-    return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + end + rest
+def _understood(data: bytes, end: int) -> bytes:
+    """Return data with a head, up to `end`, that httptools understands.
 
-
-def _strict_h11() -> Any:
-    """The h11 protocol that refuses a request with two lengths, as RFC 9112 (6.1) asks."""
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    ended = {h11.DONE, h11.MIGHT_SWITCH_PROTOCOL}  # type: ignore[attr-defined]
-
-    class StrictH11(TimedHead, H11Protocol):
-        def handle_events(self) -> None:
-            try:
-                super().handle_events()
-                if self.conn.their_state in ended and not self.conn.trailing_data[0]:
-                    self.flow.resume_reading()  # else the end of the connection is not seen
-            except h11.RemoteProtocolError:
-                self.send_400_response("Content-Length and Transfer-Encoding exclude each other.")
-
-        def _should_upgrade(self) -> bool:
-            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in self.headers}:
-                raise h11.RemoteProtocolError("two lengths")
-            return False
-
-    return StrictH11
-
-
-def protocol(seconds: float, refusal: Refusal) -> Any:
-    """What makes the protocols of uvicorn: with httptools where it is installed, else with h11."""
-    plain = partial(_strict_h11(), seconds=seconds, refusal=refusal)
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    except ModuleNotFoundError:
-        return plain
-    timed = type("TimedHttpTools", (TimedHead, HttpToolsProtocol), {})
-    return partial(timed, seconds=seconds, refusal=refusal, plain=plain)
+    Offers of another protocol, as Java's HTTP client makes with each request, are left out: httptools would
+    drop the body. An address in plain UTF-8, as curl sends it, is percent-encoded.
+    """
+    if _UPGRADE.search(data, 0, end):
+        data = _UPGRADE.sub(b"", data[:end]) + data[end:]
+    if data.isascii():
+        return data
+    line, feed, rest = data.partition(b"\n")
+    return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + feed + rest

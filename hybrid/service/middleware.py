@@ -26,7 +26,8 @@ _CLIENT_LEFT = 499  # for the log: nobody is there to read an answer
 _LOCAL_NAMES = (b"localhost", b"127.0.0.1", b"[::1]")
 _PORT = re.compile(rb":\d*$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_ID = "sparta.request_id"
+_ID, _HEADERS = "sparta.request_id", "sparta.headers"
+"""Keys of a scope: the id of the request, its headers by name."""
 _WITH_KEYS = Command.of("sparta serve", keys="FILE")
 
 
@@ -64,9 +65,11 @@ class Recorded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, method = time.perf_counter(), scope["method"]
-        request_id = self._journal.request_id(dict(scope["headers"]).get(b"x-request-id", b""))
-        scope, status = {**scope, "method": "GET" if method == "HEAD" else method, _ID: request_id}, 0
+        began, method, status = time.perf_counter(), scope["method"], 0
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
+        scope[_HEADERS] = headers = dict(scope["headers"])
+        scope[_ID] = request_id = self._journal.request_id(headers.get(b"x-request-id", b""))
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -107,7 +110,7 @@ class SameOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "http" and self._is_foreign(scope, dict(scope["headers"])):
+        if scope["type"] == "http" and self._is_foreign(scope, scope[_HEADERS]):
             error = HttpError(
                 403, "expected a request of a page of this service, found another", remedy=_CORS_REMEDY
             )
@@ -176,7 +179,7 @@ class Access:
         :raises HttpError: 400, 401, 403 or 421.
         """
         if scope["type"] == "http":
-            self._check(scope["path"], scope["method"], dict(scope["headers"]))
+            self._check(scope["path"], scope["method"], scope[_HEADERS])
         await self._app(scope, receive, send)
 
     def _check(self, path: str, method: str, headers: dict[bytes, bytes]) -> None:
@@ -213,7 +216,7 @@ class BoundedBody:
         :raises HttpError: 413 or 415; reading the body raises 408 or 413.
         """
         if scope["type"] == "http":
-            receive = self._bounded(scope["path"], dict(scope["headers"]), receive)
+            receive = self._bounded(scope["path"], scope[_HEADERS], receive)
         await self._app(scope, receive, send)
 
     def _bounded(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Receive:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import orjson
@@ -42,7 +43,7 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
 
     from hybrid.retrieval.channels import channels_of
     from hybrid.service.app import create_app
-    from hybrid.service.connections import protocol
+    from hybrid.service.connections import TimedProtocol
     from hybrid.service.live.search import require_channels, weights_of
     from hybrid.service.live.service import READER
 
@@ -57,9 +58,10 @@ def serve(settings: Settings, *, log_level: str = "info") -> None:
     allow_open_files(_CONNECTIONS)
     _log_as_json(log_level)
     app = create_app(settings)
+    protocol: Any = partial(TimedProtocol, seconds=settings.limits.timeout, refusal=app.state.journal.refusal)
     config = uvicorn.Config(
         app,
-        http=protocol(settings.limits.timeout, app.state.journal.refusal),
+        http=protocol,
         ws="none",
         proxy_headers=False,
         log_config=None,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,20 +44,17 @@ def seconds() -> float:
     return 10
 
 
-@pytest.fixture(params=["httptools", "h11"])
-def served(request: pytest.FixtureRequest, seconds: float) -> Iterator[tuple[int, set[Any]]]:
-    """The port of a server with our connections, on either parser, and those that are open."""
+@pytest.fixture
+def served(seconds: float) -> Iterator[tuple[int, set[Any]]]:
+    """The port of a server with our connections, and those that are open."""
     import uvicorn
 
-    from hybrid.service.connections import protocol
+    from hybrid.service.connections import TimedProtocol
     from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
-    if request.param == "httptools":
-        pytest.importorskip("httptools")
     journal = Journal(Metrics())
-    made = protocol(seconds, journal.refusal)
-    http_class = made if request.param == "httptools" else made.keywords.get("plain", made)
+    http_class: Any = partial(TimedProtocol, seconds=seconds, refusal=journal.refusal)
     app = guarded(reads, Settings(limits=Limits(timeout=seconds, body=1 << 20)), journal)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
@@ -270,7 +268,10 @@ def test_a_signal_before_the_server_listens_to_it_ends_it(
     assert ended == [True]
 
 
-@pytest.mark.parametrize("upgrade", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+@pytest.mark.parametrize(
+    "upgrade",
+    [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b"Connection: Upgrade\r\nUpgrade: h2c\r\n folded\r\n"],
+)
 @pytest.mark.parametrize("first", [b"", b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n"])
 def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
     port: int, upgrade: bytes, first: bytes
@@ -284,10 +285,10 @@ def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
 
 
 def test_work_stops_when_its_client_leaves() -> None:
-    """The request is cancelled at once, on both parsers, and on the parser that takes over."""
+    """The request is cancelled at once, also beside an offer of another protocol."""
     import uvicorn
 
-    from hybrid.service.connections import protocol
+    from hybrid.service.connections import TimedProtocol
     from hybrid.service.journal import Journal
     from hybrid.service.metrics import Metrics
 
@@ -304,7 +305,7 @@ def test_work_stops_when_its_client_leaves() -> None:
     journal = Journal(Metrics())
     app = guarded(works, Settings(), journal)
     listening = socket.create_server(("127.0.0.1", 0))
-    http_class = protocol(10, journal.refusal)
+    http_class: Any = partial(TimedProtocol, seconds=10, refusal=journal.refusal)
     server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
