@@ -31,8 +31,8 @@ from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Advance, Hit, Passage
+from sparta.index.impact_batches import stored_title
 from sparta.search.searcher import Searcher
-from sparta.shards.store import stored_title
 from sparta.training.known import Key, keys_of
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
 from sparta.base.files import atomic_path, atomic_write, storage_errors
 from sparta.export import ciff
+from sparta.index.impact_batches import searched_text
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.lucene.packing import TermPostings
 from sparta.search.searcher import Searcher
-from sparta.shards.store import searched_text
 
 FORMATS = ("pyserini-json", "ciff")
 PAGE_POSTINGS = 2_000_000

@@ -22,7 +22,7 @@ from sparta.data.parsing import BadRecordError, decoded, identifier, parse_objec
 from sparta.data.seen_ids import SeenIds
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
-from sparta.shards.store import EncodedShard, searched_text
+from sparta.shards.store import EncodedShard
 
 LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
@@ -57,6 +57,17 @@ class ImpactBatch:
 
     def __len__(self) -> int:
         return len(self.passage_ids)
+
+
+def searched_text(record: Mapping[str, Any]) -> str:
+    """What BM25 reads of a stored record, wherever it came from: title and text."""
+    return f"{stored_title(record)} {record['contents']}".strip()
+
+
+def stored_title(record: Mapping[str, Any]) -> str:
+    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
+    title = record.get("title")
+    return title if isinstance(title, str) else ""
 
 
 def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:

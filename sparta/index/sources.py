@@ -28,6 +28,7 @@ from sparta.index.impact_batches import (
     JsonVectors,
     quantized_batch,
     refuse_repeated,
+    searched_text,
 )
 from sparta.index.jobs import JSON_VECTORS, Source, cut_in_another_way, skip_passages
 from sparta.models.quantize import Quantizer
@@ -37,7 +38,6 @@ from sparta.shards.store import (
     ShardFolder,
     last_passage_id,
     read_shard,
-    searched_text,
     shard_series,
     stored_object,
 )

@@ -83,9 +83,9 @@ def _write_batches(
                 _remove_rest(writer, cut, _last_units([progress.last_id, *batch.passage_ids]))
             own = replace(batch, texts=[*map(fold, batch.texts)])
             _hand_over(writer, own, positions, told, update=update)
+            warned = warned or _warn_of_rounded_scores(batch)
             progress.add(batch)
             counted = True
-            warned = warned or _warn_of_rounded_scores(batch)
             if time.monotonic() - last_commit >= options.commit_seconds:
                 writer.commit(progress.dumps())
                 last_commit, kept = time.monotonic(), progress.consumed

@@ -97,17 +97,6 @@ def _is_vector(value: object) -> bool:
     return all(isinstance(one, int | float) for one in numbers)
 
 
-def searched_text(record: Mapping[str, Any]) -> str:
-    """What BM25 reads of a stored record, wherever it came from: title and text."""
-    return f"{stored_title(record)} {record['contents']}".strip()
-
-
-def stored_title(record: Mapping[str, Any]) -> str:
-    """The title of a stored record; none where it is no text, as JSON vectors may have it."""
-    title = record.get("title")
-    return title if isinstance(title, str) else ""
-
-
 def passages_hash(records: Sequence[str]) -> str:
     """A fingerprint of the passages in a shard: ids, texts and all else that the corpus says of them."""
     return hashlib.sha256("\n".join(records).encode()).hexdigest()[:16]
