@@ -14,8 +14,8 @@ from cli._options import Decorator, choice, counted, index_option, number, optio
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.questions import QuestionSet
     from hybrid.evaluation.tables import Table
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
 _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in bm25=1.2,impact=1,dense=1."
@@ -176,7 +176,7 @@ def _matched(sets: Sequence[QuestionSet], given: str) -> list[QuestionSet]:
 
 def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
     """What must be said with a table: samples, and the formula of its fusions, which differ in weights."""
-    from hybrid.evaluation.questions import SAMPLE_SEED
+    from hybrid.evaluation.testsets import SAMPLE_SEED
     from hybrid.retrieval.fusion import formula
 
     for one in query_sets:

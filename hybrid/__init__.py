@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from hybrid.evaluation.compare import compare
     from hybrid.evaluation.evaluate import evaluate_runs, evaluate_set
     from hybrid.evaluation.measures import Evaluation
-    from hybrid.evaluation.questions import QuestionSet, questions_of
+    from hybrid.evaluation.questions import questions_of
     from hybrid.evaluation.results import SetResults, results_table
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.evaluation.tune import tune
     from hybrid.multihop.chain import Chain
     from hybrid.multihop.searcher import ChainPassages, ChainSearcher
@@ -46,7 +47,7 @@ _HOMES = {
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "PathAnswerer": "hybrid.answering.path_answerer",
-    "QuestionSet": "hybrid.evaluation.questions",
+    "QuestionSet": "hybrid.evaluation.testsets",
     "SetResults": "hybrid.evaluation.results",
     "Step": "hybrid.multihop.steps",
     "compare": "hybrid.evaluation.compare",

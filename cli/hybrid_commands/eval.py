@@ -42,7 +42,7 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_place
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.questions import QuestionSet
+    from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
 

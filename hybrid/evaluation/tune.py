@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hybrid.evaluation.chains import of_paths
-from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import (
     ANSWER_RECALL,
     Retrieved,
@@ -22,6 +21,7 @@ from hybrid.evaluation.rankings import (
     search_all,
 )
 from hybrid.evaluation.tables import Cell, Exact, Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError

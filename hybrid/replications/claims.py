@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from hybrid.answering.answers import as_read
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.files import state_of
 from hybrid.replications.labels import Claim, read_texts
 from hybrid.retrieval.fusion import CANDIDATES

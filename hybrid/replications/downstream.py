@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from hybrid.answering.answers import as_read
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet, judged
+from hybrid.evaluation.questions import judged
 from hybrid.evaluation.results import SetResults
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, r_precision
 from hybrid.multihop.searcher import ChainPassages

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hybrid.evaluation.questions import QuestionSet, judged
+from hybrid.evaluation.questions import judged
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, Unit, evidence_by_passage
 from hybrid.multihop.paths import passages_of
 from hybrid.multihop.searcher import ALL, ChainSearcher

@@ -14,8 +14,9 @@ from dense.models.resolve import bi_encoder_folder, dense_model_folder
 from dense.models.tasks import class_of
 from hybrid.evaluation.evaluate import rank_exactly
 from hybrid.evaluation.measures import Evaluation
-from hybrid.evaluation.questions import QuestionSet, judged, questions_of
+from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evaluation.results import SetResults
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError

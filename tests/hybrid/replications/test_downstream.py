@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from cli._hybrid import main as hybrid_main
-from hybrid.evaluation.questions import QuestionSet
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.multihop.searcher import ChainPassages
 from hybrid.multihop.steps import read_chain
