@@ -23,6 +23,7 @@ from dense.models.skill_config import (
     SkillConfig,
 )
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.inputs import InputLayout
 
@@ -58,20 +59,24 @@ def begin_skills(name: str | Path, config: DenseConfig) -> DenseModel:
             f"expected experts as they are trained ({new.placement}: {new.experts}), found {old.placement}:"
             f" {old.experts}",
             where=str(name),
-            remedy="give the --placement and --assignment that the model has",
+            remedy=remedy("give the {} and {} that the model has", Option("placement"), Option("assignment")),
         )
     if new.placement != "none" and source.config.period != config.period:
         raise ModelError(
             f"expected experts every {config.period} layers, found them every {source.config.period}",
             where=str(name),
-            remedy=f"train with --period {source.config.period}",
+            remedy=remedy("train with {}", Option("period", source.config.period)),
         )
     form = source.config.pooling, source.config.cosine
     if form != (config.pooling, config.cosine):
         raise ModelError(
             f"expected a model of {_form(config.pooling, config.cosine)}, found one of {_form(*form)}",
             where=str(name),
-            remedy=f"train with --pooling {form[0]}{' and --cosine' if form[1] else ', without --cosine'}",
+            remedy=remedy(
+                f"train with {{}}{' and' if form[1] else ', without'} {{}}",
+                Option("pooling", form[0]),
+                Option("cosine"),
+            ),
         )
     skills = replace(
         new.with_tasks_of(old),

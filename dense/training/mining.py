@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.records import Advance, Hit, Query
+from sparta.base.remedies import Option, remedy
 from sparta.data.answers import LABELS, has_answer
 from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
@@ -171,7 +172,9 @@ def mine_index(
             raise InputError(
                 f"expected questions that a passage of the index answers, found none among {left_out:,}",
                 where=str(lexical.index.folder.path),
-                remedy="check that questions and index belong together, or look deeper with --depth",
+                remedy=remedy(
+                    "check that questions and index belong together, or look deeper with {}", Option("depth")
+                ),
             )
     return MiningReport(written, left_out, total)
 

@@ -31,6 +31,7 @@ from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillExample
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Advance, Hit, Passage
+from sparta.base.remedies import Command, Option, remedy
 from sparta.search.searcher import Searcher
 from sparta.shards.store import stored_title
 from sparta.training.known import Key, keys_of
@@ -143,7 +144,7 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
     if model is None:
         raise InputError(
             f"expected a model with the skill {skill} for channel dense, found none",
-            remedy="name one with --model, or mine with --channel bm25",
+            remedy=remedy("name one with {}, or mine with {}", Option("model"), Option("channel", BM25)),
         )
     from dense.models.skills import Skills  # loads torch, which BM25 does not need
 
@@ -157,9 +158,13 @@ def _skills_for(searcher: DenseSearcher, skill: str, model: str | None) -> Skill
         raise IndexStateError(
             f"the dense channel does not hold the vectors of the model's expert for {reader}",
             where=str(searcher.folder.path),
-            remedy=f"index with this expert: dense convert --reader {reader}, dense index --overwrite"
+            remedy=remedy(
+                "index with this expert: {}, {}",
+                Command.of("dense convert", reader=reader),
+                Command.of("dense index", overwrite=True),
+            )
             if skill == LINK
-            else f"make the channel anew: dense index --overwrite --model {model}",
+            else remedy("make the channel anew: {}", Command.of("dense index", overwrite=True, model=model)),
         )
     return skills
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from sparta.base.errors import InputError
+from sparta.base.remedies import Command, Option, remedy
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,11 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
         if not part:
             raise InputError(
                 f"expected a device, or several with commas between them, found {text!r}",
-                remedy="name it, as in --device cpu or --device cuda:0,cuda:1, or leave the option out",
+                remedy=remedy(
+                    "name it, as in {} or {}, or leave the option out",
+                    Option("device", "cpu"),
+                    Option("device", "cuda:0,cuda:1"),
+                ),
             )
         pick_device(part)
     return parts
@@ -124,7 +129,11 @@ def pick_device(name: str | None = None) -> torch.device:
         except (RuntimeError, AssertionError) as error:  # AssertionError: a torch built without CUDA
             raise InputError(
                 f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
-                remedy="use --device cpu, or leave it out; sparta doctor shows what there is",
+                remedy=remedy(
+                    "use {}, or leave it out; {} shows what there is",
+                    Option("device", "cpu"),
+                    Command("sparta doctor"),
+                ),
             ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Command, Option, remedy
 from sparta.models.query_encoder import load_tokenizer
 from sparta.models.resolve import folder_with, is_shipped, sparta_folder
 from sparta.models.sparta import SpartaModel
@@ -64,14 +64,10 @@ class SpanReader(nn.Module):
         known = self._encoder_config.get("max_position_embeddings")
         return known if isinstance(known, int) else None
 
-    def check_length(
-        self,
-        length: int,
-        where: str = "",
-        remedy: str | Remedy = "give a smaller --train-length, or another encoder",
-    ) -> None:
+    def check_length(self, length: int, where: str = "", option: str = "") -> None:
         """Refuse windows that the encoder has no positions for.
 
+        :param option: what sets the length; without it, a model folder does
         :raises InputError: it has fewer.
         """
         known = self.positions
@@ -80,7 +76,9 @@ class SpanReader(nn.Module):
                 f"expected windows of at most {known} wordpieces, which the encoder has positions for, found"
                 f" {length}",
                 where=where,
-                remedy=remedy,
+                remedy=remedy("give a smaller {}, or another encoder", Option(option))
+                if option
+                else "correct the layout in it",
             )
 
     @property
@@ -117,12 +115,15 @@ class SpanReader(nn.Module):
             raise ModelError(
                 "expected a reader (config.json with a `reader` object), found another model",
                 where=str(folder),
-                remedy="give one that `sparta train-reader` made, or leave --reader out for the shipped one",
+                remedy=remedy(
+                    "give one that {} made, or leave {} out for the shipped one",
+                    Command("sparta train-reader"),
+                    Option("reader"),
+                ),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
-        where, remedy = str(folder / "config.json"), "correct the reader's layout in it"
-        reader.check_length(config.layout.max_length, where, remedy)
+        reader.check_length(config.layout.max_length, str(folder / "config.json"))
         _fill(reader, load_state(folder / "model.safetensors"), folder)
         return reader.eval()
 
@@ -139,7 +140,10 @@ class SpanReader(nn.Module):
                         f"expected the reader's {other.config.global_tokens} global tokens, found"
                         f" {config.global_tokens}",
                         where=str(name),
-                        remedy="train it further with the same --global-tokens, or begin with an encoder",
+                        remedy=remedy(
+                            "train it further with the same {}, or begin with an encoder",
+                            Option("global_tokens"),
+                        ),
                     )
                 reader.encoder.load_state_dict(other.encoder.state_dict())
             reader.spans.load_state_dict(other.spans.state_dict())

@@ -15,6 +15,7 @@ import numpy as np
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
@@ -129,7 +130,7 @@ class ParagraphSet:
                 raise InputError(
                     "expected answers in what is read of their texts, found all of them beyond it",
                     where=self.name,
-                    remedy="give shorter texts, or name the file with --pairs",
+                    remedy=remedy("give shorter texts, or name the file with {}", Option("pairs")),
                 )
             return replace(left, hard_negatives=())  # their numbers were those of all paragraphs
         return self
