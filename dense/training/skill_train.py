@@ -44,6 +44,7 @@ from sparta.training.options import TrainResult, TrainSettings
 from sparta.training.run import TrainingRun, check_output, rate_groups, trainer_config
 
 logger = logging.getLogger("sparta.dense")
+MEASURE = "mean over the sets of reciprocal rank, of spans F1"
 FASTER = {"log_scale": SCALE_RATE, "spans.": 10.0}
 """Factors of the learning rate, by how parameters' names begin."""
 
@@ -154,21 +155,19 @@ class SkillTraining(TrainingRun[DenseModel]):
         trained = {each.skill for each in sets}
         tasks = sorted({s.task for s in sets if s.task and s.skill == SINGLE})
         model = recipe.model([s for s in SKILLS if s in trained], tasks, general_task(sets))
-        schedule = trainer_config(recipe, model.device, checkpoint_every=recipe.checkpoint_every)
-        encoders = [model.passage_encoder]
-        super().__init__(model, schedule, folder, recipe, encoders=encoders, dropout=recipe.dropout)
-        self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
         self.sets, self.held_out = hold_out(sets, 0 if validation else recipe.held_out)
-        self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
-
-    def facts(self) -> dict[str, Any]:
-        """Settings, the model's form, how it is validated, and the sets."""
-        return {
-            **super().facts(),
-            "model": self.model.config.as_dict(),
-            **({"validation": dict(self.validation.facts)} if self.validation else {}),
+        facts = {
+            "model": model.config.as_dict(),
+            **({"validation": dict(validation.facts)} if validation else {}),
             "sets": [[s.name, s.skill, s.fingerprint(), s.weight, s.batch_size, s.task] for s in self.sets],
         }
+        schedule, encoders = trainer_config(recipe, model.device), [model.passage_encoder]
+        super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
+        self.recipe, self.validation, self.skills = recipe, validation, Skills(model)
+        self.validated = tuple(each.name for each in self.held_out or self.sets)
+        measure = validation.facts["measure"] if validation else MEASURE
+        self.measured_on = f" ({measure}, in percent)"
+        self.batches = BatchMaker(self.skills, recipe.negatives, recipe.spans)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The encoder; the scale and the span head learn faster."""
@@ -231,16 +230,6 @@ class SkillTraining(TrainingRun[DenseModel]):
         for each, figure in zip(self.held_out, figures, strict=True):
             logger.info("%s (%s): %.3f", each.name, each.skill, figure)
         return float(np.mean(figures)) if figures else 0.0
-
-    @property
-    def validated(self) -> tuple[str, ...]:
-        """The sets of the held-out examples."""
-        return tuple(each.name for each in self.held_out or self.sets)
-
-    def measured_on(self) -> str:
-        """The measure."""
-        measure = "mean over the sets of reciprocal rank, of spans F1"
-        return f" ({self.validation.facts['measure'] if self.validation else measure}, in percent)"
 
 
 def train_skills(

@@ -107,11 +107,10 @@ class DenseTraining(RankingTraining[DenseModel, torch.Tensor]):
         return read_in_shares(items, read) if gather else read(items)
 
     def facts(self) -> dict[str, Any]:
-        """Layout and form of the model; of β and the decay, what is not usual."""
+        """Those of all retrievers; of β and the decay, what is not usual."""
         usual = {"entropy": ENTROPY_WEIGHT, "layer_decay": 1.0}
         chosen = {"entropy": self.entropy, "layer_decay": self.layer_decay}
-        model = {"model": self.model.config.as_dict()}
-        return {**super().facts(), **model, **dict(chosen.items() - usual.items())}
+        return {**super().facts(), **dict(chosen.items() - usual.items())}
 
     def scorer(self, candidates: Sequence[Passage]) -> Scorer:
         """Exact search."""
@@ -197,7 +196,7 @@ class Recipe(TrainOptions):
         torch.manual_seed(self.seed)
         model = self.model()
         config = RankingConfig(
-            trainer=trainer_config(self, model.device, checkpoint_every=self.checkpoint_every),
+            trainer=trainer_config(self, model.device),
             max_tokens=self.train_length,
             **fields_of(self, RankingConfig),
         )

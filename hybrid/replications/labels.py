@@ -162,12 +162,10 @@ class LabelTraining(TrainingRun[LabelModel]):
         check_length(recipe.max_length, encoder_config(encoder), option="max_length")
         model = LabelModel(encoder, tokenizer, labels, recipe.max_length).to(training_device(recipe.device))
         schedule = trainer_config(recipe, model.head.weight.device, checkpoint_every=recipe.validate_every)
-        super().__init__(model, schedule, folder, recipe, encoders=[encoder], dropout=recipe.dropout)
+        facts = {"claims": hashlib.sha256(repr(self.claims).encode()).hexdigest()[:16]}
+        super().__init__(model, schedule, folder, recipe, facts, encoders=[encoder], dropout=recipe.dropout)
         self.recipe = recipe
-
-    def facts(self) -> dict[str, Any]:
-        """Settings and claims."""
-        return {**super().facts(), "claims": hashlib.sha256(repr(self.claims).encode()).hexdigest()[:16]}
+        self.measured_on = f" (accuracy on {len(self.held_out)} held-out claims)"
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The encoder; the head learns faster."""
@@ -186,10 +184,6 @@ class LabelTraining(TrainingRun[LabelModel]):
         predicted = self.model.predict(self.held_out)
         right = [label == c.label for label, c in zip(predicted, self.held_out, strict=True)]
         return sum(right) / max(1, len(right))
-
-    def measured_on(self) -> str:
-        """The held-out claims."""
-        return f" (accuracy on {len(self.held_out)} held-out claims, in percent)"
 
 
 def train_labels(

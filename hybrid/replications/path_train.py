@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -70,6 +70,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
     """The training of a reader of paths: its examples, batches, loss and validation."""
 
     kind, heads = PATH_READER, ("spans.", "passages.", "sentences.")
+    figure = "mean of passage EM and F1 {:.1f}".format
 
     def __init__(self, recipe: PathRecipe, examples: Sequence[PathExample], folder: Path) -> None:
         torch.manual_seed(recipe.seed)
@@ -78,15 +79,8 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         sentences = any(passage.sentences for example in examples for passage in example.passages)
         layout = PathLayout(max_length=recipe.max_length, sentences=sentences)
         model = PathReader.from_encoder(recipe.encoder, layout).to(training_device(recipe.device))
-        super().__init__(recipe, model, trained, held_out, folder)
-
-    def facts(self) -> dict[str, Any]:
-        """Settings and examples."""
-        return {**super().facts(), "examples": short_hash([*self.examples, *self.held_out])}
-
-    def figure(self, value: float) -> str:
-        """In percent."""
-        return f"mean of passage EM and F1 {value:.1f}"
+        fingerprint = short_hash([*trained, *held_out])
+        super().__init__(recipe, model, trained, held_out, folder, fingerprint)
 
     # ------------------------------------------------------------------ batches
 

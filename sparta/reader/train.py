@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -85,7 +84,7 @@ class ReaderRecipe(ReadingRecipe):
 class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     """The training of a reader: its examples, batches, loss and validation."""
 
-    kind, heads = READER, ("spans.", "encoder.global_states")
+    kind, heads, figure = READER, ("spans.", "encoder.global_states"), "F1 {:.1f}".format
 
     def __init__(self, recipe: ReaderRecipe, sets: Sequence[ReadingSet], folder: Path) -> None:
         if recipe.passages < 2:
@@ -117,20 +116,12 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
             left_out = len(examples) - len(answerable)
             logger.warning("left out %d questions whose answer is longer than a reader gives", left_out)
         check_enough(answerable, recipe.batch_size)
-        super().__init__(recipe, model, answerable, held_out, folder)
+        super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
         self._right: dict[str, set[str]] = {}
         for example in examples:
             right = self._right.setdefault(example.question, set())
             right.update(example.passages[i].text for i in example.positives)
         self.lengths = [len(e.passages[e.positives[0]].text) for e in self.examples]
-
-    def facts(self) -> dict[str, Any]:
-        """Settings and examples."""
-        return {**super().facts(), "examples": fingerprint(self.examples)}
-
-    def figure(self, value: float) -> str:
-        """F1 in percent."""
-        return f"F1 {value:.1f}"
 
     def _answerable(self, example: ReadingExample) -> bool:
         """Whether some answer is no longer than those that are given, about 5 characters a wordpiece."""

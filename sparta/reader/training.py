@@ -45,11 +45,19 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
     heads: tuple[str, ...] = ("spans.",)
 
     def __init__(
-        self, recipe: ReadingRecipe, model: M, examples: Sequence[E], held_out: Sequence[E], folder: Path
+        self,
+        recipe: ReadingRecipe,
+        model: M,
+        examples: Sequence[E],
+        held_out: Sequence[E],
+        folder: Path,
+        fingerprint: str,
     ) -> None:
         schedule = trainer_config(recipe, model.device, clip=1.0, checkpoint_every=recipe.validate_every)
-        super().__init__(model, schedule, folder, recipe, encoders=[model.encoder], dropout=recipe.dropout)
+        encoders, facts = [model.encoder], {"examples": fingerprint}
+        super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
         self.examples, self.held_out = examples, held_out
+        self.measured_on = f", on {len(held_out)} held-out questions"
         self._layer_decay, self._batch_size = recipe.layer_decay, recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -82,10 +90,6 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
         """Return a context in which the model reads as fast as its device can."""
         dtype = pick_dtype("auto", self.device)
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-    def measured_on(self) -> str:
-        """The held-out questions."""
-        return f", on {len(self.held_out)} held-out questions"
 
 
 def check_enough(examples: Sequence[Any], batch_size: int) -> None:

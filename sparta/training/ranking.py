@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,10 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         longest = min(config.max_tokens, layout.max_length)
         self.layout = replace(layout, max_length=longest, overlap=0)
         sets, self.validation = hold_out([s.answerable(self._characters_read) for s in sets], config.held_out)
+        self.validated = tuple(each.name for each in self.validation)
+        self.figure = partial(shown, config.validate_by) if self.validated else None
+        if self.validated:
+            self.measured_on = f", on queries of {', '.join(self.validated)} that no step was trained on"
         self.together = self.processes if config.gather else 1
         sets = [replace(each, batch_size=each.batch_size * self.together) for each in sets]
         self.sets = [self._with_bm25_negatives(each) for each in sets] if config.mined else sets
@@ -92,11 +97,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         texts = [f"{p.title} {p.text}" for p in one.paragraphs]
         columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(one, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
-
-    @property
-    def validated(self) -> tuple[str, ...]:
-        """The sets that have questions to validate on."""
-        return tuple(each.name for each in self.validation)
 
     # ------------------------------------------------------------------ what a retriever is
 
@@ -113,10 +113,11 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Settings, sets and teacher."""
+        """Settings, the form of the model, sets and teacher."""
         dev = [[s.name, s.fingerprint(), s.weight] for s in self.validation if s.dev]
         return {
             **super().facts(),
+            "model": cast("Any", self.model).config.as_dict(),
             "sets": [[s.name, s.fingerprint(), s.weight, s.batch_size] for s in self.sets],
             **({"dev": dev} if dev else {}),
             "teacher": self.teacher.name if self.teacher else None,
@@ -237,19 +238,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
             return 0.0
         values = [self._of_set(each, self.measure) for each in self.validation]
         return float(np.average(values, weights=[each.weight for each in self.validation]))
-
-    def figure(self, value: float) -> str:
-        """The measure's name and its value."""
-        return shown(self.ranking_config.validate_by, value)
-
-    def reached(self, state: TrainerState) -> str:
-        """The best figure and its step; a training without validation has none."""
-        return super().reached(state) if self.validated else f"none; the model of step {state.best_step:,}"
-
-    def measured_on(self) -> str:
-        """The sets."""
-        names = ", ".join(self.validated)
-        return f", on queries of {names} that no step was trained on" if names else ""
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
         training = () if held_out.dev else next(s.paragraphs for s in self.sets if s.name == held_out.name)

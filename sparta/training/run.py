@@ -12,7 +12,7 @@ import logging
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -43,6 +43,7 @@ from sparta.training.options import (
     TrainResult,
     TrainSettings,
     check_same,
+    fields_of,
     settings_of,
 )
 
@@ -52,14 +53,21 @@ logger = logging.getLogger(__name__)
 class TrainingRun[M: nn.Module]:
     """Trains a model with Adam, linear warmup and linear decay, and keeps the best by validation.
 
-    A subclass says what differs: `loss`, `validate`, and where they differ `parameter_groups`, `facts`,
-    `figure` and `measured_on`. The folder gets `log.jsonl`, `state.pt` and `best`.
+    A subclass says what differs: `loss`, `validate`, maybe `parameter_groups` and `facts`. The folder gets
+    `log.jsonl`, `state.pt` and `best`.
 
     :param settings: a dataclass whose fields must be the same for a training to be resumed
+    :param facts: what else must be the same
     :param encoders: parts of the model whose attention is to be fast in training
     """
 
     kind = ModelKind("A model.", "")
+    figure: Callable[[float], str] | None = "{:.1%}".format
+    """Writes a validation; None in a training without."""
+    measured_on = ""
+    """What the card says after the figure: on which questions."""
+    validated: tuple[str, ...] = ()
+    """The sets whose questions validate."""
     trained_before = False
     """Whether the model as it comes may stay the best."""
 
@@ -69,11 +77,13 @@ class TrainingRun[M: nn.Module]:
         schedule: TrainerConfig,
         folder: Path,
         settings: Any = None,
+        facts: Mapping[str, Any] | None = None,
         *,
         encoders: Iterable[nn.Module] = (),
         dropout: float = 0.0,
     ) -> None:
         self.model, self.schedule, self.folder, self.settings = model, schedule, folder, settings
+        self._more_facts = dict(facts or {})
         self.rank, self.processes = process_group()
         self.memory: dict[str, float] = {}  # what the loss carries from step to step; checkpoints keep it
         self.state, self.kept = TrainerState(), 0
@@ -108,28 +118,12 @@ class TrainingRun[M: nn.Module]:
     def facts(self) -> dict[str, Any]:
         """Return what must be the same for a training to be resumed."""
         settings = settings_of(self.settings) if self.settings else {}
-        return {**settings, "processes": self.processes, "trainer": asdict(self.schedule)}
+        shared = {"processes": self.processes, "trainer": asdict(self.schedule)}
+        return {**settings, **self._more_facts, **shared}
 
     def save_best(self) -> None:
         """Write the model, which has just validated best, in full precision."""
         cast("Any", self.model).save_pretrained(self.folder / "best")
-
-    @property
-    def validated(self) -> tuple[str, ...]:
-        """The sets whose questions validate."""
-        return ()
-
-    def figure(self, value: float) -> str:
-        """Return how a validation is written."""
-        return f"{100 * value:.1f}"
-
-    def measured_on(self) -> str:
-        """Return what the card says after the figure: on which questions."""
-        return ""
-
-    def reached(self, state: TrainerState) -> str:
-        """Return the best figure and its step."""
-        return f"{self.figure(state.best)} at step {state.best_step:,}"
 
     # ------------------------------------------------------------------ training
 
@@ -155,14 +149,16 @@ class TrainingRun[M: nn.Module]:
 
         :param folder: where the best model lies, if not in this training's folder
         """
-        best, reached = folder or self.folder / "best", self.reached(state)
+        best = folder or self.folder / "best"
+        reached = f"{self.figure(state.best)} at step" if self.figure else "none; the model of step"
+        reached += f" {state.best_step:,}"
         if not self.rank:
             command = command or str(recipe)
             if self.processes > 1:
                 gathered = getattr(self.settings, "gather", False)
                 shared = "sharing each batch" if gathered else "each with its own batches"
                 command += f"  # in {self.processes} processes of torchrun, {shared}"
-            write_card(best, self.kind, str(recipe.encoder), data, command, reached + self.measured_on())
+            write_card(best, self.kind, str(recipe.encoder), data, command, reached + self.measured_on)
         wait_for_all()
         return TrainResult(best, state.best, state.best_step, self.validated, reached)
 
@@ -312,20 +308,10 @@ class TrainingRun[M: nn.Module]:
         atomic_write(path, "".join(f"{line}\n" for line in kept).encode())
 
 
-def trainer_config(
-    recipe: TrainSettings, device: torch.device, *, clip: float = 2.0, **others: int
-) -> TrainerConfig:
+def trainer_config(recipe: TrainSettings, device: torch.device, **others: float) -> TrainerConfig:
     """Return how long, how fast and how often a recipe trains; `others` are fields that it does not have."""
-    return TrainerConfig(
-        steps=recipe.steps,
-        learning_rate=recipe.learning_rate,
-        clip=clip,
-        accumulate=recipe.accumulate,
-        bf16=pick_dtype("auto", device) == torch.bfloat16,
-        seed=recipe.seed,
-        validate_every=recipe.validate_every,
-        **others,
-    )
+    bf16 = pick_dtype("auto", device) == torch.bfloat16
+    return TrainerConfig(bf16=bf16, **{"clip": 2.0, **fields_of(recipe, TrainerConfig), **others})
 
 
 def rate_groups(

@@ -232,10 +232,6 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         with torch.autocast(self.device.type, enabled=False):
             return queries.counts @ weights.float().T
 
-    def facts(self) -> dict[str, Any]:
-        """Layout and form of the model too."""
-        return {**super().facts(), "model": self.model.config.as_dict()}
-
     def _penalty(
         self, weights: torch.Tensor, counted: torch.Tensor, n_sentences: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
