@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.replications.path_mining import mine_paths
+    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
-    from hybrid.retrieval.hits import HybridHit
     from hybrid.retrieval.searcher import HybridSearcher
 
 _HOMES = {
@@ -42,11 +42,12 @@ _HOMES = {
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
-    "HybridHit": "hybrid.retrieval.hits",
+    "HybridHit": "sparta.base.records:Hit",
     "HybridSearcher": "hybrid.retrieval.searcher",
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "PathAnswerer": "hybrid.answering.path_answerer",
+    "PathRecipe": "hybrid.replications.path_train",
     "QuestionSet": "hybrid.evaluation.questions",
     "SetResults": "hybrid.evaluation.results",
     "Step": "hybrid.multihop.steps",
@@ -60,6 +61,7 @@ _HOMES = {
     "questions_of": "hybrid.evaluation.questions",
     "read_chain": "hybrid.multihop.steps",
     "results_table": "hybrid.evaluation.results",
+    "train_path_reader": "hybrid.replications.path_train",
     "tune": "hybrid.evaluation.tune",
 }
 
@@ -78,6 +80,7 @@ __all__ = [
     "IndexTools",
     "OpenSearchSearcher",
     "PathAnswerer",
+    "PathRecipe",
     "QuestionSet",
     "SetResults",
     "Step",
@@ -91,6 +94,7 @@ __all__ = [
     "questions_of",
     "read_chain",
     "results_table",
+    "train_path_reader",
     "tune",
 ]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from sparta.base.exports import lazy_names
 
 if TYPE_CHECKING:
-    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.api import Index
     from sparta.base.errors import (
         IndexStateError,
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
         SpartaError,
         StorageError,
     )
-    from sparta.base.records import Hit, Passage, Query, Retriever, ScoredPassage
+    from sparta.base.records import Hit, Passage, Query, Ranking, ScoredPassage
     from sparta.index.build import IndexReport
     from sparta.index.pipeline import IndexOptions
-    from sparta.index.view import IndexVersion
+    from sparta.index.reader import IndexReader
+    from sparta.index.snapshot import IndexSnapshot, IndexVersion
     from sparta.lucene.bridge import Bm25
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
     from sparta.search.explain import Explanation, TermShare, top_terms
+    from sparta.search.retriever import Page, Retriever
     from sparta.search.searcher import Searcher
     from sparta.shards.encode import EncodeOptions, EncodeReport, encode_corpus
     from sparta.shards.ray_executor import RayCluster
@@ -54,7 +55,9 @@ _HOMES = {
     "IndexOptions": "sparta.index.pipeline",
     "IndexReport": "sparta.index.build",
     "IndexStateError": "sparta.base.errors",
-    "IndexVersion": "sparta.index.view",
+    "IndexReader": "sparta.index.reader",
+    "IndexSnapshot": "sparta.index.snapshot",
+    "IndexVersion": "sparta.index.snapshot",
     "InputError": "sparta.base.errors",
     "Interrupted": "sparta.base.errors",
     "JavaError": "sparta.base.errors",
@@ -65,11 +68,13 @@ _HOMES = {
     "Query": "sparta.base.records",
     "RayCluster": "sparta.shards.ray_executor",
     "PathReader": "sparta.reader.path_reader",
-    "PathRecipe": "hybrid.replications.path_train",
+    "PathRecipe": "hybrid:PathRecipe",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
-    "Retriever": "sparta.base.records",
+    "Page": "sparta.search.retriever",
+    "Ranking": "sparta.base.records",
+    "Retriever": "sparta.search.retriever",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
     "ServerError": "sparta.base.errors",
@@ -85,7 +90,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
-    "train_path_reader": "hybrid.replications.path_train",
+    "train_path_reader": "hybrid:train_path_reader",
     "train_reader": "sparta.reader.train",
 }
 
@@ -97,7 +102,9 @@ __all__ = [
     "Hit",
     "Index",
     "IndexOptions",
+    "IndexReader",
     "IndexReport",
+    "IndexSnapshot",
     "IndexStateError",
     "IndexVersion",
     "InputError",
@@ -105,11 +112,13 @@ __all__ = [
     "JavaError",
     "MissingPackageError",
     "ModelError",
+    "Page",
     "Passage",
     "PathReader",
     "PathRecipe",
     "Quantizer",
     "Query",
+    "Ranking",
     "RayCluster",
     "Reader",
     "ReaderLayout",

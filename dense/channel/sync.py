@@ -104,7 +104,7 @@ def build_dense(
             return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
         for source in sources:
             _check_vectors(source, identity, live)
-        with LivePassages(folder.lucene_path(live), live.analysis) as passages:
+        with LivePassages.open(folder.lucene_path(live), live.analysis) as passages:
             work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
             work.fill(sources, expect, advance)
             channel = work.finish(asked)

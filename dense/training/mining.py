@@ -162,7 +162,7 @@ def mine_index(
             raise InputError(
                 "expected questions that a passage of the index answers, found none among"
                 f" {miner.report.left_out:,}",
-                where=str(miner.lexical.index.folder.path),
+                where=str(miner.lexical.reader.folder.path),
                 remedy=remedy(
                     "check that questions and index belong together, or look deeper with {}", Option("depth")
                 ),

@@ -20,10 +20,11 @@ from hybrid.replications.files import state_of
 from hybrid.replications.solvers import Solver
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_write, is_standard_output, short_hash
-from sparta.base.records import Advance, Query, Retriever
+from sparta.base.records import Advance, Query
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded, parse_object
+from sparta.search.retriever import Retriever
 from sparta.training.options import REPEAT, check_same
 
 ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"

@@ -205,7 +205,7 @@ def test_a_line_that_no_query_can_find_is_refused(builder, json_vectors):
     with pytest.raises(InputError) as caught:
         builder.write(json_vectors(*whole, line("c", Zürich=3, Genf=2), line("d", Genf=2)))
     assert caught.value.where.endswith("vectors.jsonl:4")
-    assert "--tokenizer" in caught.value.remedy
+    assert "--tokenizer" in caught.value.remedy.for_command_line()
     builder.write(json_vectors(*whole, line("c", **{"##ing": 3})), "overwrite")
     assert builder.ranking("moon") == [("a", 2.0), ("b", 1.0)]
 

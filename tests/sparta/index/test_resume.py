@@ -82,7 +82,7 @@ def test_an_unfinished_index_is_neither_forgotten_nor_mixed_up(builder, docs, ca
     assert "--resume" not in caplog.text
     with pytest.raises(IndexStateError, match=r"an unfinished index of a\.jsonl is here") as caught:
         builder.write(builder.source(a))
-    assert "--resume" in caught.value.remedy
+    assert "--resume" in caught.value.remedy.for_command_line()
     other = replace(builder.side, quantizer=Quantizer(9.0))
     for source, options, message in (
         (builder.source(docs("b", 12)), {}, "has changed since"),

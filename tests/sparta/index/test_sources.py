@@ -226,7 +226,8 @@ def test_a_full_disk_leaves_the_last_commit(mounted, side, docs, tiny_vocabulary
     source = builder.source(large, name="b", size=500)
     with pytest.raises(StorageError) as caught:
         builder.write(source, "append")
-    assert "room" in caught.value.remedy or "space" in caught.value.remedy
+    advice = str(caught.value.remedy)
+    assert "room" in advice or "space" in advice
     assert builder.contents() == a
     assert builder.folder.state().live.complete
     small = docs("c", 3)

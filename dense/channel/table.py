@@ -1,16 +1,16 @@
-"""The dense channel as `sparta.index.channels` knows it."""
+"""The dense channel as `sparta.index.channels` names it in its table."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dense.channel.folder import ChannelFolder
 from dense.channel.sync import DenseReport, build_dense, has_dense
-from sparta.index.folder import IndexFolder
+from sparta.index.folder import Generation, IndexFolder
 
 if TYPE_CHECKING:
-    from dense.channel.following import FollowingSearcher
+    from dense.channel.vectors import DenseChannel
 
 exists = has_dense
 
@@ -25,11 +25,12 @@ def check(index: Path) -> None:
     folder = IndexFolder(index)
     place = ChannelFolder(folder.dense_path(folder.require_live()))
     place.check(place.read())
-    open(index).close()
 
 
-def open(index: Path) -> FollowingSearcher:
-    """A searcher of the dense channel, which follows the index when it is told to."""
-    from dense.channel.following import FollowingSearcher
+def open(
+    folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
+) -> DenseChannel:
+    """Open the vectors of the channel."""
+    from dense.channel.vectors import DenseChannel
 
-    return FollowingSearcher(index)
+    return DenseChannel(folder, generation, manifest, kept)
