@@ -25,6 +25,7 @@ from dense.models.skill_config import (
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import load_tokenizer
+from sparta.neural.checkpoint import with_weights
 from sparta.neural.inputs import InputLayout
 
 _RELEASED = re.compile(
@@ -156,13 +157,7 @@ def load_released(path: str | Path, tokenizer: str | Path) -> DenseModel:
     if model.spans is not None:  # the bias of span_query is the same for spans and for [CLS]
         state |= {f"spans.projection.{k}": weights[f"span_proj.{k}"] for k in ("weight", "bias")}
         state["spans.anchor"] = weights["span_query.weight"][0]
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ModelError(
-            f"expected the weights of one BERT with experts: {error}", where=str(path)
-        ) from error
-    return model.eval()
+    return with_weights(model, state, str(path))
 
 
 def _our_name(name: str) -> str:

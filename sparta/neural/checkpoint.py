@@ -109,7 +109,7 @@ def with_weights[M: nn.Module](model: M, state: dict[str, torch.Tensor], where: 
         model.load_state_dict(state)
     except RuntimeError as error:
         raise ModelError(
-            f"the weights do not fit the configuration: {error}",
+            f"expected weights that fit config.json: {error}",
             where=where,
             remedy="copy the model folder again, whole",
         ) from error

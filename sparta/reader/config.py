@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Command, Option, remedy
 from sparta.models.resolve import folder_with, given_or_shipped
 
 DEFAULT_READER = "reader-bge-small-en"
@@ -25,6 +26,27 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
             "expected the folder of a reader (config.json with a `reader` object), found none",
             where=str(name or folder.name),
             remedy="check the path, or make one with: sparta train-reader",
+        )
+    return found
+
+
+def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
+    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
+    of a training's output the best in it.
+
+    :raises ModelError: there is none.
+    """
+    folder = given_or_shipped(name, language, "path_reader")
+    found = folder_with("path_reader", folder)
+    if found is None:
+        raise ModelError(
+            "expected a reader of paths (config.json with a `path_reader` object), found none",
+            where=str(name or folder.name),
+            remedy=remedy(
+                "give {} a folder that {} made, or another chain",
+                Option("path_reader"),
+                Command("sparta train-paths"),
+            ),
         )
     return found
 

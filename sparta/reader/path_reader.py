@@ -18,18 +18,18 @@ from torch import nn
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.given import path_of
-from sparta.base.remedies import Command, Option, remedy
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer
-from sparta.models.resolve import folder_with, given_or_shipped
+from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
 from sparta.neural.checkpoint import load_state, read_json, save_model
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.inputs import special_frame, with_accents
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import check_length
-from sparta.reader.config import ReaderConfig
+from sparta.reader.config import ReaderConfig, path_reader_folder
 from sparta.reader.decode import best_spans
 from sparta.reader.records import Text
 from sparta.reader.span_reader import SpanReader
@@ -354,27 +354,6 @@ class PathReader(nn.Module):
                 found.append(PathSpan(text, one.score, number, one.start, one.end))
         best = max(found, key=lambda one: one.score)
         return best._replace(score=float(torch.exp(2 * best.score - spans.logsumexp(1).sum())))
-
-
-def path_reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
-    """Return the folder of a reader of paths: for None the one that ships for the language, or a named one;
-    of a training's output the best in it.
-
-    :raises ModelError: there is none.
-    """
-    folder = given_or_shipped(name, language, "path_reader")
-    found = folder_with("path_reader", folder)
-    if found is None:
-        raise ModelError(
-            "expected a reader of paths (config.json with a `path_reader` object), found none",
-            where=str(name or folder.name),
-            remedy=remedy(
-                "give {} a folder that {} made, or another chain",
-                Option("path_reader"),
-                Command("sparta train-paths"),
-            ),
-        )
-    return found
 
 
 def shares(lengths: Sequence[int], room: int) -> list[int]:

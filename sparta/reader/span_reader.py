@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from sparta.neural.backbones import (
     load_encoder,
     token_types,
 )
-from sparta.neural.checkpoint import load_state, read_json, save_model
+from sparta.neural.checkpoint import load_state, read_json, save_model, with_weights
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text
@@ -124,8 +124,7 @@ class SpanReader(nn.Module):
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         reader.check_length(config.layout.max_length, str(folder / "config.json"))
-        _fill(reader, load_state(folder / "model.safetensors"), folder)
-        return reader.eval()
+        return with_weights(reader, load_state(folder / "model.safetensors"), str(folder))
 
     @staticmethod
     def from_encoder(name: str | Path, config: ReaderConfig) -> SpanReader:
@@ -156,14 +155,3 @@ class SpanReader(nn.Module):
 
 def _plain(reader: SpanReader) -> nn.Module:
     return reader.encoder.encoder if isinstance(reader.encoder, FusedEncoder) else reader.encoder
-
-
-def _fill(reader: SpanReader, state: Mapping[str, torch.Tensor], folder: Path) -> None:
-    try:
-        reader.load_state_dict(state)
-    except RuntimeError as error:
-        raise ModelError(
-            f"expected weights that fit config.json: {error}",
-            where=str(folder),
-            remedy="copy the model folder again, whole",
-        ) from error
