@@ -148,8 +148,5 @@ def lacks(skill: str, has: Iterable[str], where: str = "") -> ModelError:
     return ModelError(
         f"expected a model with the skill {skill}, found one with {', '.join(has) or 'no skills'}",
         where=where,
-        remedy=remedy(
-            "train it for this skill too ({}), or leave the step out",
-            Command.of("dense train-skills", **{skill: "FILE"}),
-        ),
+        remedy=remedy("leave the step out, or run {}", Command.of("dense train-skills", **{skill: "FILE"})),
     )

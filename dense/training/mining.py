@@ -163,9 +163,7 @@ def mine_index(
                 "expected questions that a passage of the index answers, found none among"
                 f" {miner.report.left_out:,}",
                 where=str(miner.lexical.reader.folder.path),
-                remedy=remedy(
-                    "check that questions and index belong together, or look deeper with {}", Option("depth")
-                ),
+                remedy=remedy("check that the questions fit the index, or raise {}", Option("depth")),
             )
     return miner.report
 

@@ -181,8 +181,7 @@ def _places(record: Record) -> list[Provenance]:
         raise InputError(
             "expected provenance with passage_ids, found spans or pages of the knowledge source",
             remedy=remedy(
-                "let an index of it name the passages: {}",
-                Command.of("dense mine", dataset="FILE", output="FILE.json"),
+                "find its passages: {}", Command.of("dense mine", dataset="FILE", output="FILE.json")
             ),
         )
     return places

@@ -26,9 +26,7 @@ def dev_file(folder: Path, task: str) -> Path:
             f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
             where=str(folder),
             remedy=remedy(
-                "name the folder with the tasks' files by {}, and tasks that are there by {}",
-                Option("data"),
-                Option("task"),
+                "name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")
             ),
         )
     return found

@@ -58,9 +58,7 @@ def _load(folder: Path) -> SparseEncoder:
         raise ModelError(
             "expected a model that writes terms, found a dense one, which makes vectors",
             where=str(folder),
-            remedy=remedy(
-                "give it to {}, or name a SPARTA model here", Command.of("dense index", model=folder)
-            ),
+            remedy=remedy("run {}, or name a SPARTA model", Command.of("dense index", model=folder)),
         )
     logger.warning(
         "%s: no sparta object in config.json: read as BEIR's SPARTA checkpoints (tied, no bias)", folder

@@ -48,11 +48,7 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
         if not part:
             raise InputError(
                 f"expected a device, or several with commas between them, found {text!r}",
-                remedy=remedy(
-                    "name it, as in {} or {}, or leave the option out",
-                    Option("device", "cpu"),
-                    Option("device", "cuda:0,cuda:1"),
-                ),
+                remedy=remedy("name it, as in {}, or leave it out", Option("device", "cuda:0,cuda:1")),
             )
         pick_device(part)
     return parts
@@ -130,9 +126,7 @@ def pick_device(name: str | None = None) -> torch.device:
             raise InputError(
                 f"expected a device that torch can use here, found {name!r}: {str(error).splitlines()[0]}",
                 remedy=remedy(
-                    "use {}, or leave it out; {} shows what there is",
-                    Option("device", "cpu"),
-                    Command("sparta doctor"),
+                    "use {}; {} shows what there is", Option("device", "cpu"), Command("sparta doctor")
                 ),
             ) from error
     if torch.cuda.is_available():

@@ -42,11 +42,7 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
         raise ModelError(
             "expected a reader of paths (config.json with a `path_reader` object), found none",
             where=str(name or folder.name),
-            remedy=remedy(
-                "give {} a folder that {} made, or another chain",
-                Option("path_reader"),
-                Command("sparta train-paths"),
-            ),
+            remedy=remedy("give {} what {} made", Option("path_reader"), Command("sparta train-paths")),
         )
     return found
 

@@ -234,9 +234,7 @@ class PathReader(nn.Module):
         if not 1 <= len(texts) <= room // _SHORTEST:
             raise InputError(
                 f"expected a path of 1 to {room // _SHORTEST} passages, found {len(texts)}",
-                remedy=remedy(
-                    "read shorter paths, or train a reader with a greater {}", Option("max_length")
-                ),
+                remedy=remedy("read shorter paths, or train with a greater {}", Option("max_length")),
             )
         titles = [self._ids(text.title)[: room // len(texts) // 4] for text in texts]
         heads = [[self.mark, *title, *([last] if title else [])] for title in titles]

@@ -115,11 +115,7 @@ class SpanReader(nn.Module):
             raise ModelError(
                 "expected a reader (config.json with a `reader` object), found another model",
                 where=str(folder),
-                remedy=remedy(
-                    "give one that {} made, or leave {} out for the shipped one",
-                    Command("sparta train-reader"),
-                    Option("reader"),
-                ),
+                remedy=remedy("give {} what {} made", Option("reader"), Command("sparta train-reader")),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
@@ -139,10 +135,7 @@ class SpanReader(nn.Module):
                         f"expected the reader's {other.config.global_tokens} global tokens, found"
                         f" {config.global_tokens}",
                         where=str(name),
-                        remedy=remedy(
-                            "train it further with the same {}, or begin with an encoder",
-                            Option("global_tokens"),
-                        ),
+                        remedy=remedy("give the same {}, or an encoder", Option("global_tokens")),
                     )
                 reader.encoder.load_state_dict(other.encoder.state_dict())
             reader.spans.load_state_dict(other.spans.state_dict())

@@ -88,12 +88,7 @@ def _model(
     if recipe.context_share and not layout.share_context:
         raise InputError(
             "expected a context share only where answers share a context, found answers that do not",
-            remedy=remedy(
-                "leave out {}, or {} and {}",
-                Option("context_share"),
-                Option("context", flag="no-context"),
-                Option("segments"),
-            ),
+            remedy=remedy("leave out {}", Option("context_share")),
         )
     model, trained_before = _new_or_trained(recipe.encoder, SpartaConfig(layout, tied=recipe.tied))
     share = recipe.context_share
@@ -106,9 +101,7 @@ def _model(
         raise InputError(
             "expected a model without gains for terms that stand in the answer, found one that has them",
             where=recipe.encoder,
-            remedy=remedy(
-                "leave {} out, or train a new model from an encoder", Option("lexical", flag="no-lexical")
-            ),
+            remedy=remedy("leave {} out, or train a new model", Option("lexical", flag="no-lexical")),
         )
     model = model.to(training_device(recipe.device))
     check_length(recipe.max_length, encoder_config(model.encoder), option="max_length")
