@@ -25,9 +25,7 @@ def dev_file(folder: Path, task: str) -> Path:
         raise InputError(
             f"expected {', '.join(name.format(task) for name in _DEV)}, found none of them",
             where=str(folder),
-            remedy=remedy(
-                "name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")
-            ),
+            remedy=remedy("name the tasks' folder by {}, its tasks by {}", Option("data"), Option("task")),
         )
     return found
 

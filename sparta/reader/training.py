@@ -58,7 +58,6 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
         super().__init__(model, schedule, folder, recipe, facts, encoders=encoders, dropout=recipe.dropout)
         self.examples, self.held_out = examples, held_out
         self.measured_on = f", on {len(held_out)} held-out questions"
-        self._layer_decay, self._batch_size = recipe.layer_decay, recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -69,17 +68,18 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
                 return HEAD_RATE
             parts = name.split(".")
             layer = int(parts[parts.index("layer") + 1]) if "layer" in parts else -1
-            return float(self._layer_decay ** (self.model.encoder_depth - 1 - layer))
+            return float(self.settings.layer_decay ** (self.model.encoder_depth - 1 - layer))
 
         return rate_groups(self.model.named_parameters(), factor)
 
     def numbers(self, step: int) -> tuple[list[int], random.Random]:
         """Return the numbers of a batch's examples, and what else it draws from: a function of the step."""
-        epoch, at = divmod(step, len(self.examples) // self._batch_size)
+        size = self.settings.batch_size
+        epoch, at = divmod(step, len(self.examples) // size)
         if self._epoch[0] != epoch:
             draw = random.Random(f"{self.schedule.seed} epoch {epoch}")
             shuffled = draw.sample(range(len(self.examples)), len(self.examples))
-            self._epoch = epoch, self.cut(shuffled, self._batch_size, draw)
+            self._epoch = epoch, self.cut(shuffled, size, draw)
         return self._epoch[1][at], random.Random(f"{self.schedule.seed} {step}")
 
     def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:

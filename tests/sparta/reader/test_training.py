@@ -36,11 +36,10 @@ from sparta.reader.train import (
 )
 from sparta.reader.training import span_loss, targets
 from sparta.reader.windows import padded, windows
+from tests.sparta.reader.made_data import COLORS, THINGS, USUAL, written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYOUT = ReaderLayout(max_length=48, overlap=16, longest_question=12, longest_answer=6)
-COLORS = ["red", "white", "small", "large", "old", "new", "young", "high"]
-THINGS = ["house", "street", "river", "star", "city", "school", "island", "park"]
 
 
 @pytest.fixture
@@ -53,24 +52,12 @@ def data(tmp_path: Path) -> Path:
         colors = draw.sample(COLORS, 3)
         text = " and ".join(f"the {c} {t}" for c, t in zip(colors, things, strict=True))
         lines.append({"question": f"which {things[1]}", "positive": text, "answers": [colors[1]]})
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
+    return written(tmp_path, lines)
 
 
 def recipe(encoder: Path, **changes: object) -> ReaderRecipe:
-    usual: dict[str, object] = {
-        "encoder": str(encoder),
-        "steps": 8,
-        "batch_size": 8,
-        "learning_rate": 2e-3,
-        "train_length": 48,
-        "held_out": 20,
-        "validate_every": 4,
-        "device": "cpu",
-        "layout": LAYOUT,
-    }
-    return ReaderRecipe(**{**usual, **changes})  # type: ignore[arg-type]
+    usual = {**USUAL, "encoder": str(encoder), "train_length": 48, "layout": LAYOUT}
+    return ReaderRecipe(**{**usual, **changes})
 
 
 def test_the_loss_by_hand() -> None:
