@@ -49,13 +49,6 @@ class DenseReport:
         return max(0, self.passages - self.encoded - self.taken)
 
 
-def has_dense(index: Path) -> bool:
-    """Whether the live generation of an index has a dense channel."""
-    folder = IndexFolder(index)
-    live = folder.state().live if folder.exists() else None
-    return live is not None and ChannelFolder(folder.dense_path(live)).exists()
-
-
 @optional_packages()
 def build_dense(
     index: str | Path,

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, SpartaError
 from sparta.index.changes import how_to_finish, job_name
-from sparta.index.channels import CHANNELS
 from sparta.index.folder import Generation, IndexFolder, lasting_path
 from sparta.index.snapshot import (
     ATTEMPTS,
@@ -27,7 +25,6 @@ from sparta.index.snapshot import (
     segments_of,
 )
 from sparta.lucene.bridge import Bm25, ImpactSearcher
-from sparta.lucene.jvm import leave_thread
 
 logger = logging.getLogger(__name__)
 
@@ -180,42 +177,22 @@ class IndexReader(Closing):
         raise changes_all_the_time(self.folder)
 
     def _opened(self, generation: Generation, committed: Committed) -> IndexSnapshot:
-        """Open a commit; Java starts in another thread while the files of other channels are opened."""
+        """Open a commit with the channels that every snapshot has open."""
         self.folder.refuse_links()
-        names = list(committed.manifests if self._channels is None else self._channels)
-        if not names:
-            return self._with_lucene(generation, committed)
-        with ThreadPoolExecutor(1, "lucene") as thread:
-            opening = thread.submit(self._with_lucene, generation, committed)
-            try:
-                opened = {
-                    name: CHANNELS[name]().open(
-                        self.folder, generation, committed.manifests.get(name), self._kept
-                    )
-                    for name in names
-                }
-            except BaseException:
-                opening.result().close()
-                raise
-            finally:
-                thread.submit(leave_thread)
-            snapshot = opening.result()
-        try:
-            for name, channel in opened.items():
-                snapshot.attach(name, channel)
-        except BaseException:
-            snapshot.close()
-            raise
-        return snapshot
-
-    def _with_lucene(self, generation: Generation, committed: Committed) -> IndexSnapshot:
         side = self.folder.query_side(generation)
         path, language = self.folder.lucene_path(generation), generation.analysis
         lucene = ImpactSearcher(path, language=language, bm25=self.bm25)
         tokenizer = side.query_tokenizer(language)
-        return IndexSnapshot(
+        snapshot = IndexSnapshot(
             self.folder, generation, committed, lucene, tokenizer, side.quantizer, self._kept
         )
+        try:
+            for name in committed.manifests if self._channels is None else self._channels:
+                snapshot.channel(name)
+        except BaseException:
+            snapshot.close()
+            raise
+        return snapshot
 
     def _warn(self, snapshot: IndexSnapshot) -> None:
         """Warn of a job of which only a part is committed."""

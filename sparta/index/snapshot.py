@@ -95,11 +95,6 @@ class IndexSnapshot(Closing):
                 self._open[name] = self._opened(name, manifest)
             return self._open[name]
 
-    def attach(self, name: str, channel: OpenChannel) -> None:
-        """Take a channel whose files were opened beside Lucene's index."""
-        channel.attach(self.lucene, self.version.commit, self.committed.segments)
-        self._open[name] = channel
-
     def _opened(self, name: str, manifest: bytes | None) -> OpenChannel:
         """Open a channel; again where a writer replaced its files just now."""
         for _ in range(ATTEMPTS):
