@@ -16,6 +16,7 @@ from hybrid.replications.path_examples import PathExample, PathPassage, read_pat
 from sparta.base.files import short_hash
 from sparta.base.given import paths_of
 from sparta.data.answers import exact_match, token_f1
+from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
 from sparta.reader.config import DEFAULT_READER
 from sparta.reader.path_reader import PathInput, PathLayout, PathReader
@@ -133,7 +134,7 @@ class PathTraining(ReadingTraining[PathReader, PathExample]):
         from what is needed.
         """
         best_sets, f1, em = [], 0.0, 0
-        with self.fast_arithmetic():
+        with arithmetic(self.device):
             for one in self.held_out:
                 sets = [one.gold, *replaced(one.gold, one.others[:_RIVALS])]
                 read = self.model.read(one.question, [[p.text for p in own] for own in sets])

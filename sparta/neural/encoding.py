@@ -109,6 +109,12 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
+def arithmetic(device: torch.device, name: str = "auto") -> torch.autocast:
+    """Return a context in which models compute as `pick_dtype` says."""
+    dtype = pick_dtype(name, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
 def dtype_name(name: str, device: torch.device) -> str:
     """Return what a name means on a device, `fp32`, `bf16` or `fp16`: so `auto` is the same elsewhere."""
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pick_dtype(name, device)]

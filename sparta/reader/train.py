@@ -18,6 +18,7 @@ from sparta.base.given import path_of, several
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import shipped_for
+from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
 from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
@@ -225,7 +226,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         """F1 in percent on held-out questions, each with one passage that holds its answer."""
         reader = Reader(self.model)
         texts = [[e.passages[e.positives[0]]] for e in self.held_out]
-        with self.fast_arithmetic():
+        with arithmetic(self.device):
             found = reader.read_all([e.question for e in self.held_out], texts, 1)
         f1, em = 0.0, 0
         for example, [text], [spans] in zip(self.held_out, texts, found, strict=True):

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
-from sparta.neural.encoding import pick_dtype
 from sparta.reader.path_reader import PathReader
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window
@@ -85,11 +84,6 @@ class ReadingTraining[M: SpanReader | PathReader, E](TrainingRun[M]):
     def cut(self, order: Sequence[int], size: int, draw: random.Random) -> list[list[int]]:
         """Cut an epoch's examples into batches."""
         return [[*order[i : i + size]] for i in range(0, len(order) - size + 1, size)]
-
-    def fast_arithmetic(self) -> torch.autocast:
-        """Return a context in which the model reads as fast as its device can."""
-        dtype = pick_dtype("auto", self.device)
-        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def check_enough(examples: Sequence[Any], batch_size: int) -> None:
