@@ -48,7 +48,7 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
         if not part:
             raise InputError(
                 f"expected a device, or several with commas between them, found {text!r}",
-                remedy=remedy("name it, as in {}, or leave it out", Option("device", "cuda:0,cuda:1")),
+                remedy=remedy("name it, as in {}, or leave it out", Option("device", "cpu")),
             )
         pick_device(part)
     return parts
