@@ -241,9 +241,9 @@ def _marked(record: Record) -> Iterator[Draft]:
         yield Draft(text, positives, _negatives(record), spans=(span,))
 
 
-def _mention(given: str) -> tuple[str, Span]:
+def _mention(marked: str) -> tuple[str, Span]:
     """Return a text without the marks of its mention, and where this is."""
-    before, first, rest = given.partition(_MARK_BEFORE)
+    before, first, rest = marked.partition(_MARK_BEFORE)
     inside, last, behind = rest.partition(_MARK_BEHIND)
     mention = inside.strip()
     if not first or not last or not mention:

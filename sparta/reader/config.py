@@ -113,19 +113,19 @@ class ReaderConfig:
         return replace(self, weight=weight, answer=None)
 
     @staticmethod
-    def from_dict(given: Any, where: str) -> ReaderConfig:
+    def from_dict(values: Any, where: str) -> ReaderConfig:
         """Read what `asdict` made.
 
         :raises ModelError: something else.
         """
         try:
             config = ReaderConfig(
-                ReaderLayout(**given["layout"]),
-                int(given["global_tokens"]),
-                _calibration(given["passage"]),
-                _calibration(given["answer"]) if given["answer"] else None,
-                float(given.get("weight", 0.2)),
-                given.get("sum_mentions", False),
+                ReaderLayout(**values["layout"]),
+                int(values["global_tokens"]),
+                _calibration(values["passage"]),
+                _calibration(values["answer"]) if values["answer"] else None,
+                float(values.get("weight", 0.2)),
+                values.get("sum_mentions", False),
             )
             if not isinstance(config.sum_mentions, bool):
                 raise TypeError(f"sum_mentions {config.sum_mentions!r}")
@@ -140,8 +140,8 @@ class ReaderConfig:
             ) from error
 
 
-def _calibration(given: dict[str, Any]) -> Calibration:
-    found = Calibration(float(given["a"]), float(given["b"]))
+def _calibration(values: dict[str, Any]) -> Calibration:
+    found = Calibration(float(values["a"]), float(values["b"]))
     if not (math.isfinite(found.a) and math.isfinite(found.b)):
         raise ValueError(f"a {found.a}, b {found.b}")
     return found

@@ -164,16 +164,16 @@ def _warn_left_out(name: str, n: int, of: int) -> None:
     logger.warning("%s: %d of %d questions left out: the answer stands beyond what is read", name, n, of)
 
 
-def name_and_weight(given: str, what: str) -> tuple[str, float]:
+def name_and_weight(text: str, what: str) -> tuple[str, float]:
     """Split `NAME` or `NAME=WEIGHT`; without a weight it is 1."""
-    name, _, weight = given.partition("=")
+    name, _, weight = text.partition("=")
     try:
         factor = float(weight) if weight else 1.0
     except ValueError:
         factor = math.nan
     if not 0 < factor < math.inf:
         raise InputError(
-            f"expected {what}=WEIGHT with a number above 0, found {given!r}",
+            f"expected {what}=WEIGHT with a number above 0, found {text!r}",
             remedy=f"write {name}=0.5, or {name} alone for a weight of 1",
         )
     return name, factor
