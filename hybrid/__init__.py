@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hybrid.multihop.tools import IndexTools
     from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
     from hybrid.replications.path_mining import mine_paths
+    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
     from hybrid.retrieval.searcher import HybridSearcher
@@ -47,6 +48,7 @@ _HOMES = {
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",
     "PathAnswerer": "hybrid.answering.path_answerer",
+    "PathRecipe": "hybrid.replications.path_train",
     "QuestionSet": "hybrid.evaluation.testsets",
     "SetResults": "hybrid.evaluation.results",
     "Step": "hybrid.multihop.steps",
@@ -60,6 +62,7 @@ _HOMES = {
     "questions_of": "hybrid.evaluation.questions",
     "read_chain": "hybrid.multihop.steps",
     "results_table": "hybrid.evaluation.results",
+    "train_path_reader": "hybrid.replications.path_train",
     "tune": "hybrid.evaluation.tune",
 }
 
@@ -78,6 +81,7 @@ __all__ = [
     "IndexTools",
     "OpenSearchSearcher",
     "PathAnswerer",
+    "PathRecipe",
     "QuestionSet",
     "SetResults",
     "Step",
@@ -91,6 +95,7 @@ __all__ = [
     "questions_of",
     "read_chain",
     "results_table",
+    "train_path_reader",
     "tune",
 ]
 

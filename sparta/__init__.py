@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from sparta.base.exports import lazy_names
 
 if TYPE_CHECKING:
-    from hybrid.replications.path_train import PathRecipe, train_path_reader
     from sparta.api import Index
     from sparta.base.errors import (
         IndexStateError,
@@ -69,7 +68,7 @@ _HOMES = {
     "Query": "sparta.base.records",
     "RayCluster": "sparta.shards.ray_executor",
     "PathReader": "sparta.reader.path_reader",
-    "PathRecipe": "hybrid.replications.path_train",
+    "PathRecipe": "hybrid:PathRecipe",
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
@@ -91,7 +90,7 @@ _HOMES = {
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
     "train_model": "sparta.training.train",
-    "train_path_reader": "hybrid.replications.path_train",
+    "train_path_reader": "hybrid:train_path_reader",
     "train_reader": "sparta.reader.train",
 }
 

@@ -16,6 +16,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
 from sparta.base.given import paths_of
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.training.formats import form_of, read_records
@@ -72,7 +73,9 @@ def read_skill_sets(
                 f"expected examples of the skill {one.skill}, found none"
                 + (f" whose passages are known, of {len(own):,}" if own else ""),
                 where=str(one.path),
-                remedy="name the files that hold the passages with --texts" if own else "give another file",
+                remedy=remedy("name the files that hold the passages with {}", Option("texts"))
+                if own
+                else "give another file",
             )
         examples = merged(examples)
         weight = one.weight * (min(len(examples), largest or len(examples)) if by_size else 1)

@@ -123,7 +123,7 @@ class TaskPool:
         if name in CHANNELS:
             return self.measured(name, self._searched(name, only))
         from dense.models.bi_encoder import DenseModel
-        from sparta.neural.trainer import training_device
+        from sparta.neural.processes import training_device
 
         folder = bi_encoder_folder(name) or dense_model_folder(name)
         model = DenseModel.load(folder).to(training_device(device))
