@@ -24,7 +24,8 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from dense.models.bi_encoder import DenseConfig, DenseModel
+from dense.models.bi_encoder import DenseModel
+from dense.models.config import DenseConfig
 from hybrid import Fusion, HybridSearcher
 from sparta import Index
 from sparta.base.records import Passage

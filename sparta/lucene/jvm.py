@@ -40,7 +40,7 @@ ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
-_LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib", "bin/server/jvm.dll")
+_LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
 
 
 @dataclass(frozen=True, slots=True)
