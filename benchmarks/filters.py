@@ -79,7 +79,7 @@ def build(path: Path, codec: str, vectors: Any, documents: int, fields: bool) ->
                     rows.indptr[first : last + 1] - rows.indptr[first],
                     rows.terms[part],
                     rows.impacts[part],
-                    fields=field_terms(raws) if fields else None,
+                    fields=field_terms([json.loads(raw) for raw in raws]) if fields else None,
                 )
                 seconds += time.perf_counter() - started
             position += len(rows)

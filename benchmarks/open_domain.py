@@ -42,9 +42,9 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
 from sparta.base.closing import Closing
 from sparta.base.files import atomic_write, open_decompressed, sha256_file
+from sparta.base.records import Ranking as Columns
 from sparta.models.resolve import default_model_folder, hash_folder
-from sparta.search.channel_searcher import ChannelSearcher
-from sparta.search.ranked import Ranked as Columns
+from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import Searcher
 
 MEASURE = "answer_recall@20"
@@ -81,9 +81,9 @@ class Rankings:
             self.parts = stored["parts"]
             self.found = {q: list(zip(*own, strict=True)) for q, own in stored["found"].items()}
 
-    def add(self, part: int, searcher: ChannelSearcher, questions: Mapping[str, str], took: float) -> None:
+    def add(self, part: int, searcher: Retriever, questions: Mapping[str, str], took: float) -> None:
         """Merge what a part's index finds; of equal scores, the part that comes first in the corpus wins."""
-        rows = zip(questions, searcher.rank(list(questions.values()), DEPTH, 2), strict=True)
+        rows = zip(questions, searcher.rank(list(questions.values()), Page(DEPTH), 2), strict=True)
         for key, row in rows:
             new = [(p, round(score, 5)) for p, score in zip(row.passage_ids, row.scores, strict=True)]
             merged = [*self.found.get(key, []), *new]
@@ -110,7 +110,7 @@ class Ranked(Closing):
 
     def batch_search(self, queries: Sequence[str], k: int, threads: int = 1) -> dict[str, list[Columns]]:
         """What each channel finds, as `hybrid.retrieval.channels.Channels` gives it."""
-        found = {"bm25": list(self.bm25.rank(queries, k, threads))}
+        found = {"bm25": self.bm25.rank(queries, Page(k), threads)}
         for name, own in self.rankings.items():
             found[name] = [self._known(own.found.get(key_of(q), [])[:k]) for q in queries]
         return found

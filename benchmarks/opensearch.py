@@ -41,8 +41,8 @@ from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count, indices_of, refresh, scan
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import SpartaError
-from sparta.base.records import Retriever
 from sparta.index.pipeline import build_index_from_vectors
+from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher
 
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hybrid.replications.path_mining import mine_paths
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
-    from hybrid.retrieval.hits import HybridHit
     from hybrid.retrieval.searcher import HybridSearcher
 
 _HOMES = {
@@ -42,7 +41,7 @@ _HOMES = {
     "Channels": "hybrid.retrieval.channels",
     "Evaluation": "hybrid.evaluation.measures",
     "Fusion": "hybrid.retrieval.fusion",
-    "HybridHit": "hybrid.retrieval.hits",
+    "HybridHit": "sparta.base.records:Hit",
     "HybridSearcher": "hybrid.retrieval.searcher",
     "IndexTools": "hybrid.multihop.tools",
     "OpenSearchSearcher": "hybrid.opensearch.searcher",

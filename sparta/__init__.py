@@ -28,10 +28,11 @@ if TYPE_CHECKING:
         SpartaError,
         StorageError,
     )
-    from sparta.base.records import Hit, Passage, Query, Retriever, ScoredPassage
+    from sparta.base.records import Hit, Passage, Query, Ranking, ScoredPassage
     from sparta.index.build import IndexReport
     from sparta.index.pipeline import IndexOptions
-    from sparta.index.view import IndexVersion
+    from sparta.index.reader import IndexReader
+    from sparta.index.snapshot import IndexSnapshot, IndexVersion
     from sparta.lucene.bridge import Bm25
     from sparta.models.load import load_model
     from sparta.models.quantize import Quantizer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sparta.reader.records import Span, Text
     from sparta.reader.train import ReaderRecipe, train_reader
     from sparta.search.explain import Explanation, TermShare, top_terms
+    from sparta.search.retriever import Page, Retriever
     from sparta.search.searcher import Searcher
     from sparta.shards.encode import EncodeOptions, EncodeReport, encode_corpus
     from sparta.shards.ray_executor import RayCluster
@@ -58,7 +60,9 @@ _HOMES = {
     "IndexOptions": "sparta.index.pipeline",
     "IndexReport": "sparta.index.build",
     "IndexStateError": "sparta.base.errors",
-    "IndexVersion": "sparta.index.view",
+    "IndexReader": "sparta.index.reader",
+    "IndexSnapshot": "sparta.index.snapshot",
+    "IndexVersion": "sparta.index.snapshot",
     "InputError": "sparta.base.errors",
     "Interrupted": "sparta.base.errors",
     "JavaError": "sparta.base.errors",
@@ -73,7 +77,9 @@ _HOMES = {
     "Reader": "sparta.reader.reader",
     "ReaderLayout": "sparta.reader.config",
     "ReaderRecipe": "sparta.reader.train",
-    "Retriever": "sparta.base.records",
+    "Page": "sparta.search.retriever",
+    "Ranking": "sparta.base.records",
+    "Retriever": "sparta.search.retriever",
     "ScoredPassage": "sparta.base.records",
     "Searcher": "sparta.search.searcher",
     "ServerError": "sparta.base.errors",
@@ -101,7 +107,9 @@ __all__ = [
     "Hit",
     "Index",
     "IndexOptions",
+    "IndexReader",
     "IndexReport",
+    "IndexSnapshot",
     "IndexStateError",
     "IndexVersion",
     "InputError",
@@ -109,11 +117,13 @@ __all__ = [
     "JavaError",
     "MissingPackageError",
     "ModelError",
+    "Page",
     "Passage",
     "PathReader",
     "PathRecipe",
     "Quantizer",
     "Query",
+    "Ranking",
     "RayCluster",
     "Reader",
     "ReaderLayout",

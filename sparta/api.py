@@ -15,17 +15,19 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
 from sparta.base.given import queries_of, several
-from sparta.base.records import Advance, Hit, Ranking, Retriever
+from sparta.base.records import Advance, Hit, Ranking
+from sparta.base.remedies import Command, remedy
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
-from sparta.index.channels import FollowingRetriever, channel_plugin, other_channels
-from sparta.index.folder import default_index, index_flag, lasting_path
+from sparta.index.channels import other_channels
+from sparta.index.folder import default_index, lasting_path
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
-from sparta.index.view import IndexVersion
+from sparta.index.reader import IndexReader
+from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.search.explain import Explanation, explain, top_terms
+from sparta.search.retriever import Retriever
 from sparta.search.searcher import Searcher, channel_name, no_channel
-from sparta.search.seen import seen
 
 
 class Index(Closing):
@@ -42,19 +44,22 @@ class Index(Closing):
 
     :param path: an index folder; None is `$SPARTA_INDEX` or `./sparta-index`
     :param bm25: k1 and b, where they are not 0.9 and 0.4
+    :param every: look for commits of other processes when a search comes and so many seconds have passed
+        since the last look; None looks in `refresh` only
     :raises IndexStateError: there is no index, or one of a newer format.
     """
 
-    def __init__(self, path: str | Path | None = None, *, bm25: Bm25 | None = None) -> None:
+    def __init__(
+        self, path: str | Path | None = None, *, bm25: Bm25 | None = None, every: float | None = None
+    ) -> None:
         self.path = lasting_path(path if path is not None else default_index())
-        self._seen = seen(self.path)
-        self.searcher = Searcher(self.path, bm25=bm25)
-        self._others: dict[str, FollowingRetriever] = {}
-        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self.reader = IndexReader(self.path, bm25, every=every)
+        self.searcher = Searcher(self.reader)
+        self._writing = threading.Lock()
         self.report: IndexReport | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), self.path, bm25=self.searcher.index.bm25), ()
+        return partial(type(self), self.path, bm25=self.reader.bm25, every=self.reader.every), ()
 
     @classmethod
     def create(
@@ -65,32 +70,40 @@ class Index(Closing):
         overwrite: bool = False,
         options: IndexOptions | None = None,
         advance: Advance | None = None,
+        progress: bool | None = False,
     ) -> Index:
         """Encode passages, write them into a new index, and open it.
 
         :param passages: a file or folder (docs/formats.md), or dictionaries, texts or `Passage`s
         :param overwrite: replace an index that is there; searchers see the old one until the new one is done
         :param advance: called with the number of passages that were encoded
+        :param progress: show a bar with the share that is done and the time that is left
         :raises InputError: a bad record.
         :raises IndexStateError: another index is there already.
         """
         mode = "overwrite" if overwrite else "create"
-        report = build_index(path, passages, mode, options, advance=advance)
+        report = build_index(path, passages, mode, options, advance=advance, progress=progress)
         index = cls(path)
         index._keep(report, stacklevel=3)
         return index
 
-    def append(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+    def append(
+        self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
+    ) -> IndexReport:
         """Add passages whose ids are new; those of texts without ids are numbers from 0, each time."""
-        return self._grow(passages, "append", options)
+        return self._grow(passages, "append", options, progress)
 
-    def update(self, passages: Corpus, *, options: IndexOptions | None = None) -> IndexReport:
+    def update(
+        self, passages: Corpus, *, options: IndexOptions | None = None, progress: bool | None = False
+    ) -> IndexReport:
         """Replace passages by id, and add those that are new."""
-        return self._grow(passages, "update", options)
+        return self._grow(passages, "update", options, progress)
 
-    def _grow(self, passages: Corpus, mode: str, options: IndexOptions | None) -> IndexReport:
+    def _grow(
+        self, passages: Corpus, mode: str, options: IndexOptions | None, progress: bool | None
+    ) -> IndexReport:
         with self._write():
-            report = build_index(self.path, passages, mode, options)
+            report = build_index(self.path, passages, mode, options, progress=progress)
         return self._keep(report)
 
     def _keep(self, report: IndexReport, stacklevel: int = 4) -> IndexReport:
@@ -168,27 +181,25 @@ class Index(Closing):
         return dict(retriever.run(texts, ids, k, threads, offset=offset, filter=filter, collapse=collapse))
 
     def retriever(self, channel: str | None = None) -> Retriever:
-        """A retriever of one channel, which follows this index: its `refresh`, and its `close`."""
+        """Return a retriever of a channel, or of several that are fused: `dense,impact`, `bm25=1.2,impact`.
+
+        It follows this index: its `refresh`, and its `close`.
+        """
         channel = self.searcher.channels[0] if channel is None else channel
         if not isinstance(channel, str):
             raise no_channel(channel, self.channels)
-        if channel not in self._others and channel in other_channels(self.path):
-            self._open_other(channel)
-        if channel in self._others:
-            return self._others[channel]
-        if channel == "dense":
-            raise InputError(
-                "expected an index with a dense channel, found none",
-                where=str(self.path),
-                remedy=f"build it with: dense index {index_flag(self.path)}",
-            )
-        return self.searcher.beside(channel_name(channel))
+        with self.reader.reading():  # a closed index opens nothing
+            if channel != "dense" and not set(channel) & set(",="):
+                return self.searcher.beside(channel_name(channel))
+            if channel == "dense" and channel not in other_channels(self.path):
+                raise InputError(
+                    "expected an index with a dense channel, found none",
+                    where=str(self.path),
+                    remedy=remedy("build it with: {}", Command.of("dense index", index=self.path)),
+                )
+        from hybrid.retrieval.searcher import open_retriever
 
-    def _open_other(self, channel: str) -> None:
-        """Open a channel that lies beside Lucene's, once for all threads."""
-        with self._lock, self.searcher.index.reading():  # a closed index opens nothing
-            if channel not in self._others:
-                self._others[channel] = channel_plugin(channel).open(self.path)
+        return open_retriever(self.reader, channel)
 
     @property
     def channels(self) -> list[str]:
@@ -222,26 +233,14 @@ class Index(Closing):
 
     def refresh(self) -> bool:
         """Search what was written since, in all channels; returns whether there was anything."""
-        with self._lock:
-            self._require_open()
-            now = seen(self.path)
-            if now == self._seen:
-                return False
-            self.searcher.refresh()
-            for retriever in self._others.values():
-                retriever.refresh()
-            self._seen = now
-            return True
+        return self.reader.refresh()
 
     def __len__(self) -> int:
         return self.searcher.num_docs
 
     def close(self) -> None:
         """Release the index."""
-        with self._lock:
-            self.searcher.close()
-            for retriever in self._others.values():
-                retriever.close()
+        self.reader.close()
 
     def __enter__(self) -> Self:
         self._require_open()
@@ -257,5 +256,5 @@ class Index(Closing):
 
     def _require_open(self) -> None:
         """Refuse an index that was closed, before anything is written."""
-        with self.searcher.index.reading():
+        with self.reader.reading():
             pass

@@ -277,7 +277,8 @@ def _planned(index: Path, given: Mapping[str, Any]) -> tuple[list[str], list[Fus
 def _build_dense(index: Path, *, quiet: bool) -> None:
     from tqdm import tqdm
 
-    from dense.channel.sync import build_dense, has_dense
+    from dense.channel.sync import build_dense
+    from dense.channel.table import exists as has_dense
 
     if not has_dense(index):
         with tqdm(unit="passage", disable=True if quiet else None) as bar:

@@ -30,6 +30,7 @@ from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
+from sparta.data.progress import ReadingProgress
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
 from sparta.search.contexts import is_sentence
@@ -164,12 +165,14 @@ def encode_vectors(
     skip_invalid: bool = False,
     device: str | None = None,
     advance: Advance | None = None,
+    progress: bool | None = False,
     cluster: RayCluster | None = None,
 ) -> tuple[VectorReport, dict[str, Any]]:
     """Encode a corpus into a folder of shards. With `resume`, only the shards that are missing.
 
     Returns the report, and the counts of what was read.
 
+    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
     :param cluster: encode there instead of in this process; its devices count, not `device`
     """
     output = path_of(output, "a folder")
@@ -184,13 +187,14 @@ def encode_vectors(
         if not np.array_equal(open_shard(path).hashes, _hashes(block, options)):
             raise corpus_changed(path)
 
-    with writing(output), kept_on_interrupt(output):
+    shown = ReadingProgress(shown=progress, advance=advance)
+    with shown, writing(output), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
-        units = split_units(reader, options.unit, options.language)
-        missing = missing_blocks(units, options, done, report, keep, advance)
+        units = shown.follow(reader, split_units(reader, options.unit, options.language))
+        missing = missing_blocks(units, options, done, report, keep, shown.advance)
         executor = cluster or LocalExecutor((str(encoder.device),))
         job = VectorJob(encoder, options, output.absolute())
-        with closing(executor.run(job, missing, advance)) as shards:
+        with closing(executor.run(job, missing, shown.advance)) as shards:
             for facts in shards:
                 counted.update(facts)
         report.encoded, report.cut, report.share_read = counted["count"], counted["cut"], _share_read(counted)

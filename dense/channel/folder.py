@@ -152,16 +152,16 @@ class ChannelFolder:
         """Whether a channel was finished here."""
         return (self.path / "manifest.json").is_file()
 
-    def read(self) -> Channel:
-        """Read the manifest; none, a broken or a newer one is an IndexStateError."""
-        if not self.exists():
+    def read(self, manifest: bytes | None = None) -> Channel:
+        """Read the manifest, or parse its content; none, a broken or a newer one is an IndexStateError."""
+        if manifest is None and not self.exists():
             raise IndexStateError(
                 "the index has no dense channel",
                 where=str(self.path.parent),
                 remedy=f"make it with: {self._again}",
             )
         with self._damage():
-            found = read_manifest(self.path, KIND, FORMAT_VERSION)
+            found = read_manifest(self.path, KIND, FORMAT_VERSION, manifest)
             check_fields(found, _FIELDS, self.path / "manifest.json")
         try:
             given = {k: found[k] for k in Channel.__dataclass_fields__}

@@ -15,6 +15,7 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import Language, folded, language_of
 from sparta.index.folder import lost_commit
+from sparta.index.snapshot import segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import is_sentence, passages_of
 from sparta.shards.store import stored_title
@@ -25,37 +26,45 @@ BLOCK = 4096
 def commit_of(path: Path) -> str:
     """Name the last commit of a Lucene folder, without Java: its file and what tells it from all others."""
     with storage_errors(path):
-        commits = {int(p.name.partition("_")[2], 36): p for p in path.glob("segments_*")}
-        if not commits:
-            raise lost_commit(path)
-        newest = commits[max(commits)]
-        try:
-            data = newest.read_bytes()
-        except FileNotFoundError:  # a writer replaced it just now
-            return commit_of(path)
-        return f"{newest.name}-{int(record_hashes([data.hex()])[0]):016x}"
+        newest = segments_of(path)
+    if newest is None:
+        raise lost_commit(path)
+    number, segments = newest
+    return commit_of(path) if segments is None else commit_name(number, segments)  # a writer replaced it
+
+
+def commit_name(number: int, segments: bytes) -> str:
+    """Name a commit by its number and the content of its file segments_N."""
+    name = f"segments_{np.base_repr(number, 36).lower()}"
+    return f"{name}-{int(record_hashes([segments.hex()])[0]):016x}"
 
 
 class LivePassages(Closing):
-    """The passages that a Lucene folder holds now, in corpus order.
+    """The passages that Lucene's reader holds, in corpus order.
 
-    `docids (n,) int32` are Lucene's numbers, `positions (n,) int64` the places in the corpus, `commit` what
-    was read.
+    `docids (n,) int32` are Lucene's numbers, `positions (n,) int64` the places in the corpus, `commit` the
+    name of what is read, where `open` opened it.
     """
 
-    def __init__(self, path: Path, language: str | Language) -> None:
+    def __init__(self, lucene: ImpactSearcher, language: str | Language, commit: str = "") -> None:
         self._language = language_of(language) if isinstance(language, str) else language
-        self.commit = commit_of(path)
-        self.lucene = ImpactSearcher(path, language=language)
-        while self.commit != (again := commit_of(path)):  # one fell between: which of them was opened?
-            self.commit = again
-            self.lucene.close()
-            self.lucene = ImpactSearcher(path, language=language)
-        live = self.lucene.live()
-        positions = self.lucene.positions(live)
+        self.lucene, self.commit = lucene, commit
+        live = lucene.live()
+        positions = lucene.positions(live)
         order = np.argsort(positions, kind="stable")
         self.docids: npt.NDArray[np.int32] = live[order]
         self.positions: Rows = positions[order]
+
+    @classmethod
+    def open(cls, path: Path, language: str | Language) -> LivePassages:
+        """Open the last commit of a Lucene folder."""
+        commit = commit_of(path)
+        lucene = ImpactSearcher(path, language=language)
+        while commit != (again := commit_of(path)):  # one fell between: which of them was opened?
+            commit = again
+            lucene.close()
+            lucene = ImpactSearcher(path, language=language)
+        return cls(lucene, language, commit)
 
     def __len__(self) -> int:
         return len(self.docids)

@@ -49,13 +49,6 @@ class DenseReport:
         return max(0, self.passages - self.encoded - self.taken)
 
 
-def has_dense(index: Path) -> bool:
-    """Whether the live generation of an index has a dense channel."""
-    folder = IndexFolder(index)
-    live = folder.state().live if folder.exists() else None
-    return live is not None and ChannelFolder(folder.dense_path(live)).exists()
-
-
 @optional_packages()
 def build_dense(
     index: str | Path,
@@ -104,7 +97,7 @@ def build_dense(
             return DenseReport(place.path, own.passages, own.search.kind, identity.name, unchanged=True)
         for source in sources:
             _check_vectors(source, identity, live)
-        with LivePassages(folder.lucene_path(live), live.analysis) as passages:
+        with LivePassages.open(folder.lucene_path(live), live.analysis) as passages:
             work = ChannelBuilder(place, own, identity, live.unit, passages, device, dtype)
             work.fill(sources, expect, advance)
             channel = work.finish(asked)

@@ -170,7 +170,7 @@ def mine_index(
         if not written:
             raise InputError(
                 f"expected questions that a passage of the index answers, found none among {left_out:,}",
-                where=str(lexical.index.folder.path),
+                where=str(lexical.reader.folder.path),
                 remedy="check that questions and index belong together, or look deeper with --depth",
             )
     return MiningReport(written, left_out, total)

@@ -19,11 +19,12 @@ from sparta.api import Index
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.given import queries_of, share, whole
-from sparta.base.records import Hit, Retriever
+from sparta.base.records import Hit
 from sparta.data.languages import language_of
 from sparta.lucene.bridge import Bm25
 from sparta.reader.config import reader_folder
 from sparta.reader.records import Span, Text, no_texts, text_of
+from sparta.search.retriever import Retriever
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sparta.base.records import Hit, Retriever
+from sparta.base.records import Hit
 from sparta.data.answers import normalized
 from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.records import Span, Text
+from sparta.search.retriever import Retriever
 
 
 @dataclass(frozen=True, slots=True)

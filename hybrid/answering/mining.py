@@ -11,9 +11,10 @@ from hybrid.answering.answers import as_read
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
 from sparta.base.given import path_of
-from sparta.base.records import Query, Retriever
+from sparta.base.records import Query
 from sparta.data.answers import answer_spans
 from sparta.reader.records import no_texts, text_of
+from sparta.search.retriever import Retriever
 
 _QUERIES_AT_ONCE = 500
 

@@ -19,7 +19,7 @@ from sparta.base.records import Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
 from sparta.reader.records import Span, no_texts, text_of
-from sparta.search.channel_searcher import hit_of
+from sparta.search.retriever import hit_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader

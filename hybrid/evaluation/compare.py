@@ -30,7 +30,7 @@ from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
-from hybrid.retrieval.hits import fused_hits
+from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.given import path_of, several
@@ -183,7 +183,7 @@ def latencies(
 
 
 def _ask(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
-    return fused_hits(fusion, channels, [query], min(k, fusion.candidates))
+    return HybridSearcher(channels, fusion).search(query, min(k, fusion.candidates))
 
 
 def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:

@@ -225,9 +225,7 @@ def check_unit(tested: TestSet, unit: str) -> None:
         )
 
 
-def search_index(
-    index: Path, channel: str, tested: TestSet, depth: int, threads: int
-) -> tuple[dict[str, list[ScoredPassage]], float]:
+def search_index(index: Path, channel: str, tested: TestSet, depth: int, threads: int) -> tuple[Run, float]:
     """Search one channel of an index; the run, and the seconds it took, warm."""
     from sparta.search.searcher import Searcher
 

@@ -91,7 +91,7 @@ def kept_source(shards: Path, top_k: int | None) -> Source:
     """Return the shards as a source of impacts, each passage with its strongest terms."""
     source = vectors_source([shards])
 
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last_id: str = "") -> Iterator[ImpactBatch]:
         kept = (replace(one, rows=prune(one.rows, top_k=top_k)) for one in read_shards([shards]))
         return skip_passages((quantized_batch(one, source.side.quantizer) for one in kept), done)
 

@@ -16,11 +16,12 @@ from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.tune import fold_of
 from sparta.base.errors import InputError
 from sparta.base.files import check_new_folder, make_folder
-from sparta.base.records import Retriever, Run, ScoredPassage
+from sparta.base.records import Run, ScoredPassage
 from sparta.data.answers import exact_match
 from sparta.reader.config import Calibration, ReaderConfig, reader_folder
 from sparta.reader.reader import Reader
 from sparta.reader.span_reader import SpanReader
+from sparta.search.retriever import Retriever
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 

@@ -34,8 +34,8 @@ def gold_of(
     :raises InputError: the set names passages by their ids, and the index has none of them.
     """
     with Searcher(index, channel=BM25) as searcher:
-        with searcher.index.reading() as view:
-            unit, by_id = view.generation.unit, WIKIPEDIA_ID in view.lucene.fields()
+        with searcher.reader.reading() as snapshot:
+            unit, by_id = snapshot.generation.unit, WIKIPEDIA_ID in snapshot.lucene.fields()
         cut = is_cut(unit)
         known = _Known(searcher, evidence.values(), cut=cut, by_id=by_id)
     units = {q: [list(known.passages(output)) for output in own] for q, own in evidence.items()}

@@ -20,7 +20,7 @@ from sparta.base.errors import InputError
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.view import newest_commit
+from sparta.index.snapshot import newest_commit
 from sparta.models.resolve import hash_folder, model_folder
 
 

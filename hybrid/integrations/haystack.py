@@ -11,7 +11,7 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from hybrid.integrations.filters import filter_of, unknown_filter
 from hybrid.integrations.source import Source, metadata_of, open_source
 from sparta.base.errors import InputError
-from sparta.base.records import Retriever
+from sparta.search.retriever import Retriever
 
 
 @component

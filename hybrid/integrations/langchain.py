@@ -11,7 +11,7 @@ from langchain_core.runnables import run_in_executor
 from pydantic import Field, SkipValidation
 
 from hybrid.integrations.source import Source, metadata_of, open_source
-from sparta.base.records import Retriever
+from sparta.search.retriever import Retriever
 
 
 class LangChainRetriever(BaseRetriever):

@@ -20,7 +20,7 @@ from hybrid.retrieval.limits import Limits
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
-from sparta.search.channel_searcher import hit_of
+from sparta.search.retriever import hit_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader

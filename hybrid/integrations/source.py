@@ -8,8 +8,11 @@ from typing import Any
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
-from sparta.base.records import Hit, Retriever
+from sparta.base.records import Hit
+from sparta.search.retriever import Retriever
 
+_LOOK_AFTER = 1.0
+"""Seconds from one look for new commits to the next, of a retriever that an application holds open."""
 Source = str | Path | Retriever | None
 """An index folder (None: `$SPARTA_INDEX` or `./sparta-index`), or a retriever that is open."""
 
@@ -22,7 +25,7 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
     :raises InputError: channels were named for a retriever that is open.
     """
     if index is None or isinstance(index, str | Path):
-        return open_retriever(index, channels, candidates=max(CANDIDATES, k))
+        return open_retriever(index, channels, candidates=max(CANDIDATES, k), every=_LOOK_AFTER)
     if channels:
         raise InputError(
             f"expected channels with an index folder only, found {channels!r} with the open {index.channel}",

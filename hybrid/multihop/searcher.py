@@ -15,10 +15,11 @@ from hybrid.multihop.tools import IndexTools
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, query_of, whole
-from sparta.base.records import Hit, ScoredPassage
+from sparta.base.given import queries_of, whole
+from sparta.base.records import Hit, Ranking
 from sparta.data.units import is_chunk, is_cut, passage_of
 from sparta.models.query_encoder import QueryTokenizer
+from sparta.search.retriever import Page, Retriever
 
 ALL = 2**31 - 1
 
@@ -83,7 +84,12 @@ class ChainSearcher(Closing):
 
     def search(self, question: str, k: int = 10) -> ChainResult:
         """The `k` best paths for a question."""
-        return self.chain.search(question, k)
+        with self.tools.holding():
+            return self.chain.search(question, k)
+
+    def refresh(self) -> bool:
+        """Search what was committed to the index since; returns whether there was anything."""
+        return self.tools.refresh()
 
     def find(self, question: str, passage_id: str) -> tuple[int, EvidencePath | None, int]:
         """The rank of the best path that holds a passage, from 1, and this path (0, None: no path does);
@@ -140,47 +146,67 @@ class ChainSearcher(Closing):
         offset: int = 0,
         filter: FilterLike | None = None,
         collapse: str | None = None,
-    ) -> dict[str, list[ScoredPassage]]:
+    ) -> dict[str, Ranking]:
         """The first `k` different passages of the paths, each with the score of its best path."""
-        whole("k", k)
-        found = self.batch_search(
-            queries, query_ids, ALL, threads, offset=offset, filter=filter, collapse=collapse
-        )
-        return {
-            i: [ScoredPassage(hit.passage_id, hit.score) for hit in passages_of(paths, k)]
-            for i, paths in found.items()
-        }
+        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
+        return ChainPassages(self).run(queries, query_ids, k, threads, **page)
 
     def close(self) -> None:
         """Release the indexes."""
         self.tools.close()
 
 
-class ChainPassages(Closing):
-    """The passages of a chain's best paths as a ranking, for whoever reads passages; a `Retriever`.
+class ChainPassages(Retriever):
+    """The passages of a chain's best paths as a ranking, for whoever reads passages.
 
     A passage has the score of the best path that it stands in.
     """
 
     def __init__(self, chain: ChainSearcher) -> None:
-        self.chain, self.channel, self.run = chain, chain.channel, chain.run
+        self.chain, self.channel = chain, chain.channel
+
+    @property
+    def num_docs(self) -> int:
+        """Number of passages."""
+        return self.chain.num_docs
+
+    @property
+    def tokenizer(self) -> QueryTokenizer:
+        """The query side of the index."""
+        return self.chain.tokenizer
 
     @property
     def language(self) -> str:
         """The code of the language that the texts are in."""
         return self.chain.tools.language
 
-    def search(self, query: str, k: int = 10, **page: Any) -> list[Hit]:
-        """The first `k` different passages of the paths for a question."""
-        return self.batch_search([query_of(query)], ["0"], k, **page)["0"]
+    @property
+    def unit(self) -> str:
+        """The unit of the index."""
+        return self.chain.tools.words.unit
 
-    def batch_search(
-        self, queries: Iterable[str], query_ids: Iterable[str], k: int = 10, threads: int = 1, **page: Any
-    ) -> dict[str, list[Hit]]:
-        """The same for many questions, by their ids."""
-        whole("k", k)
-        found = self.chain.batch_search(queries, query_ids, ALL, threads, **page)
-        return {i: passages_of(paths, k) for i, paths in found.items()}
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return the first different passages of the paths for each question."""
+        words = self.chain.tools.words
+        rankings = []
+        for hits in self.search_all(queries, page, threads):
+            ids = [hit.passage_id for hit in hits]
+            rankings.append(Ranking(ids, words.docids(ids), [hit.score for hit in hits]))
+        return rankings
+
+    def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the stored records of passages."""
+        return self.chain.tools.words.records(docids)
+
+    def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
+        """Return the first different passages of the paths for each question.
+
+        :raises InputError: an offset, a filter or a field to collapse by, which chains do not know.
+        """
+        numbers = [str(number) for number in range(len(queries))]
+        options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse}
+        paths = self.chain.batch_search(queries, numbers, ALL, threads, offset=page.offset, **options)
+        return [passages_of(found, page.k) for found in paths.values()]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return hits as a reader reads them: sentences with the text of their passage as `context`."""

@@ -72,7 +72,7 @@ class TitleTable:
         if not len(table.docids):
             raise IndexStateError(
                 "expected passages with titles for a step that links by titles, found none",
-                where=str(searcher.index.folder.path),
+                where=str(searcher.reader.folder.path),
                 remedy='give the records "title" and index them anew, or leave the step out',
             )
         if path:
@@ -173,11 +173,11 @@ def _read(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.in
     """Read the titles of all passages; 21 bytes per name in memory."""
     names, titles, added, docids = array("Q"), array("Q"), array("b"), array("i")
     last = None
-    with searcher.index.reading() as view:
-        live = view.lucene.live()
-        order = np.argsort(view.lucene.positions(live), kind="stable")
+    with searcher.reader.reading() as snapshot:
+        live = snapshot.lucene.live()
+        order = np.argsort(snapshot.lucene.positions(live), kind="stable")
         for some in itertools.batched(live[order].tolist(), _AT_ONCE):
-            for docid, raw in zip(some, view.lucene.raws(some), strict=True):
+            for docid, raw in zip(some, snapshot.lucene.raws(some), strict=True):
                 record = json.loads(raw)
                 title = record.get("title")
                 if not isinstance(title, str) or title == last or record.get(KIND) == ROW:
@@ -208,8 +208,8 @@ def _kept(path: Path) -> TitleTable | None:
 
 def _cached(searcher: Searcher) -> Path | None:
     """Where the titles of this commit of an index are kept, None without a cache folder."""
-    with searcher.index.reading() as view:
-        header = view.commit.header
+    with searcher.reader.reading() as snapshot:
+        header = snapshot.committed.segments
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:  # no home folder

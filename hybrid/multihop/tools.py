@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,17 +26,18 @@ from hybrid.multihop.steps import (
     Step,
 )
 from hybrid.multihop.titles import TitleTable
-from hybrid.retrieval.channels import DENSE
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
-from sparta.base.records import Hit, Passage, Retriever
+from sparta.base.records import Hit, Passage
 from sparta.index.folder import default_index, index_flag, lasting_path
+from sparta.index.reader import IndexReader
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.reader.records import no_texts, text_of
+from sparta.search.retriever import Retriever
 from sparta.search.searcher import BM25, Searcher
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class IndexTools(Closing):
             for path in (model, entities, path_reader)
         )
         self.device = device
+        self._reader = IndexReader(self.index)
         self._retrievers: dict[str, Retriever] = {}
         self._deepest: dict[str, int] = {}
 
@@ -143,7 +146,7 @@ class IndexTools(Closing):
     def _dense(self) -> DenseSearcher:
         from dense.channel.searcher import DenseSearcher
 
-        return DenseSearcher(self.index)
+        return DenseSearcher(self._reader)
 
     @cached_property
     def _entity_index(self) -> DenseSearcher:
@@ -162,14 +165,9 @@ class IndexTools(Closing):
         return self._retrievers[channel]
 
     def _opened(self, channel: str) -> Retriever:
-        """Open a channel; those of Lucene's index share one that is open, and so does the dense one."""
-        if channel == DENSE:
-            return self._dense
-        first = next((one for one in self._retrievers.values() if isinstance(one, Searcher)), None)
-        name = channel or (first.channels[0] if first else "")
-        if first and name in first.channels:
-            return first.beside(name)
-        return open_retriever(self.index, channel, candidates=self._deepest.get(channel, CANDIDATES))
+        """Open a channel, or several that are fused, over the one reader of the index."""
+        candidates = self._deepest.get(channel, CANDIDATES)
+        return open_retriever(self._reader, channel or None, candidates=candidates)
 
     def _words(self, channel: str) -> Searcher:
         """A channel whose scores are sums over terms."""
@@ -316,9 +314,22 @@ class IndexTools(Closing):
 
     def close(self) -> None:
         """Release the indexes."""
-        opened = [self.__dict__.get(name) for name in ("_dense", "_entity_index")]
-        for one in (*self._retrievers.values(), *filter(None, opened)):
-            one.close()  # again for what channels share, which does nothing
+        for retriever in self._retrievers.values():
+            retriever.close()  # also the reader that they share: closing it again does nothing
+        self._reader.close()
+        if "_entity_index" in vars(self):
+            self._entity_index.close()
+
+    def refresh(self) -> bool:
+        """Search what was committed to the index since; returns whether there was anything."""
+        is_new = self._reader.refresh()
+        if is_new:
+            vars(self).pop("_titles", None)
+        return is_new
+
+    def holding(self) -> AbstractContextManager[object]:
+        """Keep to one snapshot of the index until the block ends."""
+        return self._reader.holding()
 
 
 def _deepest(steps: Sequence[Step]) -> dict[str, int]:

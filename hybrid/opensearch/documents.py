@@ -24,7 +24,7 @@ from sparta.data.languages import LANGUAGES, Language, language_of
 from sparta.data.units import is_cut, passage_of
 from sparta.export.exporters import Contents, StoredPassage, read_passages
 from sparta.index.folder import Generation
-from sparta.index.view import IndexVersion
+from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QuerySide
@@ -141,13 +141,13 @@ def opened_source(searcher: Searcher) -> Iterator[Source]:
     :raises InputError: impacts above 511, or a language without an analyzer.
     :raises IndexStateError: the index has no impacts.
     """
-    with searcher.index.reading() as view:
-        view.require_impacts()
-        side = searcher.index.folder.query_side(view.generation)
-        contents = Contents.read(view.lucene)
-        check_sayable(contents.highest, view.generation.analysis)
-        positions = view.lucene.positions(contents.docids)
-        yield Source(contents, positions, view.generation, view.version, side)
+    with searcher.reader.reading() as snapshot:
+        snapshot.require_impacts()
+        side = searcher.reader.folder.query_side(snapshot.generation)
+        contents = Contents.read(snapshot.lucene)
+        check_sayable(contents.highest, snapshot.generation.analysis)
+        positions = snapshot.lucene.positions(contents.docids)
+        yield Source(contents, positions, snapshot.generation, snapshot.version, side)
 
 
 def check_sayable(highest: int, language: str | Language) -> None:

@@ -30,9 +30,11 @@ from hybrid.opensearch.server import BUSY, Patience, Server, reason_of
 from hybrid.opensearch.state import count, live_index, load_side
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.filters import Filter, FilterLike
+from sparta.base.records import Ranking
 from sparta.models.query_encoder import QuerySide, QueryTokenizer
 from sparta.search.contexts import joined
-from sparta.search.ranked import Keys, Ranked, deepened, depth_of, reduction
+from sparta.search.ranked import Keys, deepened, reduction
+from sparta.search.retriever import Page
 from sparta.search.searcher import BM25
 
 _AT_ONCE = 100  # queries in a request
@@ -82,31 +84,23 @@ class RemoteIndex:
         self.now = View(index, meta, side, side.query_tokenizer(), kind)
         return self.now
 
-    def rank(
-        self,
-        asked: Sequence[Asked],
-        k: int,
-        threads: int = 1,
-        *,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-        deepest: int | None = None,
-    ) -> list[Ranked]:
-        """The `k` best passages for each query in its channel; of an index of chunks, their documents."""
-        check_most(depth_of(k))
-        now = self.now
-        chosen = self.chosen(filter, now)
+    def rank(self, asked: Sequence[Asked], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return a page for each query in its channel; of an index of chunks, their documents."""
+        check_most(page.depth)
+        now, collapse, depth = self.now, page.collapse, page.depth
+        chosen = self.chosen(page.filter, now)
         self._require([collapse] if collapse else [], now)
         queries = [_query(now, channel, text) for channel, text in asked]
 
-        def search(depth: int, which: Sequence[int]) -> list[Ranked]:
-            found = self.hits([within(queries[i][0], *chosen) for i in which], depth, now, threads)
-            rows = zip(which, found, strict=True)
-            return [_columns(own, now, asked[i][0], queries[i][1]) for i, own in rows]
+        def search(depth: int, which: Sequence[int]) -> list[Ranking]:
+            hits = self.hits([within(queries[i][0], *chosen) for i in which], depth, now, threads)
+            rows = zip(which, hits, strict=True)
+            return [_columns(found, now, asked[i][0], queries[i][1]) for i, found in rows]
 
         keys: Keys | None = partial(self.keys, field=collapse) if collapse else None
-        reduced = reduction(now.meta["unit"], keys)
-        return deepened(search, len(asked), k, reduced, deepest) if reduced else search(k, range(len(asked)))
+        reduced, n = reduction(now.meta["unit"], keys), len(asked)
+        rankings = deepened(search, n, depth, reduced, page.deepest) if reduced else search(depth, range(n))
+        return [ranking[page.offset :] for ranking in rankings]
 
     def chosen(self, filter: FilterLike | None, now: View) -> list[Json]:
         """The queries of a filter, whose fields there must be."""
@@ -245,10 +239,10 @@ def _docid(now: View, hit: Mapping[str, Any]) -> int:
     return (now.stamp << _HASH_BITS | _hash_of(hit["_id"])) << _POSITION_BITS | int(hit["sort"][1])
 
 
-def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranked:
+def _columns(hits: Sequence[Mapping[str, Any]], now: View, channel: str, scale: int) -> Ranking:
     """A query's hits in columns: scores by impacts are integers, those of BM25 the server's float32."""
     if channel == BM25:
         scores: list[Any] = np.array([hit["_score"] for hit in hits], np.float32).tolist()
     else:
         scores = [round(hit["_score"] * scale) for hit in hits]
-    return Ranked([hit["_id"] for hit in hits], [_docid(now, hit) for hit in hits], scores)
+    return Ranking([hit["_id"] for hit in hits], [_docid(now, hit) for hit in hits], scores)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,36 +15,17 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.closing import Closing
-from sparta.base.filters import FilterLike
-from sparta.base.records import Hit, ScoredPassage
+from sparta.base.filters import Filter, FilterLike
+from sparta.base.records import Hit, Ranking
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.search.channel_searcher import ChannelSearcher
 from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
-from sparta.search.ranked import Ranked
+from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import CHANNELS, IMPACT, channel_name
 
 
-class Reopening:
-    """Searches again on the present index where the one that was open was replaced."""
-
-    opened: RemoteIndex
-
-    def search(self, *given: Any, **options: Any) -> list[Any]:
-        """As the class that follows has it."""
-        return self.opened.again(partial(super().search, *given, **options))  # type: ignore[misc]
-
-    def batch_search(self, *given: Any, **options: Any) -> dict[str, list[Any]]:
-        """As the class that follows has it."""
-        return self.opened.again(partial(super().batch_search, *given, **options))  # type: ignore[misc]
-
-    def run(self, *given: Any, **options: Any) -> dict[str, list[ScoredPassage]]:
-        """As the class that follows has it."""
-        return self.opened.again(partial(super().run, *given, **options))  # type: ignore[misc]
-
-
-class OpenSearchSearcher(Reopening, ChannelSearcher):
-    """Searches one channel of an index in OpenSearch; a `Retriever`.
+class OpenSearchSearcher(Retriever):
+    """Searches one channel of an index in OpenSearch.
 
     `channel` is `impact` (`neural_sparse` with the terms of the question, `rank_feature` where the plugin
     neural-search is not there) or `bm25`. Order: score descending, then corpus position, as on one machine.
@@ -84,19 +66,14 @@ class OpenSearchSearcher(Reopening, ChannelSearcher):
         """The unit of the index."""
         return str(self.opened.now.meta["unit"])
 
-    def rank(
-        self,
-        queries: Sequence[str],
-        k: int,
-        threads: int = 1,
-        *,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-        deepest: int | None = None,
-    ) -> Iterator[Ranked]:
-        """The `k` best passages for each query, ids and scores alone."""
-        asked = [(self.channel, query) for query in queries]
-        return iter(self.opened.rank(asked, k, threads, filter=filter, collapse=collapse, deepest=deepest))
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return a page of the ranking of each query: ids, docids and scores."""
+        texts = [(self.channel, query) for query in queries]
+        return self.opened.again(partial(self.opened.rank, texts, page, threads))
+
+    def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
+        """Return a page of hits for each query; again on the present index where this one was replaced."""
+        return self.opened.again(partial(super().search_all, queries, page, threads))
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """The stored records of passages."""
@@ -140,25 +117,36 @@ class OpenSearchChannels(Channels):
         names: Iterable[str] | None = None,
         *,
         filter: FilterLike | None = None,
-    ) -> dict[str, list[Ranked]]:
-        """The k best passages of each channel, or of some of them, for each question."""
-        chosen = list(self.searchers if names is None else names)
-        asked = [(name, query) for name in chosen for query in queries]
-        found = self.opened.rank(asked, k, threads, filter=filter)
-        n = len(queries)
-        return {name: found[n * i : n * (i + 1)] for i, name in enumerate(chosen)}
+    ) -> dict[str, list[Ranking]]:
+        """Return the k best passages of each channel, or of some of them, for each question."""
+        chosen, n = list(self.searchers if names is None else names), len(queries)
+        texts = [(name, query) for name in chosen for query in queries]
+        rankings = self.opened.rank(texts, Page(k, filter=Filter.of(filter)), threads)
+        return {name: rankings[n * i : n * (i + 1)] for i, name in enumerate(chosen)}
+
+    def holding(self) -> AbstractContextManager[object]:
+        """Do nothing: docids say themselves which index they are of."""
+        return nullcontext()
 
 
-class OpenSearchHybrid(Reopening, HybridSearcher):
+class OpenSearchHybrid(HybridSearcher):
     """Searches several channels of an index in OpenSearch and fuses them here, as on one machine.
 
     :param fusion: which channels, and how; None for `default_weights` of the channels that there are
     """
 
     def __init__(self, server: Server | str, name: str, fusion: Fusion | None = None) -> None:
-        self.fusion = fusion or Fusion(default_weights(CHANNELS))
+        fusion = fusion or Fusion(default_weights(CHANNELS))
         self.opened = RemoteIndex(Server(server) if isinstance(server, str) else server, name)
-        self.channels = OpenSearchChannels(self.opened, list(self.fusion.weights))
+        super().__init__(OpenSearchChannels(self.opened, list(fusion.weights)), fusion)
+
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        """Return a page of the fused ranking of each query."""
+        return self.opened.again(partial(super().rank, queries, page, threads))
+
+    def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
+        """Return a page of hits for each query, with each passage's place in each channel."""
+        return self.opened.again(partial(super().search_all, queries, page, threads))
 
     __reduce__ = Closing.__reduce__  # there is no folder to open again
 

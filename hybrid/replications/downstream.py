@@ -20,9 +20,10 @@ from hybrid.replications.files import state_of
 from hybrid.replications.solvers import Solver
 from sparta.base.errors import InputError, Interrupted
 from sparta.base.files import atomic_write, is_standard_output, short_hash
-from sparta.base.records import Advance, Query, Retriever
+from sparta.base.records import Advance, Query
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.parsing import decoded, parse_object
+from sparta.search.retriever import Retriever
 
 ACCURACY, KILT_ACCURACY, PRECISION = "accuracy", "kilt_accuracy", "page_Rprec"
 DEPTH = 3

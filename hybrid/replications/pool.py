@@ -80,7 +80,7 @@ class TaskPool:
                 remedy=f"make one without {unit_options(generation.unit)}",
             )
         self._analysis = generation.analysis
-        with LivePassages(folder.lucene_path(generation), generation.language) as live:
+        with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
             for start in range(0, len(live), _BLOCK):
                 for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
                     record = json.loads(raw)

@@ -105,11 +105,11 @@ def mine_skill(
 
 def passages_of(searcher: Searcher) -> Iterator[Passage]:
     """Yield the live passages of an index, in corpus order."""
-    with searcher.index.reading() as view:
-        live = view.lucene.live()
-        order = np.argsort(view.lucene.positions(live), kind="stable")
+    with searcher.reader.reading() as snapshot:
+        live = snapshot.lucene.live()
+        order = np.argsort(snapshot.lucene.positions(live), kind="stable")
         for some in batched(live[order].tolist(), _AT_ONCE):
-            for record in map(json.loads, view.lucene.raws(some)):
+            for record in map(json.loads, snapshot.lucene.raws(some)):
                 yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
 
 

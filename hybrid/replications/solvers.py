@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparta.base.errors import InputError, ModelError
-from sparta.base.records import Hit, Retriever
+from sparta.base.records import Hit
 from sparta.reader.records import text_of
+from sparta.search.retriever import Retriever
 
 if TYPE_CHECKING:
     from hybrid.answering.answerer import Answerer

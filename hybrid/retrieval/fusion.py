@@ -109,7 +109,7 @@ class Fusion:
         parts = ((term.format(name), w) for name, w in self.weights.items())
         return " + ".join(part if w == 1 else f"{w:g}·{part}" for part, w in parts)
 
-    def fuse(self, rankings: Mapping[str, Ranking], k: int | None = None) -> list[ScoredPassage]:
+    def fuse(self, rankings: Mapping[str, Sequence[ScoredPassage]], k: int | None = None) -> Ranking:
         """Return one ranking of all candidates, or of the `k` best; `rankings` best first, by channel.
 
         A channel that found nothing adds nothing. Of equal scores, the one that stands first in the first
@@ -117,7 +117,7 @@ class Fusion:
         """
         return self.gather(rankings).ranked(list(self.weights.values()), limit("k", k))
 
-    def gather(self, rankings: Mapping[str, Ranking]) -> Candidates:
+    def gather(self, rankings: Mapping[str, Sequence[ScoredPassage]]) -> Candidates:
         """Return the candidates of one question with what each channel adds for them before the weight."""
         return self.gather_columns(
             {name: ([p.passage_id for p in own], [p.score for p in own]) for name, own in rankings.items()}
@@ -152,7 +152,7 @@ class Fusion:
             return 1 / (self.rrf_k + np.arange(1, len(scores) + 1))
         return NORMALIZATIONS[self.normalization](np.array(scores, dtype=np.float64))
 
-    def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, list[ScoredPassage]]:
+    def fuse_runs(self, runs: Mapping[str, Run], k: int | None = None) -> dict[str, Ranking]:
         """Fuse whole runs, by channel; a question that one run lacks is fused from the others."""
         weights, most = list(self.weights.values()), limit("k", k)
         return {q: found.ranked(weights, most) for q, found in self.gather_runs(runs).items()}
@@ -177,15 +177,13 @@ class Candidates:
     ids: Sequence[str]
     added: Scores
 
-    def ranked(self, weights: Sequence[float], k: int | None = None) -> list[ScoredPassage]:
-        """Return the `k` best by the weighted sum, summed in the order of the channels."""
+    def ranked(self, weights: Sequence[float], k: int | None = None) -> Ranking:
+        """Return the `k` best by the weighted sum, summed in the order of the channels; it has no docids."""
         total = np.zeros(len(self.ids))
         for weight, column in zip(weights, self.added, strict=True):
             total += weight * column
         order = np.argsort(-total, kind="stable")[:k]
-        return [
-            ScoredPassage(self.ids[i], score) for i, score in zip(order, total[order].tolist(), strict=True)
-        ]
+        return Ranking([self.ids[i] for i in order], (), total[order].tolist())
 
 
 def named(fusions: Sequence[Fusion]) -> dict[str, Fusion]:

@@ -1,164 +1,84 @@
-"""The hits of a fused ranking: pages of it, the best of each group, what each channel gave."""
+"""A fused ranking: pages of it, the best of each group, what each channel gave."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-from hybrid.retrieval.channels import Channels
-from hybrid.retrieval.fusion import Fusion
+from hybrid.retrieval.fusion import Candidates, Fusion
 from sparta.base.errors import InputError
-from sparta.base.filters import FilterLike
-from sparta.base.records import Hit, ScoredPassage
-from sparta.search.channel_searcher import ChannelSearcher, check_field, hit_of
-from sparta.search.ranked import Ranked, depth_of, first_places
-
-_QUERIES_AT_ONCE = 500  # whose candidates are in memory
+from sparta.base.records import ChannelPlace, Ranking
+from sparta.base.remedies import Option, remedy
+from sparta.search.ranked import Keys, first_places
+from sparta.search.retriever import Page
 
 
-class ChannelPlace(NamedTuple):
-    """What one channel gave a passage: its rank there, from 1, its score there, and what that added.
-
-    Rank and score are None where the passage is not among the channel's candidates. The contributions of all
-    channels, normalized and weighted as the fusion does it, sum to the fused score.
-    """
-
-    rank: int | None
-    score: float | None
-    contribution: float
-
-
-@dataclass(frozen=True, slots=True)
-class HybridHit(Hit):
-    """One passage of a fused ranking; `channels` has its place in each channel of the fusion."""
-
-    channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**Hit.as_dict(self), "channels": {name: p._asdict() for name, p in self.channels.items()}}
-
-
-def check_page(fusion: Fusion, k: int, offset: int, collapse: str | None = None) -> None:
+def check_page(fusion: Fusion, page: Page) -> None:
     """Refuse ranks beyond the candidates, on the first page as on others.
 
     Scores are normalized over the candidates, so fusing more of them gives another ranking: how many there
     are is chosen with the fusion and no search changes it, or pages would not be of one ranking.
 
-    :raises InputError: `offset + k` is more than the candidates; k or offset is too small; `collapse` is no
-        field.
+    :raises InputError: `offset + k` is more than the candidates.
     """
-    depth = depth_of(k, offset)
-    check_field(collapse)
-    if depth > fusion.candidates:
+    if page.depth > fusion.candidates:
         raise InputError(
             f"expected a page within the {fusion.candidates} candidates of each channel, found ranks"
-            f" {offset + 1} to {depth}",
-            remedy=f"ask for fewer, or fuse more for all pages alike: --candidates {depth},"
-            f" Fusion(…, candidates={depth}), or an adapter opened with k={depth}",
+            f" {page.offset + 1} to {page.depth}",
+            remedy=remedy(
+                "ask for fewer, or fuse more for all pages alike: {}, or open the adapter with {}",
+                Option("candidates", page.depth),
+                f"k={page.depth}",
+            ),
         )
 
 
-class FusedRanking:
-    """What some channels found for one query, fused."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FusedRanking(Ranking):
+    """A page of what some channels found for one query, fused.
 
-    def __init__(
-        self, fusion: Fusion, ranked: Mapping[str, Ranked], searchers: Mapping[str, ChannelSearcher]
-    ) -> None:
-        self._fusion, self._ranked, self._searchers = fusion, ranked, searchers
-        columns = {name: (ranked[name].passage_ids, ranked[name].scores) for name in fusion.weights}
-        self._candidates = fusion.gather_columns(columns)
-        self._rows = {
-            name: dict(zip(own.passage_ids, itertools.count(), strict=False)) for name, own in ranked.items()
+    The docid of a passage is that of the first channel that ranks it: of a document in an index of chunks,
+    each channel may have found another chunk. Scores are float64, sums of what `places` says.
+    """
+
+    fusion: Fusion = field(default_factory=Fusion)
+    candidates: Candidates | None = None
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+
+    def places(self) -> list[dict[str, ChannelPlace]]:
+        """Return each passage's place in each channel of the fusion."""
+        assert self.candidates is not None
+        number = dict(zip(self.candidates.ids, itertools.count(), strict=False))
+        rows = {
+            name: dict(zip(ranking.passage_ids, itertools.count(), strict=False))
+            for name, ranking in self.rankings.items()
         }
-
-    def page(self, k: int, offset: int = 0, collapse: str | None = None) -> list[ScoredPassage]:
-        """The ranks `offset` + 1 to `offset` + k; with `collapse`, of the best passages of its values."""
-        depth = depth_of(k, offset)
-        weights = list(self._fusion.weights.values())
-        best = self._candidates.ranked(weights, None if collapse else depth)
-        if collapse:
-            keys = _read(self.homes(best), self._searchers, lambda own, docids: own.keys(docids, collapse))
-            best = [best[i] for i in first_places(keys)]
-        return best[offset:depth]
-
-    def hits(self, page: Sequence[ScoredPassage], records: Sequence[Mapping[str, Any]]) -> list[HybridHit]:
-        """Some of its passages with their records and places."""
-        numbers = dict(zip(self._candidates.ids, itertools.count(), strict=False))
-        hits = []
-        for (passage_id, score), record in zip(page, records, strict=True):
-            hit = hit_of(passage_id, score, record)
-            places = self._places(passage_id, numbers[passage_id])
-            hits.append(HybridHit(passage_id, score, hit.title, hit.text, hit.metadata, places))
-        return hits
-
-    def _places(self, passage_id: str, number: int) -> dict[str, ChannelPlace]:
-        places = {}
-        for (name, weight), added in zip(self._fusion.weights.items(), self._candidates.added, strict=True):
-            row = self._rows[name].get(passage_id)
-            rank, score = (None, None) if row is None else (row + 1, self._ranked[name].scores[row])
-            places[name] = ChannelPlace(rank, score, float(weight * added[number]))
+        places: list[dict[str, ChannelPlace]] = [{} for _ in self.passage_ids]
+        for (name, weight), added in zip(self.fusion.weights.items(), self.candidates.added, strict=True):
+            scores = self.rankings[name].scores
+            for passage_id, place in zip(self.passage_ids, places, strict=True):
+                row = rows[name].get(passage_id)
+                rank, score = (None, None) if row is None else (row + 1, scores[row])
+                place[name] = ChannelPlace(rank, score, float(weight * added[number[passage_id]]))
         return places
 
-    def homes(self, page: Sequence[ScoredPassage]) -> list[tuple[str, int]]:
-        """Of some of its passages the first channel that ranks each, and the docid it has there."""
-        homes = []
-        for passage_id, _ in page:
-            name, row = next((name, own[passage_id]) for name, own in self._rows.items() if passage_id in own)
-            homes.append((name, self._ranked[name].docids[row]))
-        return homes
 
+def fused(
+    fusion: Fusion, rankings: Mapping[str, Ranking], page: Page, keys: Keys | None = None
+) -> FusedRanking:
+    """Fuse the rankings of the channels for one query, and return a page of the fused one.
 
-def _read[T](
-    homes: Sequence[tuple[str, int]],
-    searchers: Mapping[str, ChannelSearcher],
-    read: Callable[[ChannelSearcher, list[int]], Sequence[T]],
-) -> list[T]:
-    """What each channel says of passages that it knows by their docids, in one call of each."""
-    docids: dict[str, list[int]] = {}
-    for name, docid in homes:
-        docids.setdefault(name, []).append(docid)
-    found = {name: iter(read(searchers[name], own)) for name, own in docids.items()}
-    return [next(found[name]) for name, _ in homes]
-
-
-def fused_rankings(
-    fusion: Fusion,
-    channels: Channels,
-    queries: Sequence[str],
-    threads: int = 1,
-    filter: FilterLike | None = None,
-) -> Iterator[FusedRanking]:
-    """For each query the rankings of the channels, fused; `threads` search each channel."""
-    found = channels.batch_search(queries, fusion.candidates, threads, fusion.weights, filter=filter)
-    for own in zip(*found.values(), strict=True):
-        yield FusedRanking(fusion, dict(zip(found, own, strict=True)), channels.searchers)
-
-
-def fused_hits(
-    fusion: Fusion,
-    channels: Channels,
-    queries: Sequence[str],
-    k: int,
-    threads: int = 1,
-    *,
-    offset: int = 0,
-    filter: FilterLike | None = None,
-    collapse: str | None = None,
-) -> list[list[HybridHit]]:
-    """A page of the fused ranking of each query; the records of many of them are read together."""
-    check_page(fusion, k, offset, collapse)
-    hits: list[list[HybridHit]] = []
-    for fused in itertools.batched(
-        fused_rankings(fusion, channels, queries, threads, filter), _QUERIES_AT_ONCE
-    ):
-        pages = [own.page(k, offset, collapse) for own in fused]
-        homes = [home for own, page in zip(fused, pages, strict=True) for home in own.homes(page)]
-        records = iter(_read(homes, channels.searchers, lambda own, docids: own.records(docids)))
-        hits += [
-            own.hits(page, list(itertools.islice(records, len(page))))
-            for own, page in zip(fused, pages, strict=True)
-        ]
-    return hits
+    :param keys: the values of the field that passages are collapsed by
+    """
+    columns = {name: (rankings[name].passage_ids, rankings[name].scores) for name in fusion.weights}
+    candidates = fusion.gather_columns(columns)
+    best = candidates.ranked(list(fusion.weights.values()), None if keys else page.depth)
+    docid_of: dict[str, int] = {}
+    for ranking in reversed(list(rankings.values())):
+        docid_of.update(zip(ranking.passage_ids, ranking.docids, strict=True))
+    docids = [docid_of[passage_id] for passage_id in best.passage_ids]
+    ranked = FusedRanking(best.passage_ids, docids, best.scores, fusion, candidates, rankings)
+    if keys:
+        ranked = ranked.at(first_places(keys(docids)))
+    return ranked[page.offset : page.depth]

@@ -17,7 +17,7 @@ from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
 from sparta.base.files import allow_open_files
-from sparta.index.view import newest_commit
+from sparta.index.snapshot import newest_commit
 from sparta.models.resolve import model_folder
 from sparta.reader.config import reader_folder
 

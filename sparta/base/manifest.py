@@ -32,15 +32,19 @@ def write_manifest(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     atomic_write(path, f"{text}\n".encode())
 
 
-def read_manifest(folder: str | Path, kind: str, newest_version: int) -> dict[str, Any]:
+def read_manifest(
+    folder: str | Path, kind: str, newest_version: int, content: bytes | None = None
+) -> dict[str, Any]:
     """Return the manifest of a folder of this kind, in a format that this version of sparta understands.
 
     A missing or broken manifest, another kind, a format newer than `newest_version`, or another checksum than
     its own is an IndexStateError.
+
+    :param content: the file's content, where it was read before
     """
     path = Path(folder) / MANIFEST_NAME
     refuse_links(path)
-    manifest = _parsed(path, kind)
+    manifest = _parsed(path, kind, content)
     if manifest.get("kind") != kind:
         raise IndexStateError(
             f"expected a folder of kind {kind!r}, found kind {manifest.get('kind')!r}",
@@ -125,9 +129,9 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _parsed(path: Path, kind: str) -> dict[str, Any]:
+def _parsed(path: Path, kind: str, content: bytes | None) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_bytes().decode("utf-8"))
+        manifest = json.loads((path.read_bytes() if content is None else content).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise IndexStateError(
             f"no such file: expected the manifest of a folder of kind {kind!r}",

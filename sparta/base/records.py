@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-
-from sparta.base.filters import FilterLike
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self, overload
 
 Advance = Callable[[int], object]
 """Told of progress: how many more passages, vectors or questions are done."""
@@ -53,11 +51,75 @@ class ScoredPassage(NamedTuple):
     score: float
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ranking(Sequence[ScoredPassage]):
+    """The passages of one query, best first, in columns; read as a sequence, they are `ScoredPassage`s.
+
+    `docids` are Lucene's numbers of the passages, of the snapshot that was searched; a ranking that was not
+    searched may have none. Rankings of the same passages with the same scores are equal.
+    """
+
+    passage_ids: Sequence[str] = ()
+    docids: Sequence[int] = ()
+    scores: Sequence[float] = ()
+
+    def __len__(self) -> int:
+        return len(self.passage_ids)
+
+    @overload
+    def __getitem__(self, place: int) -> ScoredPassage: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | slice) -> ScoredPassage | Self:
+        if isinstance(place, slice):
+            return replace(
+                self,
+                passage_ids=self.passage_ids[place],
+                docids=self.docids[place],
+                scores=self.scores[place],
+            )
+        return ScoredPassage(self.passage_ids[place], self.scores[place])
+
+    def __iter__(self) -> Iterator[ScoredPassage]:
+        return map(ScoredPassage, self.passage_ids, self.scores)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Ranking({list(self)!r})"
+
+    def at(self, places: Sequence[int]) -> Self:
+        """Return the passages at some places, counted from 0."""
+        ids, docids, scores = self.passage_ids, self.docids, self.scores
+        return replace(
+            self,
+            passage_ids=[ids[i] for i in places],
+            docids=[docids[i] for i in places],
+            scores=[scores[i] for i in places],
+        )
+
+
+class ChannelPlace(NamedTuple):
+    """What one channel gave a passage of a fused ranking: rank there, from 1, score there, what that added.
+
+    Rank and score are None where the passage is not among the channel's candidates. The contributions of all
+    channels, normalized and weighted as the fusion does it, sum to the fused score.
+    """
+
+    rank: int | None
+    score: float | None
+    contribution: float
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One passage that a search returned: a plain value, which needs no open index.
 
-    `score` is what the retriever ranked by; `metadata` holds the other fields of the passage's record.
+    `score` is what the retriever ranked by; `metadata` holds the other fields of the passage's record. Of a
+    fused ranking, `channels` has the passage's place in each channel.
     """
 
     passage_id: str
@@ -65,74 +127,21 @@ class Hit:
     title: str = ""
     text: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    channels: Mapping[str, ChannelPlace] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
+        """Return the hit for JSON; `channels` only of a fused ranking."""
+        hit = {
             "id": self.passage_id,
             "score": self.score,
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
         }
+        if self.channels:
+            hit["channels"] = {name: place._asdict() for name, place in self.channels.items()}
+        return hit
 
 
-class Retriever(Protocol):
-    """Whatever ranks the passages of an index for a query: impacts, BM25, vectors, or a fusion of them."""
-
-    @property
-    def channel(self) -> str:
-        """Its name, as in the tag of a run."""
-
-    @property
-    def language(self) -> str:
-        """The code of the language that the texts are in."""
-
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-    ) -> Sequence[Hit]:
-        """The `k` best passages after the first `offset`, best first.
-
-        Only those that the filter keeps and, with `collapse`, the best of each value of a metadata field.
-        """
-
-    def batch_search(
-        self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
-        k: int = 10,
-        threads: int = 1,
-        *,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-    ) -> Mapping[str, Sequence[Hit]]:
-        """The same for many queries, by query id."""
-
-    def run(
-        self,
-        queries: Sequence[str],
-        query_ids: Sequence[str],
-        k: int = 10,
-        threads: int = 1,
-        *,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-    ) -> Mapping[str, Sequence[ScoredPassage]]:
-        """Passage ids and scores alone, by query id: the rankings of a TREC run."""
-
-    def close(self) -> None:
-        """Release the index."""
-
-
-Ranking = Sequence[ScoredPassage]
-"""Passages for one question, best first."""
-Run = Mapping[str, Ranking]
-"""Rankings by the id of their question."""
+Run = Mapping[str, Sequence[ScoredPassage]]
+"""Rankings by the id of their query."""

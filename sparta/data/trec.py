@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path, numbered_lines, shown_name
-from sparta.base.records import Ranking, ScoredPassage
+from sparta.base.records import ScoredPassage
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, placed
 
@@ -19,7 +19,9 @@ _LONGEST_INTEGER = 18  # digits
 _LARGEST_SCORE = 1e38  # what single precision holds
 
 
-def write_run(path: str | Path, runs: Iterable[tuple[str, Ranking]], tag: str = "sparta") -> None:
+def write_run(
+    path: str | Path, runs: Iterable[tuple[str, Sequence[ScoredPassage]]], tag: str = "sparta"
+) -> None:
     """Write a TREC run, atomically: `qid Q0 docid rank score tag`, ranks from 1; `runs` are (qid, passages).
 
     The passages must come by descending score (ValueError otherwise). Tools that sort a run by score break
@@ -39,7 +41,7 @@ def write_run(path: str | Path, runs: Iterable[tuple[str, Ranking]], tag: str = 
                 stream.writelines(_run_lines(query_id, passages, tag))
 
 
-def _run_lines(query_id: str, passages: Ranking, tag: str) -> Iterator[str]:
+def _run_lines(query_id: str, passages: Sequence[ScoredPassage], tag: str) -> Iterator[str]:
     scores = _strictly_descending(passage.score for passage in passages)
     seen: set[str] = set()
     for rank, (passage, score) in enumerate(zip(passages, scores, strict=True), 1):

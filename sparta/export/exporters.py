@@ -48,12 +48,12 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
         raise InputError(
             "expected a file to write, found a folder", where=str(output), remedy="name a file in it"
         )
-    with searcher.index.reading() as view, atomic_path(output) as temporary:
-        view.require_impacts()
-        contents = Contents.read(view.lucene)
+    with searcher.reader.reading() as snapshot, atomic_path(output) as temporary:
+        snapshot.require_impacts()
+        contents = Contents.read(snapshot.lucene)
         with _opened(temporary, zipped=output.suffix == ".gz") as stream:
             if form == "ciff":
-                _write_ciff(contents, stream, f"{view.generation.model['name']}; {scale(searcher)}")
+                _write_ciff(contents, stream, f"{snapshot.generation.model['name']}; {scale(searcher)}")
             else:
                 # The disk that takes the output has room for its postings; beside a pipe there is none.
                 _write_json(contents, stream, temporary.parent if temporary.is_file() else None)
@@ -62,8 +62,8 @@ def export_index(searcher: Searcher, form: str, output: Path) -> tuple[int, int]
 
 def scale(searcher: Searcher) -> str:
     """Return what the integers of an export stand for, as text."""
-    with searcher.index.reading() as view:
-        impact, query = view.quantizer.step, view.tokenizer.step
+    with searcher.reader.reading() as snapshot:
+        impact, query = snapshot.quantizer.step, snapshot.tokenizer.step
     return f"an impact of 1 is a weight of {impact:.6g}, a query weight of 1 is {query:.6g}"
 
 
@@ -80,7 +80,7 @@ def export_query_weights(searcher: Searcher, output: Path) -> int:
     if side.weights is None:
         raise InputError(
             "expected a model with query-term weights, found one without",
-            where=str(searcher.index.folder.path),
+            where=str(searcher.reader.folder.path),
             remedy="leave --query-weights out",
         )
     named = ((side.tokenizer.id_to_token(i), weight) for i, weight in enumerate(side.weights.tolist()))

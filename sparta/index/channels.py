@@ -1,29 +1,34 @@
-"""Channels that other packages keep beside the impacts in an index folder."""
+"""The channels that lie beside Lucene's index in an index folder, in one table."""
 
 from __future__ import annotations
 
 import logging
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sparta.base.errors import SpartaError
-from sparta.base.records import Retriever
 from sparta.base.remedies import Command, Remedy, remedy
 
+if TYPE_CHECKING:
+    from sparta.index.folder import Generation, IndexFolder
+    from sparta.lucene.bridge import ImpactSearcher
+
 logger = logging.getLogger(__name__)
-_MODULES = {"dense": "dense.channel.plugin"}
 
 
-class FollowingRetriever(Retriever, Protocol):
-    """A retriever that is told when its index was written; a search that is running ends as it began."""
+class OpenChannel(Protocol):
+    """A channel of one commit, open for reading."""
 
-    def refresh(self) -> None:
-        """Search what is there now, from the next search on."""
+    def attach(self, lucene: ImpactSearcher, number: int, segments: bytes | None) -> None:
+        """Find the passages of the channel among those of Lucene's reader, and search with it from now on.
+
+        :param number: that of the commit, the N of its file segments_N; `segments` is this file's content
+        """
 
 
 class IndexChannel(Protocol):
-    """What a package offers for its channel: the module named in `_MODULES`."""
+    """What a package offers for its channel."""
 
     def exists(self, index: Path) -> bool:
         """Whether the index has this channel; loads nothing heavy."""
@@ -34,18 +39,29 @@ class IndexChannel(Protocol):
     def check(self, index: Path) -> None:
         """Read every file of the channel; a damaged one is a SpartaError."""
 
-    def open(self, index: Path) -> FollowingRetriever:
-        """A retriever of the channel, which threads may share."""
+    def open(
+        self, folder: IndexFolder, generation: Generation, manifest: bytes | None, kept: dict[str, Any]
+    ) -> OpenChannel:
+        """Open the files of the channel; needs no Java.
+
+        :param manifest: the content of its manifest; None where it has none
+        :param kept: what survives a refresh, such as the model that encodes queries
+        """
 
 
-def channel_plugin(name: str) -> IndexChannel:
-    """The package behind a channel's name."""
-    return cast(IndexChannel, import_module(_MODULES[name]))
+def _dense() -> IndexChannel:
+    from dense.channel import table
+
+    return table
+
+
+CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {"dense": _dense}
+"""What each channel is read and written by, imported when it is used."""
 
 
 def other_channels(index: Path) -> list[str]:
-    """The names of the channels that an index has beside impacts and BM25."""
-    return [name for name in _MODULES if any(index.glob(f"{name}-*")) and channel_plugin(name).exists(index)]
+    """Return the names of the channels that an index has beside impacts and BM25."""
+    return [name for name in CHANNELS if any(index.glob(f"{name}-*")) and CHANNELS[name]().exists(index)]
 
 
 class Synced(NamedTuple):
@@ -63,7 +79,7 @@ def sync_channels(index: Path, *, device: str | None = None, dtype: str = "auto"
     reports, behind = [], []
     for name in other_channels(index):
         try:
-            reports.append(channel_plugin(name).sync(index, device=device, dtype=dtype))
+            reports.append(CHANNELS[name]().sync(index, device=device, dtype=dtype))
         except SpartaError as error:
             behind.append(name)
             logger.warning("%s", _cannot_follow(index, name, error))

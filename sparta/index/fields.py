@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from sparta.base.filters import LONGEST, term, text_of
 from sparta.data.units import UNIT_ID, passage_of
@@ -19,25 +16,18 @@ _WANTED = f"where it is no text, number, true or false, nor a list of up to {MOS
 logger = logging.getLogger(__name__)
 
 
-def field_terms(records: Sequence[str], told: set[str] | None = None) -> list[list[bytes]]:
+def field_terms(records: Sequence[Mapping[str, Any]], told: set[str] | None = None) -> list[list[bytes]]:
     """The metadata of stored records: of each the terms of all its values.
 
     :param told: fields with values that are not indexed, of which a warning was given; grows. None: none is
     """
     left_out = set[str]()
-    terms = [list(_terms(_parsed(record), left_out)) for record in records]
+    terms = [list(_terms(record, left_out)) for record in records]
     if told is not None:
         for name in sorted(left_out - told):
             logger.warning("%s: kept with the passages, but nothing to filter by, %s", name, _WANTED)
         told |= left_out
     return terms
-
-
-def _parsed(record: str) -> dict[str, Any]:
-    try:
-        return orjson.loads(record)
-    except orjson.JSONDecodeError:  # an integer that no float can hold
-        return json.loads(record)
 
 
 def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:

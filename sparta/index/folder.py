@@ -157,11 +157,6 @@ class Generation:
         """The folder of its tokenizer."""
         return f"tokenizer-{self.number:06d}"
 
-    @property
-    def dense_name(self) -> str:
-        """The folder of a dense channel that is made for it."""
-        return f"dense-{self.number:06d}"
-
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
@@ -287,14 +282,19 @@ class IndexFolder:
         """Where its Lucene index lies."""
         return self.path / generation.name
 
-    def dense_path(self, generation: Generation) -> Path:
-        """Where its dense channel lies, if it has one: the newest one that is not newer than the generation.
+    def channel_path(self, channel: str, generation: Generation) -> Path:
+        """Return where another channel lies: the newest one that is not newer than the generation.
 
         A generation takes over the channel of the one before it, in its place: a vector belongs to a record,
         and those of records that are gone are never found. So a reader never meets a generation without.
         """
-        names = [p.name for p in self.path.glob("dense-??????") if p.name <= generation.dense_name]
-        return self.path / max(names, default=generation.dense_name)
+        own = f"{channel}-{generation.number:06d}"
+        names = [path.name for path in self.path.glob(f"{channel}-??????") if path.name <= own]
+        return self.path / max(names, default=own)
+
+    def dense_path(self, generation: Generation) -> Path:
+        """Return where its dense channel lies, if it has one."""
+        return self.channel_path("dense", generation)
 
     def query_side(self, generation: Generation) -> QuerySide:
         """Its tokenizer, query weights and quantizer."""

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 class ImpactBatch:
     """Passages and their integer impacts, ready to be written; term ids are the writer's.
 
-    `indptr (n + 1,) int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
+    `records` is the JSON that is stored, `objects` what it says, `texts` what BM25 reads. `indptr (n + 1,)
+    int32`, `term_ids (m,) int32`, `impacts (m,) int32`, at least 1.
     """
 
     passage_ids: Sequence[str]
@@ -48,6 +49,11 @@ class ImpactBatch:
     quantization: QuantizationCounts = field(default_factory=QuantizationCounts)
     zeros: int = 0
     windowed: int = 0
+    objects: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.objects) != len(self.records):
+            object.__setattr__(self, "objects", [json.loads(record) for record in self.records])
 
     def __len__(self) -> int:
         return len(self.passage_ids)
@@ -56,15 +62,17 @@ class ImpactBatch:
 def quantized_batch(shard: EncodedShard, quantizer: Quantizer) -> ImpactBatch:
     """A shard with its weights turned into impacts."""
     impacts, counts = quantizer.quantize(shard.rows.weights)
+    objects = shard.objects or [json.loads(record) for record in shard.records]
     return ImpactBatch(
         shard.passage_ids,
         shard.records,
-        [searched_text(json.loads(record)) for record in shard.records],
+        list(map(searched_text, objects)),
         shard.rows.indptr.astype(np.int32),
         shard.rows.term_ids,
         impacts,
         quantization=counts,
         windowed=shard.windowed,
+        objects=objects,
     )
 
 
@@ -157,7 +165,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
     read = reader.read([line for _, line in lines])
     new_terms = read.new_terms
     plainer: dict[int, bytes] = {}
-    ids, raws, texts = [], [], []
+    ids, raws, texts, objects = [], [], [], []
     for number, ((where, line), (begin, end)) in enumerate(zip(lines, read.spans.tolist(), strict=True)):
         with placed(where):
             if begin < 0:
@@ -169,6 +177,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
             ids.append(identifier(record))
             stored = _stored(record, ids[-1], string_field(record, "contents", "text", of="the text"))
         raws.append(json.dumps(stored, ensure_ascii=False))
+        objects.append(stored)
         texts.append(searched_text(stored))
     refuse_repeated([(i, where) for i, (where, _) in zip(ids, lines, strict=True)], seen)
     if plainer:
@@ -186,6 +195,7 @@ def _batch(lines: Sequence[tuple[str, bytes]], reader: VectorReader, seen: SeenI
         new_terms=new_terms,
         quantization=QuantizationCounts(len(read.impacts)),
         zeros=read.zeros,
+        objects=objects,
     )
 
 

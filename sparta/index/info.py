@@ -10,7 +10,7 @@ from typing import Any
 from sparta.index.changes import job_name
 from sparta.index.channels import other_channels
 from sparta.index.folder import Generation, IndexFolder
-from sparta.index.view import OpenIndex
+from sparta.index.reader import IndexReader
 
 
 def describe_index(path: str | Path) -> dict[str, Any]:
@@ -21,9 +21,9 @@ def describe_index(path: str | Path) -> dict[str, Any]:
     :raises IndexStateError: there is no index, or it holds no passages.
     """
     folder = IndexFolder(path)
-    with OpenIndex(path) as index, index.reading() as view:
-        generation, version, passages = view.generation, view.version, view.lucene.num_docs
-        whole = view.is_whole
+    with IndexReader(path) as reader, reader.reading() as snapshot:
+        generation, version, passages = snapshot.generation, snapshot.version, snapshot.lucene.num_docs
+        whole = snapshot.is_whole
     state = folder.state()
     return {
         "path": str(folder.path),

@@ -38,16 +38,15 @@ class WriteOptions:
 class Source:
     """Where impacts come from.
 
-    `job` identifies the input (path, hash, how it is cut); `batches(n)` gives those after the first n
-    passages. `describe()` is called at the end for counts of what was read. `language` is that of the texts,
-    where the source knows it.
+    `job` identifies the input (path, hash, how it is cut). `batches(n, last)` gives those after the first n
+    passages; the id of the last of these is `last`, or not known where that is empty. `describe()` is called
+    at the end for counts of what was read. `language` is that of the texts, where the source knows it.
     """
 
     job: dict[str, Any]
     side: QuerySide
-    batches: Callable[[int], Iterator[ImpactBatch]]
+    batches: Callable[[int, str], Iterator[ImpactBatch]]
     describe: Callable[[], dict[str, Any]] = dict
-    expect_last: Callable[[str], object] = str
     fixed_vocabulary: bool = True
     language: str | None = None
 

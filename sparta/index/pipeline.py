@@ -14,6 +14,7 @@ from sparta.base.extras import optional_packages
 from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
+from sparta.data.progress import ReadingProgress
 from sparta.index.build import (
     IndexReport,
     delete_passages,
@@ -105,6 +106,7 @@ def build_index(
     options: IndexOptions | None = None,
     *,
     advance: Advance | None = None,
+    progress: bool | None = False,
     encoder: SparseEncoder | None = None,
 ) -> IndexReport:
     """Encode a corpus and write it into an index; a crash at any moment leaves the last commit.
@@ -114,6 +116,7 @@ def build_index(
     :param corpus: a file or folder, `-` for standard input, or records: dictionaries, passages or texts
     :param mode: `create`, `overwrite`, `append` or `update` (replace passages by id, add those that are new)
     :param advance: called with the number of passages that were encoded
+    :param progress: show a bar of the bytes of the corpus that are done; None does on a terminal
     :param encoder: the model of the options, where it is open already
     :raises InputError: a bad record or option.
     :raises IndexStateError: an index is there that `mode` may not change, or none that it could extend.
@@ -131,8 +134,10 @@ def build_index(
     with _kept_on_interrupt(folder, mode):
         report = _nothing_to_do(folder, job, mode, chosen)
         if report is None:
-            source = _source(reader, job, chosen, advance, encoder)
-            report = write_index(folder, source, chosen.for_writing(mode))
+            with ReadingProgress(shown=progress, advance=advance) as shown:
+                source = _source(reader, job, chosen, shown, encoder)
+                report = write_index(folder, source, chosen.for_writing(mode))
+        reader.close()
     return _finished(folder, report, chosen)
 
 
@@ -140,20 +145,20 @@ def _source(
     reader: CorpusReader,
     job: dict[str, Any],
     options: IndexOptions,
-    advance: Advance | None,
+    progress: ReadingProgress,
     encoder: SparseEncoder | None,
 ) -> Source:
     """The passages of a corpus with their impacts; for BM25 alone none are encoded."""
     alone = options.channels == BM25
     if alone and (side := _known_side(options)):
-        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, advance)
+        return text_source(reader, job, side, options.language or DEFAULT_LANGUAGE, progress)
     from sparta.models.load import open_encoder
 
     encoding = options.for_encoding()
     model = encoder or open_encoder(options.model, options.bits, encoding.devices)
     if alone:
-        return text_source(reader, job, model.query_side(), encoding.language, advance)
-    return corpus_source(reader, model, encoding, advance=advance, job=job)
+        return text_source(reader, job, model.query_side(), encoding.language, progress)
+    return corpus_source(reader, model, encoding, progress=progress, job=job)
 
 
 @optional_packages()
@@ -303,7 +308,7 @@ def _nothing_to_do(
     side = _known_side(options)
     if side is None:
         return None
-    return up_to_date(folder, Source(job, side, lambda _: iter(())), options.for_writing(mode))
+    return up_to_date(folder, Source(job, side, lambda *_: iter(())), options.for_writing(mode))
 
 
 def _finished(folder: IndexFolder, report: IndexReport, options: IndexOptions) -> IndexReport:

@@ -11,8 +11,9 @@ from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
 from sparta.base.given import check_vocabulary
 from sparta.base.remedies import Remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
-from sparta.index.channels import channel_plugin, other_channels
+from sparta.index.channels import CHANNELS, other_channels
 from sparta.index.folder import Generation, IndexFolder, lost_commit
+from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import ImpactSearcher, check_index
 
 
@@ -109,9 +110,7 @@ def _lucene(folder: IndexFolder, generation: Generation, quick: bool) -> str:
 
 
 def _channel(folder: IndexFolder, name: str, quick: bool) -> str:
-    plugin = channel_plugin(name)
-    if quick:
-        plugin.open(folder.path).close()
-    else:
-        plugin.check(folder.path)
+    if not quick:
+        CHANNELS[name]().check(folder.path)
+    IndexReader(folder.path, channels=[name]).close()
     return "whole"

@@ -74,8 +74,7 @@ def _write_batches(
     update = options.mode == "update"
     cut = existing if update and is_cut(source.job.get("unit", "passage")) else None
     try:
-        source.expect_last(progress.last_id)
-        for batch in source.batches(progress.consumed):
+        for batch in source.batches(progress.consumed, progress.last_id):
             if existing and not update:
                 _check_new(batch, progress, existing, cut=is_cut(source.job.get("unit", "passage")))
             positions = _positions(batch, progress, existing if update else None)
@@ -167,7 +166,7 @@ def _hand_over(
         batch.indptr,
         batch.term_ids,
         batch.impacts,
-        fields=field_terms(batch.records, told),
+        fields=field_terms(batch.objects, told),
         update=update,
     )
 

@@ -87,7 +87,7 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
     for folder in folders:
         if folder.is_dir() and hash_folder(_trained(folder)) == sha256:
             return lasting_name(folder)
-    for folder in shipped_folder("").iterdir():
+    for folder in sorted(shipped_folder("").iterdir(), key=lambda shipped: shipped.name != name):
         if folder.is_dir() and hash_folder(folder) == sha256:
             return folder.name
     there = hash_folder(folder_of(name))

@@ -13,7 +13,7 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.given import limit, query_of
 from sparta.data.languages import Language
 from sparta.data.units import is_chunk, passage_of
-from sparta.index.view import IndexView
+from sparta.index.snapshot import IndexSnapshot
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.searcher import Searcher, docids_of
@@ -83,39 +83,41 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     :raises InputError: the index holds no such passage.
     """
     kept = Filter.of(filter)
-    with searcher.index.reading() as view:
-        view.require_impacts()
+    with searcher.reader.reading() as snapshot:
+        snapshot.require_impacts()
         if kept:
-            view.require_fields()
-        bag = view.tokenizer.terms(query_of(query))
-        docid, shares = _shares(view, passage_id, bag)
-        rank = view.lucene.rank(bag, docid, kept)
-        if rank and is_chunk(view.generation.unit):
-            before = view.lucene.search_impacts([bag], rank, filter=kept)
-            rank = len(set(map(passage_of, view.lucene.ids(before.docids))))
+            snapshot.require_fields()
+        bag = snapshot.tokenizer.terms(query_of(query))
+        docid, shares = _shares(snapshot, passage_id, bag)
+        rank = snapshot.lucene.rank(bag, docid, kept)
+        if rank and is_chunk(snapshot.generation.unit):
+            before = snapshot.lucene.search_impacts([bag], rank, filter=kept)
+            rank = len(set(map(passage_of, snapshot.lucene.ids(before.docids))))
     return Explanation(passage_id, rank, sum(s.share for s in shares), shares)
 
 
 def term_shares(searcher: Searcher, query: str, passage_ids: Iterable[str]) -> list[tuple[TermShare, ...]]:
     """What each query term adds to the score of each of some passages, as in `explain`, without ranks."""
-    with searcher.index.reading() as view:
-        view.require_impacts()
-        bag = view.tokenizer.terms(query)
-        return [_shares(view, passage_id, bag)[1] for passage_id in passage_ids]
+    with searcher.reader.reading() as snapshot:
+        snapshot.require_impacts()
+        bag = snapshot.tokenizer.terms(query)
+        return [_shares(snapshot, passage_id, bag)[1] for passage_id in passage_ids]
 
 
-def _shares(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tuple[int, tuple[TermShare, ...]]:
-    docid, impacts = _best_part(view, passage_id, bag)
-    step = view.quantizer.step
+def _shares(
+    snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]
+) -> tuple[int, tuple[TermShare, ...]]:
+    docid, impacts = _best_part(snapshot, passage_id, bag)
+    step = snapshot.quantizer.step
     rows = zip(bag.items(), impacts, strict=True)
     shares = [TermShare(term, count, int(impact), float(impact * step)) for (term, count), impact in rows]
     return docid, tuple(sorted(shares, key=lambda s: -s.share))
 
 
-def _best_part(view: IndexView, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
+def _best_part(snapshot: IndexSnapshot, passage_id: str, bag: Mapping[str, int]) -> tuple[int, list[int]]:
     """The docid and impacts of a passage or, where it was cut, of its part with the highest score."""
-    docids = docids_of(view, passage_id)
-    rows = [(docid, view.lucene.impacts(docid, list(bag)).tolist()) for docid in docids]
+    docids = docids_of(snapshot, passage_id)
+    rows = [(docid, snapshot.lucene.impacts(docid, list(bag)).tolist()) for docid in docids]
     return max(rows, key=lambda row: sum(c * impact for c, impact in zip(bag.values(), row[1], strict=True)))
 
 
@@ -125,12 +127,12 @@ def top_terms(searcher: Searcher, passage_id: str, n: int | None = None) -> list
     Of a passage that was cut, each term has the highest of its impacts in the parts.
     """
     n = limit("n", n)
-    with searcher.index.reading() as view:
-        view.require_impacts()
+    with searcher.reader.reading() as snapshot:
+        snapshot.require_impacts()
         vector: Counter[str] = Counter()
-        for docid in docids_of(view, passage_id):
-            vector |= Counter(view.lucene.vector(docid))
-        step = view.quantizer.step
+        for docid in docids_of(snapshot, passage_id):
+            vector |= Counter(snapshot.lucene.vector(docid))
+        step = snapshot.quantizer.step
     order = sorted(vector.items(), key=lambda item: (-item[1], item[0]))[:n]
     return [(term, impact, impact * step) for term, impact in order]
 
@@ -176,15 +178,15 @@ def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> C
     Of Chinese it reads pairs of characters and each character: single ones are marked where no pair is. The
     snippet is of the `composed` text, which the analyzer reads.
     """
-    with searcher.index.reading() as view:
-        language = view.tokenizer.language
+    with searcher.reader.reading() as snapshot:
+        language = snapshot.tokenizer.language
         asked = language.fold(query)
-        whole = _whole_words(view.lucene.word_places(asked, asked))
+        whole = _whole_words(snapshot.lucene.word_places(asked, asked))
 
     def snippet(text: str) -> Snippet:
         text = composed(text)
-        with searcher.index.reading() as view:
-            found = view.lucene.word_places(asked, language.fold(text))
+        with searcher.reader.reading() as snapshot:
+            found = snapshot.lucene.word_places(asked, language.fold(text))
         found = [place for place in found if place[0] in whole] or found
         places = [_Place(str(word), start, end) for word, start, end in found]
         return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)

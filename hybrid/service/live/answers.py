@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.answering.answerer import Answerer
 from hybrid.answering.answers import as_read
-from hybrid.service.live.search import Plan, hits_of
-from hybrid.service.live.snapshot import Snapshot
+from hybrid.service.live.search import BatchSearch, Plan
 from sparta.base.extras import optional_packages
 from sparta.models.resolve import shipped_for
 from sparta.reader.config import reader_folder
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Reads the passages that a snapshot gives for a question."""
+    """Reads the passages that a search gives for a question."""
 
     def __init__(self, reader: str | None = None, device: str | None = None) -> None:
         self._name, self._device = reader, device
@@ -43,16 +42,16 @@ class Answers:
         return self._opened[language]
 
     def answer(
-        self, snapshot: Snapshot, query: str, plan: Plan, n: int, stop: Event | None = None
+        self, search: BatchSearch, query: str, plan: Plan, n: int, stop: Event | None = None
     ) -> list[dict[str, Any]]:
         """The `n` best answers from the passages that the plan finds.
 
         :raises CancelledError: `stop` was set before all passages were read.
         """
-        [hits] = hits_of(snapshot, plan, [query], 1)
-        searcher = snapshot.lucene
+        [hits] = search.hits(plan, [query])
+        searcher = search.lucene
         reader: Any = _Stopped(self._reader(searcher.language), stop or Event())
-        answerer = Answerer(searcher, reader, depth=plan.k)
+        answerer = Answerer(searcher, reader, depth=plan.page.k)
         found: Sequence[Any] = answerer.answer_hits(query, as_read(searcher, hits), n)
         return [one.as_dict() for one in found]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from hybrid.service.live.snapshot import Snapshot
 from sparta.base.errors import SpartaError
 from sparta.data.queries import read_queries
-from sparta.search.channel_searcher import hit_of
 from sparta.search.explain import Explanation, marked_words
+from sparta.search.retriever import hit_of
+from sparta.search.searcher import Searcher
 
 _QUESTIONS = 6
 _DIGITS = 4
@@ -28,9 +28,9 @@ def example_questions(index: Path) -> list[str]:
         return []  # a question fewer is no reason not to serve
 
 
-def marks_of_text(snapshot: Snapshot, why: Explanation) -> list[tuple[int, int, float]]:
+def marks_of_text(searcher: Searcher, why: Explanation) -> list[tuple[int, int, float]]:
     """The words to mark in a passage's text, by share of its score."""
-    text = hit_of(why.passage_id, why.score, snapshot.lucene.passage(why.passage_id)).text
+    text = hit_of(why.passage_id, why.score, searcher.passage(why.passage_id)).text
     shares = {term.term: float(term.share) for term in why.terms if term.share}
-    words = marked_words(snapshot.lucene.tokenizer, text, shares)
+    words = marked_words(searcher.tokenizer, text, shares)
     return [(start, end, round(share / why.score, _DIGITS)) for start, end, share in words]

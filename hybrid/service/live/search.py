@@ -8,42 +8,43 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from hybrid.retrieval.channels import CHANNELS, DENSE, channel
+from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
-from hybrid.retrieval.hits import fused_hits
+from hybrid.retrieval.searcher import HybridSearcher
 from hybrid.service.errors import as_exception
-from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import dumps
+from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.filters import Filter
 from sparta.base.records import Hit
+from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.index.reader import IndexReader
 from sparta.search.explain import marked_snippet, term_shares, word_snippets
-from sparta.search.searcher import IMPACT
+from sparta.search.retriever import Page
+from sparta.search.searcher import IMPACT, Searcher
 
-_ADDING = {
-    DENSE: "dense index",
-    IMPACT: "sparta index --corpus FILE --resume, with --model FOLDER where none ships for its language",
+_ADDING: dict[str, Remedy] = {
+    DENSE: remedy("{}", Command.of("dense index")),
+    IMPACT: remedy(
+        "{}, with {} where none ships for its language",
+        Command.of("sparta index", corpus="FILE", resume=True),
+        Option("model", "FOLDER"),
+    ),
 }
-"""The commands that add a channel; BM25 every index has."""
+"""What adds a channel; BM25 every index has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How questions are searched; those of one plan go into Java in one call.
 
-    `weights` are the channels, one or several with their weights; `name` is how they were named. Of `deepest`
-    passages at most are the groups where a ranking is one of groups.
+    `weights` are the channels, one or several with their weights; `name` is how they were named.
     """
 
     name: str
     weights: tuple[tuple[str, float], ...]
-    k: int = 10
-    offset: int = 0
-    filter: Filter | None = None
-    collapse: str | None = None
+    page: Page = field(default_factory=Page)
     explain: bool = False
-    deepest: int | None = None
 
     @property
     def fused(self) -> bool:
@@ -72,14 +73,17 @@ def weights_of(channels: str) -> tuple[tuple[str, float], ...]:
     return ((channel(channels), 1.0),)
 
 
-class BatchSearch:
+class BatchSearch(Closing):
     """Answers jobs: one call into Java searches for those of one plan, one reads the records of their hits.
 
+    :param reader: of the index; closing this closes it
     :param threads: Java's threads over the questions of one call
     """
 
-    def __init__(self, index: LiveIndex, threads: int, metrics: Metrics) -> None:
-        self._index, self._threads, self._metrics = index, threads, metrics
+    def __init__(self, reader: IndexReader, threads: int, metrics: Metrics) -> None:
+        self.reader, self._threads, self._metrics = reader, threads, metrics
+        self.lucene = Searcher(reader)
+        self._channels = Channels(reader, CHANNELS)
 
     def __call__(self, jobs: Sequence[Job]) -> list[bytes | Exception]:
         """The answer of each job as JSON, or the exception that it met; all are of one commit."""
@@ -88,36 +92,88 @@ class BatchSearch:
             plans.setdefault(job.plan, []).append(number)
         answers: list[bytes | Exception] = [b""] * len(jobs)
         self._metrics.batch(sum(len(job.queries) for job in jobs))
-        with self._index.reading() as snapshot:
+        with self.reader.holding():
             for plan, numbers in plans.items():
                 own = [jobs[number] for number in numbers]
-                for number, answer in zip(numbers, self._tried(snapshot, plan, own), strict=True):
+                for number, answer in zip(numbers, self._tried(plan, own), strict=True):
                     answers[number] = answer
         return answers
 
-    def _tried(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> Sequence[bytes | Exception]:
+    def _tried(self, plan: Plan, jobs: Sequence[Job]) -> Sequence[bytes | Exception]:
         """The answers of jobs of one plan; a job that fails is searched again without the other jobs."""
         try:
-            return self.answers(snapshot, plan, jobs)
+            return self.answers(plan, jobs)
         except BaseException as error:  # also a panic of the tokenizer
             if len(jobs) == 1:
                 return [as_exception(error)]
-        return [self._tried(snapshot, plan, [job])[0] for job in jobs]
+        return [self._tried(plan, [job])[0] for job in jobs]
 
-    def answers(self, snapshot: Snapshot, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
+    def answers(self, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
         """The answers of jobs of one plan."""
         queries = [query for job in jobs for query in job.queries]
-        hits = iter(hits_of(snapshot, plan, queries, self._threads))
-        version = snapshot.version._asdict()
+        hits = iter(self.hits(plan, queries))
+        version = self.reader.version._asdict()
         answers = []
         for job in jobs:
             results = [
-                {"query": query, "hits": _shown(snapshot, plan, query, next(hits))} for query in job.queries
+                {"query": query, "hits": self._shown(plan, query, next(hits))} for query in job.queries
             ]
             own: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
             answers.append(dumps({**own, "channels": plan.name, "version": version, "took_ms": took}))
         return answers
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that there are."""
+        with self.reader.reading() as snapshot:
+            return [name for name in CHANNELS if name in snapshot.channels]
+
+    def hits(self, plan: Plan, queries: Sequence[str]) -> list[list[Hit]]:
+        """The hits of each of some questions."""
+        names = require_channels(plan.weights, self.channels)
+        if plan.fused:
+            retriever = HybridSearcher(self._channels, Fusion(dict(plan.weights)))
+            return retriever.search_all(queries, plan.page, self._threads)
+        return self._channels.searchers[names[0]].search_all(queries, plan.page, self._threads)
+
+    def close(self) -> None:
+        """Release the index."""
+        self._channels.close()
+
+    def _shown(self, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+        shown = []
+        explained = self._explained(query, hits) if plan.explain else [{}] * len(hits)
+        for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.page.offset + 1):
+            shown.append({"rank": rank, **hit.as_dict(), **more})
+        return shown
+
+    def _explained(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+        """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
+
+        A hit of another channel has them too, where there are impacts: they say which of its words count.
+        In an index for BM25 alone, its words are marked.
+        """
+        tokenizer = self.lucene.tokenizer
+        by_impacts = IMPACT in self.channels
+        ids = [hit.passage_id for hit in hits]
+        shares = term_shares(self.lucene, query, ids) if by_impacts else [()] * len(hits)
+        words = set(tokenizer.terms(query))
+        by_words = None if by_impacts else word_snippets(self.lucene, query)
+        explained = []
+        for hit, own in zip(hits, shares, strict=True):
+            terms = [share for share in own if share.impact]
+            shares_of_terms = {s.term: float(s.share) for s in terms}
+            snippet = (
+                by_words(hit.text)
+                if by_words
+                else marked_snippet(tokenizer, hit.text, shares_of_terms or words)
+            )
+            total = sum(share.share for share in terms) or len(words) or 1
+            marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
+            more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}
+            explained.append({**more, "snippet": snippet.text, "marks": marks})
+        return explained
 
 
 def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str]) -> list[str]:
@@ -130,53 +186,6 @@ def require_channels(weights: Sequence[tuple[str, float]], there: Sequence[str])
         if name not in there:
             raise InputError(
                 f"expected a channel of {', '.join(there)}, found {name}, which this index lacks",
-                remedy=f"leave it out, or add it: {_ADDING[name]}",
+                remedy=remedy("leave it out, or add it: {}", _ADDING[name]),
             )
     return names
-
-
-def hits_of(snapshot: Snapshot, plan: Plan, queries: Sequence[str], threads: int) -> Sequence[Sequence[Hit]]:
-    """The hits of each of some questions."""
-    names = require_channels(plan.weights, snapshot.names)
-    channels, searchers = snapshot.channels, snapshot.channels.searchers
-    if not plan.fused:
-        own, depth = searchers[names[0]], plan.offset + plan.k
-        options: dict[str, Any] = {"filter": plan.filter, "collapse": plan.collapse}
-        ranked = own.rank(queries, depth, threads, **options, deepest=plan.deepest)
-        return own.batch_hits([one.part(plan.offset, depth) for one in ranked])
-    page: dict[str, Any] = {"offset": plan.offset, "filter": plan.filter, "collapse": plan.collapse}
-    return fused_hits(Fusion(dict(plan.weights)), channels, queries, plan.k, threads, **page)
-
-
-def _shown(snapshot: Snapshot, plan: Plan, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-    shown = []
-    explained = _explained(snapshot, query, hits) if plan.explain else [{}] * len(hits)
-    for rank, (hit, more) in enumerate(zip(hits, explained, strict=True), plan.offset + 1):
-        shown.append({"rank": rank, **hit.as_dict(), **more})
-    return shown
-
-
-def _explained(snapshot: Snapshot, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-    """For each hit a snippet, the words in it to mark and each term's share of the score by impacts.
-
-    A hit of another channel has them too, where there are impacts: they say which of its words count. In an
-    index for BM25 alone, its words are marked.
-    """
-    tokenizer = snapshot.lucene.tokenizer
-    by_impacts = IMPACT in snapshot.names
-    ids = [hit.passage_id for hit in hits]
-    shares = term_shares(snapshot.lucene, query, ids) if by_impacts else [()] * len(hits)
-    words = set(tokenizer.terms(query))
-    by_words = None if by_impacts else word_snippets(snapshot.lucene, query)
-    explained = []
-    for hit, own in zip(hits, shares, strict=True):
-        terms = [share for share in own if share.impact]
-        shares_of_terms = {s.term: float(s.share) for s in terms}
-        snippet = (
-            by_words(hit.text) if by_words else marked_snippet(tokenizer, hit.text, shares_of_terms or words)
-        )
-        total = sum(share.share for share in terms) or len(words) or 1
-        marks = [[start, end, round(share / total, 4)] for start, end, share in snippet.marks]
-        more = {"terms": [share.as_dict() for share in terms]} if by_impacts else {}
-        explained.append({**more, "snippet": snippet.text, "marks": marks})
-    return explained

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hybrid.service.errors import BusyError, contained, within
@@ -17,15 +17,14 @@ from hybrid.service.live.answers import Answers
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.page import example_questions, marks_of_text
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
-from hybrid.service.live.snapshot import LiveIndex, Snapshot
 from hybrid.service.live.writes import Writer
 from hybrid.service.metrics import Metrics
 from hybrid.service.schemas import AnswerRequest, SearchRequest
 from hybrid.service.settings import Settings
 from sparta.base.filters import Filter
-from sparta.search.channel_searcher import hit_of
+from sparta.index.reader import IndexReader
 from sparta.search.explain import explain, top_terms
-from sparta.search.searcher import BM25, IMPACT
+from sparta.search.retriever import Page, hit_of
 
 logger = logging.getLogger("sparta.serve")
 _AT_ONCE = 64  # queries of a batch
@@ -50,12 +49,13 @@ class Service:
         loop = asyncio.get_running_loop()
         self._reading = ThreadPoolExecutor(1, READER)
         with ThreadPoolExecutor(2, "side") as self._side:
-            self.index = await loop.run_in_executor(self._side, LiveIndex, settings.index, settings.bm25)
-            self._search = BatchSearch(self.index, settings.threads, self.metrics)
+            opening = partial(IndexReader, settings.index, settings.bm25, channels=None)
+            self.reader = await loop.run_in_executor(self._side, opening)
+            self._search = BatchSearch(self.reader, settings.threads, self.metrics)
             self._batcher: Batcher[Job, bytes] = Batcher(
                 self._search, most=_AT_ONCE, queue=settings.limits.queue
             )
-            self.writer = Writer(self.index, settings)
+            self.writer = Writer(self.reader, self._refresh, settings)
             self._watch_metrics()
             self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
             following = asyncio.create_task(self._follow())
@@ -68,44 +68,39 @@ class Service:
                 await loop.run_in_executor(self._side, self._batcher.close)
                 await loop.run_in_executor(self._side, self.writer.close)
                 self._reading.shutdown(wait=False, cancel_futures=True)  # one text may take a minute
-                self.index.close()
+                self._search.close()
 
     async def search(self, request: SearchRequest) -> bytes:
         """The answer to a search, as JSON."""
         queries, limits = request.queries, self.settings.limits
         limits.check_search(queries, request.k, request.offset, explain=request.explain)
-        plan = replace(
-            self._plan(request.channels, request.k),
-            offset=request.offset,
-            filter=self._filter(request.filter),
-            collapse=request.collapse,
-            explain=request.explain,
-            deepest=limits.hits // len(queries),
-        )
+        deepest = limits.hits // len(queries)
+        chosen = self._filter(request.filter)
+        page = Page(request.k, request.offset, chosen, request.collapse, deepest)
+        plan = self._plan(request.channels, page, explain=request.explain)
         job = Job(queries, plan, isinstance(request.query, str))
         if request.explain or request.collapse:  # takes longer: no search waits for it
-            return await self.aside(lambda snapshot: self._search.answers(snapshot, plan, [job])[0])
+            return await self.aside(lambda: self._search.answers(plan, [job])[0])
         return await self._batcher.ask(job, len(queries), limits.timeout)
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Answers from the best passages."""
         self.settings.limits.check_query(request.query)
-        plan = replace(self._plan(request.channels, request.depth), filter=self._filter(request.filter))
-
+        plan = self._plan(request.channels, Page(request.depth, filter=self._filter(request.filter)))
         stop = threading.Event()
 
-        def read(snapshot: Snapshot) -> dict[str, Any]:
-            found = self._answers.answer(snapshot, request.query, plan, request.n, stop)
-            return {"query": request.query, "answers": found, "version": snapshot.version._asdict()}
+        def read() -> dict[str, Any]:
+            answers = self._answers.answer(self._search, request.query, plan, request.n, stop)
+            return {"query": request.query, "answers": answers, "version": self.reader.version._asdict()}
 
         try:
             return await self.aside(read, self.settings.limits.answer, self._reading)
         finally:
             stop.set()  # the client left, or the time is over: the reader stops after the passage it reads
 
-    def _plan(self, channels: str | None, k: int) -> Plan:
+    def _plan(self, channels: str | None, page: Page, *, explain: bool = False) -> Plan:
         name = self.default_channels if channels is None else channels
-        return Plan(name, weights_of(name), k)
+        return Plan(name, weights_of(name), page, explain)
 
     def _filter(self, given: dict[str, Any] | None) -> Filter | None:
         self.settings.limits.check_filter(given or {})
@@ -113,7 +108,7 @@ class Service:
 
     async def aside[R](
         self,
-        work: Callable[[Snapshot], R],
+        work: Callable[[], R],
         seconds: float = 0.0,
         threads: ThreadPoolExecutor | None = None,
     ) -> R:
@@ -124,8 +119,8 @@ class Service:
         """
 
         def run() -> R:
-            with self.index.reading() as snapshot:
-                return work(snapshot)
+            with self.reader.holding():
+                return work()
 
         chosen = threads or self._side
         if self._aside[chosen] >= _MOST_ASIDE:
@@ -140,15 +135,15 @@ class Service:
     async def passage(self, passage_id: str) -> dict[str, Any]:
         """A passage as it is stored."""
 
-        def read(snapshot: Snapshot) -> dict[str, Any]:
-            hit = hit_of(passage_id, 0.0, snapshot.lucene.passage(passage_id))
+        def read() -> dict[str, Any]:
+            hit = hit_of(passage_id, 0.0, self._search.lucene.passage(passage_id))
             return {"id": passage_id, "title": hit.title, "text": hit.text, "metadata": hit.metadata}
 
         return await self.aside(read)
 
     async def terms(self, passage_id: str, n: int) -> dict[str, Any]:
         """The strongest terms of a passage."""
-        terms = await self.aside(lambda snapshot: top_terms(snapshot.lucene, passage_id))
+        terms = await self.aside(lambda: top_terms(self._search.lucene, passage_id))
         named = [{"term": term, "impact": impact, "weight": weight} for term, impact, weight in terms[:n]]
         return {"id": passage_id, "terms": named, "of": len(terms)}
 
@@ -156,25 +151,26 @@ class Service:
         """Why a passage has its score."""
         self.settings.limits.check_query(query)
 
-        def look(snapshot: Snapshot) -> dict[str, Any]:
-            why = explain(snapshot.lucene, query, passage_id)
-            return {**why.as_dict(), "marks": marks_of_text(snapshot, why)}
+        def look() -> dict[str, Any]:
+            why = explain(self._search.lucene, query, passage_id)
+            return {**why.as_dict(), "marks": marks_of_text(self._search.lucene, why)}
 
         return await self.aside(look)
 
     async def info(self) -> dict[str, Any]:
         """What is searched."""
 
-        def look(snapshot: Snapshot) -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            lucene = self._search.lucene
             return {
                 "index": self.settings.index.name,
-                "passages": snapshot.lucene.num_docs,
-                "channels": snapshot.names,
+                "passages": lucene.num_docs,
+                "channels": self._search.channels,
                 "default_channels": self.default_channels,
-                "fields": snapshot.lucene.fields,
-                "version": snapshot.version._asdict(),
+                "fields": lucene.fields,
+                "version": lucene.version._asdict(),
                 "writable": self.settings.writable,
-                "answers": self._answers.can_answer(snapshot.lucene.language),
+                "answers": self._answers.can_answer(lucene.language),
                 "examples": self._examples,
             }
 
@@ -185,8 +181,13 @@ class Service:
         """The channels that are searched where a request names none."""
         if self.settings.channels:
             return self.settings.channels
-        with self.index.reading() as snapshot:
-            return IMPACT if IMPACT in snapshot.names else BM25
+        return self._search.lucene.channels[0]
+
+    def _refresh(self) -> None:
+        """Answer from the newest commit from now on."""
+        if self.reader.refresh():
+            version = self.reader.version._asdict()
+            logger.info("index opened", extra=version)
 
     async def _follow(self) -> None:
         """Take every new commit as soon as it is seen; what cannot be opened is told, and tried again."""
@@ -196,7 +197,7 @@ class Service:
             if self.writer.writing:  # which opens what it wrote, when all of it is there
                 continue
             try:
-                await asyncio.get_running_loop().run_in_executor(self._side, contained, self.index.refresh)
+                await asyncio.get_running_loop().run_in_executor(self._side, contained, self._refresh)
                 told = ""
             except Exception as error:  # whatever it was, the next commit may be good
                 if str(error) != told:
@@ -206,14 +207,7 @@ class Service:
                     )
 
     def _watch_metrics(self) -> None:
-        def of(read: Callable[[Snapshot], int]) -> Callable[[], float]:
-            def value() -> float:
-                with self.index.reading() as snapshot:
-                    return float(read(snapshot))
-
-            return value
-
         self.metrics.watch("queue", lambda: self._batcher.size)
-        self.metrics.watch("passages", of(lambda snapshot: snapshot.lucene.num_docs))
-        self.metrics.watch("generation", of(lambda snapshot: snapshot.version.generation))
-        self.metrics.watch("commit", of(lambda snapshot: snapshot.version.commit))
+        self.metrics.watch("passages", lambda: self._search.lucene.num_docs)
+        self.metrics.watch("generation", lambda: self.reader.version.generation)
+        self.metrics.watch("commit", lambda: self.reader.version.commit)

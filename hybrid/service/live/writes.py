@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.live.ndjson import Line, LineErrors, read_lines
-from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
 from sparta.base.extras import optional_packages
 from sparta.data.units import is_cut, passage_of
 from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
+from sparta.index.reader import IndexReader
 from sparta.search.searcher import BM25
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ Report = dict[str, Any]
 class Writer(Closing):
     """Writes into the index of a service, in a thread of its own; uploads wait for each other."""
 
-    def __init__(self, index: LiveIndex, settings: Settings) -> None:
-        self._index, self._settings = index, settings
+    def __init__(self, reader: IndexReader, refresh: Callable[[], object], settings: Settings) -> None:
+        self._reader, self._refresh, self._settings = reader, refresh, settings
         self._thread = ThreadPoolExecutor(1, "writer")
         self._parser = ThreadPoolExecutor(1, "parser")
         self._parsed = asyncio.Semaphore(_MOST_PARSED)
@@ -121,12 +121,12 @@ class Writer(Closing):
 
     def _open(self) -> None:
         try:
-            self._index.refresh()
+            self._refresh()
         except Exception as error:
             logger.warning("written, but not opened yet: %s", error, exc_info=error)
 
     def _write(self, mode: str, lines: list[Line], errors: LineErrors) -> Report:
-        self._index.refresh()
+        self._refresh()
         lines = self._without_ids_of_parts(lines, errors)
         held = self._held([line.passage_id for line in lines])
         if mode == "append":
@@ -176,8 +176,8 @@ class Writer(Closing):
 
     def _without_ids_of_parts(self, lines: list[Line], errors: LineErrors) -> list[Line]:
         """Leave out, of an index of sentences or chunks, lines whose ids are those of parts."""
-        with self._index.reading() as snapshot:
-            if not is_cut(snapshot.lucene.unit):
+        with self._reader.reading() as snapshot:
+            if not is_cut(snapshot.generation.unit):
                 return lines
         good = []
         for line in lines:
@@ -192,11 +192,11 @@ class Writer(Closing):
 
     def _held(self, passage_ids: Sequence[str]) -> set[str]:
         """Those of some ids that the index holds, of passages or of what was cut from them."""
-        with self._index.reading() as snapshot, snapshot.lucene.index.reading() as view:
-            there = zip(passage_ids, view.lucene.docids(passage_ids), strict=True)
+        with self._reader.reading() as snapshot:
+            there = zip(passage_ids, snapshot.lucene.docids(passage_ids), strict=True)
             held = {passage_id for passage_id, docid in there if docid >= 0}
-            if is_cut(view.generation.unit):
-                held |= set(map(passage_of, view.lucene.sentences(passage_ids)))
+            if is_cut(snapshot.generation.unit):
+                held |= set(map(passage_of, snapshot.lucene.sentences(passage_ids)))
             return held
 
 

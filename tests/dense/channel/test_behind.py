@@ -10,7 +10,7 @@ import pytest
 
 import cli._dense
 import cli._sparta
-import dense.channel.plugin
+import dense.channel.table
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from sparta.api import Index
@@ -62,13 +62,13 @@ def test_an_open_index_searches_what_it_wrote(moved: Path, options: IndexOptions
 def test_a_lock_that_another_writer_took_meanwhile(
     made: Path, options: IndexOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sync = dense.channel.plugin.sync
+    sync = dense.channel.table.sync
 
     def locked(path: Path, **given: str | None) -> object:
         with IndexFolder(path).lock():
             return sync(path, **given)
 
-    monkeypatch.setattr(dense.channel.plugin, "sync", locked)
+    monkeypatch.setattr(dense.channel.table, "sync", locked)
     with Index(made) as index:
         report = index.update([NEW], options=options)
     assert (report.documents, report.channels, report.behind) == (N + 1, (), ("dense",))
@@ -83,7 +83,7 @@ def test_what_is_no_error_of_the_channel_is_raised(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(dense.channel.plugin, "sync", broken)
+    monkeypatch.setattr(dense.channel.table, "sync", broken)
     with Index(made) as index, pytest.raises(ZeroDivisionError):
         index.update([NEW], options=options)
 

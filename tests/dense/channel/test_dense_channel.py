@@ -24,6 +24,7 @@ from sparta.base.errors import SpartaError, StorageError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
+from sparta.search.retriever import Page
 
 pytestmark = pytest.mark.jvm
 N = 30
@@ -191,7 +192,7 @@ def test_a_commit_that_is_replaced_while_it_is_read(index: Path, monkeypatch: py
     monkeypatch.setattr(Path, "read_bytes", replaced)
     found = commit_of(path)
     assert found == commit_of(path) != before
-    with LivePassages(path, live.language) as passages:
+    with LivePassages.open(path, live.language) as passages:
         assert (passages.commit, len(passages)) == (found, N - 1)
 
 
@@ -216,9 +217,12 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
         index = tmp_path / "index"
         build_dense(index, model)
         with DenseSearcher(index) as searcher:
-            rows, docids = searcher.rows, [int(searcher._docids[row]) for row in searcher.rows]
-            ids = searcher.lucene.ids(docids)
-            return dict(zip(ids, searcher.vectors.take(rows), strict=True))
+            query = np.ones((1, searcher.vectors.width), np.float32)
+            with searcher.opened() as channel:
+                [ranking] = channel.rank_vectors(query, Page(len(channel.rows)), 1)
+                rows = {docid: row for row, docid in enumerate(channel.docids.tolist())}
+                vectors = channel.vectors.take(np.array([rows[docid] for docid in ranking.docids]))
+                return dict(zip(ranking.passage_ids, vectors, strict=True))
 
     sparta("index", "--corpus", corpus("a.jsonl", "The moon is old. The earth is older. Paris is a city."))
     first = vectors(str(tmp_path / "model"))
@@ -235,7 +239,7 @@ def test_a_sentence_is_encoded_again_when_its_passage_changes(
     folder = IndexFolder(tmp_path / "index")
     live = folder.state().live
     assert live is not None
-    with LivePassages(folder.lucene_path(live), live.language) as there:
+    with LivePassages.open(folder.lucene_path(live), live.language) as there:
         expected = loaded.encode_passages(there.passages(there.docids, context=True))[:, 0]
         for passage_id, vector in zip(there.lucene.ids(there.docids), expected, strict=True):
             assert abs(third[passage_id] - vector).max() < 0.03

@@ -22,7 +22,8 @@ import dense.channel.searcher
 import dense.channel.sync
 import dense.search.exact
 import dense.search.faiss_index
-from dense.channel.sync import build_dense, has_dense
+from dense.channel.sync import build_dense
+from dense.channel.table import exists as has_dense
 from dense.search.store import (
     VectorWriter,
     open_shard,

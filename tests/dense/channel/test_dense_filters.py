@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dense.channel.searcher
+import dense.channel.vectors
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from hybrid.retrieval.fusion import Fusion
@@ -55,7 +55,7 @@ def test_filters_and_collapsing_equal_brute_force(
     filled: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "numpy":
-        monkeypatch.setattr(dense.channel.searcher, "has_faiss", lambda: False)
+        monkeypatch.setattr(dense.channel.vectors, "has_faiss", lambda: False)
     else:
         build_dense(filled, kind=kind)
     rng = random.Random(2)
@@ -109,9 +109,7 @@ def test_fused_rankings(filled: Path, method: str) -> None:
             assert [h.passage_id for h in itertools.chain(*pages)] == [h.passage_id for h in groups[:9]]
             own = searcher.run([query], ["q"], 5, offset=2, filter=conditions, collapse="title")["q"]
             assert [p.passage_id for p in own] == [h.passage_id for h in groups[2:7]]
-        with pytest.raises(
-            InputError, match=r"within the 40 candidates .* ranks 36 to 45\n.*--candidates 45"
-        ):
+        with pytest.raises(InputError, match=r"within the 40 candidates .* ranks 36 to 45\n.*candidates=45"):
             searcher.search("moon", 10, offset=35)
     with HybridSearcher(filled, Fusion(fusion.weights, candidates=45)) as remedied:
         assert len(remedied.search("moon sun earth", 10, offset=35)) == 10
@@ -124,12 +122,13 @@ def _scored(run: list[tuple[str, float]]) -> Any:
 
 
 def test_filters_are_remembered_and_forgotten(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.channel.searcher, "_FILTERS_KEPT", 2)
+    monkeypatch.setattr(dense.channel.vectors, "_FILTERS_KEPT", 2)
     with DenseSearcher(filled) as searcher:
         for year in (1990, 1991, 1992, 1990):
             for hit in searcher.search("moon", N, filter={"year": year}):
                 assert str(hit.metadata["year"]) == str(year)
-        assert len(searcher._selections) == 2
+        with searcher.opened() as channel:
+            assert len(channel.selections) == 2
 
 
 def test_vectors_as_questions(filled: Path) -> None:

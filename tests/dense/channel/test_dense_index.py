@@ -15,14 +15,15 @@ import pytest
 import cli._dense
 import cli._sparta
 import dense.channel.builder
-import dense.channel.searcher
 import dense.channel.sync
+import dense.channel.vectors
 import dense.search.exact
 import dense.search.faiss_index
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
 from dense.channel.searcher import DenseSearcher
-from dense.channel.sync import build_dense, has_dense
+from dense.channel.sync import build_dense
+from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
 from dense.search.store import (
     VectorFolder,
@@ -61,7 +62,9 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
         assert searcher.num_docs == N
         hit = searcher.search(QUESTIONS[0], 1)[0]
         assert (hit.passage_id, hit.score) == found[QUESTIONS[0]][0]
-        record = json.loads(searcher.lucene.raws(searcher.lucene.docids([hit.passage_id]))[0])
+        with searcher.reader.reading() as snapshot:
+            lucene = snapshot.lucene
+        record = json.loads(lucene.raws(lucene.docids([hit.passage_id]))[0])
         assert (record["id"], record["contents"]) == (hit.passage_id, hit.text)
         assert searcher.batch_search([], [], 5) == {}
 
@@ -257,7 +260,7 @@ def test_without_faiss_numpy_finds_the_same(
     found = rankings(index, N)
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(dense.search.faiss_index, "has_faiss", lambda: False)
-    monkeypatch.setattr(dense.channel.searcher, "has_faiss", lambda: False)
+    monkeypatch.setattr(dense.channel.vectors, "has_faiss", lambda: False)
     assert rankings(index, N) == found
     with pytest.raises(InputError, match="expected FAISS for an index of kind ivf"):
         build_dense(index, kind="ivf")

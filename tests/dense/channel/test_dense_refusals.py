@@ -20,7 +20,8 @@ import dense.search.faiss_index
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.folder import ChannelFolder
 from dense.channel.searcher import DenseSearcher
-from dense.channel.sync import build_dense, has_dense
+from dense.channel.sync import build_dense
+from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
 from sparta.base.errors import InputError, ModelError
 from sparta.base.manifest import write_manifest

@@ -11,32 +11,30 @@ import pytest
 
 from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
+from dense.channel.vectors import DenseChannel
+from hybrid.retrieval.searcher import HybridSearcher
 from sparta.api import Index
 from sparta.base.errors import IndexStateError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
+from sparta.index.reader import IndexReader
 from tests.dense.channel.channels import QUESTIONS, N
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture
-def opened(made: Path, monkeypatch: pytest.MonkeyPatch) -> list[DenseSearcher]:
-    """The searchers of the dense channel that were opened, and not closed again."""
-    open_: list[DenseSearcher] = []
-    make, close = DenseSearcher.__init__, DenseSearcher.close
+def opened(made: Path, monkeypatch: pytest.MonkeyPatch) -> list[DenseChannel]:
+    """Every channel that was opened."""
+    channels: list[DenseChannel] = []
+    make = DenseChannel.__init__
 
-    def counted(self: DenseSearcher, *given: Any, **named: Any) -> None:
-        make(self, *given, **named)
-        open_.append(self)
+    def counted(self: DenseChannel, *arguments: Any) -> None:
+        make(self, *arguments)
+        channels.append(self)
 
-    def closed(self: DenseSearcher) -> None:
-        close(self)
-        open_.remove(self)
-
-    monkeypatch.setattr(DenseSearcher, "__init__", counted)
-    monkeypatch.setattr(DenseSearcher, "close", closed)
-    return open_
+    monkeypatch.setattr(DenseChannel, "__init__", counted)
+    return channels
 
 
 def remove(index: Path, *passage_ids: str) -> None:
@@ -44,7 +42,7 @@ def remove(index: Path, *passage_ids: str) -> None:
     build_dense(index)
 
 
-def test_a_retriever_that_was_handed_out_follows_the_index(made: Path, opened: list[DenseSearcher]) -> None:
+def test_a_retriever_that_was_handed_out_follows_the_index(made: Path, opened: list[DenseChannel]) -> None:
     with Index(made) as index:
         retriever = index.retriever("dense")
         best = retriever.search(QUESTIONS[0], N)
@@ -55,16 +53,15 @@ def test_a_retriever_that_was_handed_out_follows_the_index(made: Path, opened: l
         assert [hit.passage_id for hit in retriever.search(QUESTIONS[0], N)] == [
             hit.passage_id for hit in best[1:]
         ]
-        assert index.retriever("dense") is retriever
-        assert len(opened) == 1
-        assert opened[0].model is model
-    assert not opened
+        assert index.retriever("dense").search(QUESTIONS[0], N) == retriever.search(QUESTIONS[0], N)
+        assert len(opened) == 2
+        assert opened[1].model is model
     with pytest.raises(IndexStateError, match="the index is closed"):
         retriever.search(QUESTIONS[0])
 
 
 def test_a_search_that_is_running_ends_on_the_commit_that_it_began_with(
-    made: Path, opened: list[DenseSearcher], monkeypatch: pytest.MonkeyPatch
+    made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Index(made) as index:
         retriever = index.retriever("dense")
@@ -81,23 +78,24 @@ def test_a_search_that_is_running_ends_on_the_commit_that_it_began_with(
 
         monkeypatch.setattr(DenseSearcher, "records", late)
         assert retriever.search(QUESTIONS[0], 5) == best
-        assert len(opened) == 1
+        assert retriever.search(QUESTIONS[0], 5) == []
 
 
 def test_a_search_that_is_running_does_not_depend_on_what_came_since(
-    made: Path, opened: list[DenseSearcher], monkeypatch: pytest.MonkeyPatch
+    made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told of a write between ranking and reading, whose channel cannot be opened."""
+    """The index is written between ranking and reading, and its channel cannot be opened."""
     with Index(made) as index:
         retriever = index.retriever("dense")
         best = retriever.search(QUESTIONS[0], 5)
         rank = DenseSearcher.rank
 
-        def then_refresh(self: DenseSearcher, *given: Any, **more: Any) -> Any:
-            found = list(rank(self, *given, **more))
-            retriever.refresh()
-            monkeypatch.setattr("dense.channel.following.DenseSearcher", lambda _: 1 / 0)
-            return iter(found)
+        def then_refresh(self: DenseSearcher, *arguments: Any) -> Any:
+            rankings = rank(self, *arguments)
+            remove(made, best[-1].passage_id)
+            index.refresh()
+            monkeypatch.setattr(DenseChannel, "__init__", lambda *_: 1 / 0)
+            return rankings
 
         monkeypatch.setattr(DenseSearcher, "rank", then_refresh)
         assert retriever.search(QUESTIONS[0], 5) == best
@@ -105,22 +103,47 @@ def test_a_search_that_is_running_does_not_depend_on_what_came_since(
             retriever.search(QUESTIONS[0], 5)
 
 
-def test_threads_that_search_first_at_once_open_it_once(
-    made: Path, opened: list[DenseSearcher], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_search_first_at_once_open_it_once(made: Path, opened: list[DenseChannel]) -> None:
     both = threading.Barrier(2)
     with Index(made) as index:
-        monkeypatch.setattr("sparta.api.other_channels", lambda _: both.wait(30) is not None and ["dense"])
+
+        def search(_: int) -> Any:
+            both.wait(30)
+            return index.search(QUESTIONS[0], channel="dense")
+
         with ThreadPoolExecutor(2) as threads:
-            one, other = threads.map(index.retriever, ["dense", "dense"])
-        assert one is other
+            first, second = threads.map(search, range(2))
+        assert first == second
         assert len(opened) == 1
-    assert not opened
 
 
-def test_a_closed_index_opens_nothing(made: Path, opened: list[DenseSearcher]) -> None:
+def test_a_closed_index_opens_nothing(made: Path, opened: list[DenseChannel]) -> None:
     index = Index(made)
     index.close()
     with pytest.raises(IndexStateError, match="the index is closed"):
         index.retriever("dense")
     assert not opened
+
+
+def test_all_channels_of_a_reader_are_of_one_commit(made: Path) -> None:
+    """A reader that opens channels at once has the vectors of its own commit, also after later writes."""
+    with IndexReader(made, channels=None) as reader:
+        dense, fusion = DenseSearcher(reader), HybridSearcher(reader, {"dense": 1.0, "impact": 1.0})
+        best, fused = dense.search(QUESTIONS[0], N), fusion.search(QUESTIONS[0], N)
+        remove(made, best[0].passage_id, best[1].passage_id)
+        assert dense.search(QUESTIONS[0], N) == best
+        assert fusion.search(QUESTIONS[0], N) == fused
+        assert fusion.refresh()
+        left = [hit.passage_id for hit in best[2:]]
+        assert [hit.passage_id for hit in dense.search(QUESTIONS[0], N)] == left
+        assert sorted(hit.passage_id for hit in fusion.search(QUESTIONS[0], N)) == sorted(left)
+
+
+def test_a_fusion_of_an_index_follows_it(made: Path) -> None:
+    with Index(made) as index:
+        retriever = index.retriever("dense,impact")
+        first = retriever.search(QUESTIONS[0], 1)[0].passage_id
+        assert set(retriever.search(QUESTIONS[0], 1)[0].channels) == {"dense", "impact"}
+        remove(made, first)
+        index.refresh()
+        assert first not in [hit.passage_id for hit in retriever.search(QUESTIONS[0], N)]

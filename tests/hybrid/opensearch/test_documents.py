@@ -258,4 +258,4 @@ def test_a_full_folder_for_temporary_files_is_told(write, monkeypatch: pytest.Mo
     ):
         list(source.documents())
     assert caught.value.where == tempfile.gettempdir()
-    assert "TMPDIR" in caught.value.remedy
+    assert "TMPDIR" in caught.value.remedy.for_command_line()

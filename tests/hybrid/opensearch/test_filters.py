@@ -124,7 +124,7 @@ def test_fused_rankings_are_filtered(described, server, name, questions) -> None
     options: dict[str, Any] = {"filter": {"lang": "en"}, "collapse": "year"}
     asked = f"{questions[0]} text a3 a17"
     there = open_opensearch(server, name, "impact=1,bm25=0.0")
-    with open_retriever(described.index.folder.path, "impact=1,bm25=0.0") as here:
+    with open_retriever(described.reader.folder.path, "impact=1,bm25=0.0") as here:
         expected = here.search(asked, 6, **options)
     found = there.search(asked, 6, **options)
     assert len(found) == len(expected)

@@ -20,6 +20,7 @@ from hybrid.opensearch.state import indices_of, meta_of, refresh, scan, whole_pr
 from hybrid.opensearch.update import delete, update
 from sparta.base.errors import IndexStateError, ServerError
 from sparta.index.build import delete_passages
+from sparta.search.retriever import Page
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.fake import failure
 
@@ -79,7 +80,7 @@ def test_an_open_searcher_follows_the_alias(opened, builder, docs, server, name,
     there = open_opensearch(server, name)
     builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
     opened.refresh()
-    (old,) = there.rank([questions[0]], 5)
+    (old,) = there.rank([questions[0]], Page(5))
     push(opened, server, name)
     assert there.search(questions[0], 20) == opened.search(questions[0], 20)
     with pytest.raises(IndexStateError, match="replaced or deleted"):
@@ -140,7 +141,7 @@ def test_passages_are_deleted_by_id(opened, server, name) -> None:
     assert held(server, name) == [f"a{i}" for i in range(60) if i not in (3, 5)]
     with pytest.raises(IndexStateError, match="changed since") as refused:
         push(opened, server, name)
-    assert refused.value.remedy == "use --update, which writes what differs"
+    assert refused.value.remedy.for_command_line() == "use --update, which writes what differs"
     assert not update(opened, server, name).deleted  # the index here still has them
     assert len(held(server, name)) == 60
 
@@ -330,7 +331,7 @@ def test_a_killed_push_is_finished_by_the_same_command(opened, fake, small_batch
     code = (
         "import hybrid.opensearch.bulk as bulk; bulk.BATCH_BYTES = 1500; from cli._sparta import main; main()"
     )
-    command = [sys.executable, "-c", code, "push", "--index", str(opened.index.folder.path)]
+    command = [sys.executable, "-c", code, "push", "--index", str(opened.reader.folder.path)]
     whole = [*command, "--opensearch", fake.url, "--name", "wiki"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(whole, env=environment, stderr=subprocess.DEVNULL)

@@ -16,6 +16,7 @@ from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.index.pipeline import IndexOptions, build_index
 from sparta.models.quantize import QueryQuantizer
 from sparta.search.explain import explain
+from sparta.search.retriever import Page
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.conftest import URL
 
@@ -135,7 +136,8 @@ def test_a_hit_never_gets_the_record_of_a_passage_that_took_its_place(opened, fa
     with Server(Access(fake.url, environment={})) as server:
         push(opened, server, "wiki")
         there = OpenSearchSearcher(server, "wiki")
-        ((ids, docids, _),) = there.rank([questions[0]], 5)
+        (ranking,) = there.rank([questions[0]], Page(5))
+        ids, docids = ranking.passage_ids, ranking.docids
         documents = fake.indices[there.opened.now.index].documents
         place = {"position": documents[ids[2]]["position"]}
         documents["new"] = {**documents[ids[2]], **place, "record": {"id": "new", "contents": "another"}}
@@ -156,7 +158,7 @@ def test_bm25_and_fusions_rank_as_here(opened, name, questions, channels) -> Non
         asked = [*TEXTS, *questions, *(f"{q} a{i}" for i, q in enumerate(questions))]
         ids = [str(i) for i in range(len(asked))]
         there = open_opensearch(server, name, channels)
-        with open_retriever(opened.index.folder.path, channels) as here:
+        with open_retriever(opened.reader.folder.path, channels) as here:
             assert there.run(asked, ids, 10) == here.run(asked, ids, 10)
             assert there.search(asked[1], 5) == here.search(asked[1], 5)
             assert there.channel == here.channel

@@ -14,6 +14,7 @@ from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.searcher import open_retriever
 from sparta.models.query_encoder import is_blank
 from sparta.reader.config import ReaderConfig
+from sparta.search.retriever import Page
 from tests.hybrid.integrations.conftest import dense_index, options  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.jvm
@@ -39,8 +40,8 @@ def test_a_letter_digit_or_symbol_is_a_query(query: str) -> None:
 def test_vectors_of_other_queries_stay_at_their_places(dense_index: Path) -> None:  # noqa: F811
     with open_retriever(dense_index, "dense") as retriever:
         queries = ["", "moon", " ", "google", ""]
-        ranked = list(retriever.rank(queries, 2))
-        alone = [next(iter(retriever.rank([query], 2))) for query in queries]
+        ranked = retriever.rank(queries, Page(2))
+        alone = [retriever.rank([query], Page(2))[0] for query in queries]
         assert [own.passage_ids for own in ranked] == [own.passage_ids for own in alone]
         np.testing.assert_allclose(
             [*ranked[1].scores, *ranked[3].scores], [*alone[1].scores, *alone[3].scores], 1e-5

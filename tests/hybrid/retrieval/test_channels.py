@@ -7,32 +7,33 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 import hybrid.retrieval.channels
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
-from hybrid.retrieval.hits import fused_hits
+from hybrid.retrieval.hits import fused
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.records import ScoredPassage
-from sparta.search.ranked import Ranked
+from sparta.base.filters import Filter
+from sparta.base.records import Ranking, ScoredPassage
+from sparta.index.reader import IndexReader
+from sparta.search.retriever import Page, Retriever
 
 
-class Fake:
+class Fake(Retriever):
     """A channel whose answers are known: {question: {passage id: score}}, best first."""
 
-    num_docs = 3
+    num_docs, tokenizer, language, unit = 3, None, "en", "passage"  # type: ignore[assignment]
 
     def __init__(
         self, answers: dict[str, dict[str, float]], wait: float = 0.0, fails: bool = False, name: str = ""
     ) -> None:
         self.name = name
-        time.sleep(wait)
         self.answers, self.wait, self.fails = answers, wait, fails
         self.closed = False
         self.other: Fake | None = None
@@ -40,23 +41,22 @@ class Fake:
         self.filters: list[object] = []
         self.groups: dict[int, str] = {}
 
-    def rank(
-        self, queries: Sequence[str], k: int, threads: int = 1, *, filter: object = None
-    ) -> Iterator[Ranked]:
-        self.filters.append(filter)
+    def rank(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[Ranking]:
+        self.filters.append(page.filter)
         self.threads.add(threading.get_ident())
         time.sleep(self.wait)
         if self.fails:
             raise IndexStateError("the index is gone")
-        for q in queries:
-            best = list(self.answers[q].items())[:k]
-            yield Ranked([p for p, _ in best], list(range(len(best))), [score for _, score in best])
+        return [self._ranking(list(self.answers[q].items())[: page.k]) for q in queries]
+
+    def _ranking(self, best: list[tuple[str, float]]) -> Ranking:
+        return Ranking([p for p, _ in best], [DOCIDS.index(p) for p, _ in best], [score for _, score in best])
 
     def rank_both(
-        self, queries: Sequence[str], k: int, threads: int = 1, *, filter: object = None
-    ) -> tuple[list[Ranked], list[Ranked]]:
+        self, queries: Sequence[str], page: Page, threads: int = 1
+    ) -> tuple[list[Ranking], list[Ranking]]:
         assert self.other
-        return list(self.rank(queries, k, filter=filter)), list(self.other.rank(queries, k, filter=filter))
+        return self.rank(queries, page), self.other.rank(queries, page)
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         return [{"contents": f"{self.name} {docid}"} for docid in docids]
@@ -68,30 +68,32 @@ class Fake:
         self.closed = True
 
 
+class NoReader(IndexReader):
+    """The reader of made-up channels."""
+
+    def __init__(self) -> None:
+        pass
+
+    @contextmanager
+    def holding(self, snapshot: Any = None) -> Iterator[Any]:
+        yield snapshot
+
+
+DOCIDS = ["a", "b", "c", "d"]
 Make = Callable[..., dict[str, Fake]]
 
 
 @pytest.fixture
 def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A function that puts made-up channels in the place of those of an index; what was opened comes back."""
+    """A function that puts made-up channels in the place of those of an index; they come back."""
 
-    def make(**openers: Callable[[], Fake]) -> dict[str, Fake]:
-        opened: dict[str, Fake] = {}
-
-        def open_lucene(index: Path, names: Sequence[str], bm25: object) -> dict[str, Fake]:
-            found = {name: openers[name]() for name in names}
-            opened.update(found)
-            if len(names) == 2:
-                found["impact"].other = found["bm25"]
-            return found
-
-        def open_dense(index: Path) -> Fake:
-            opened["dense"] = openers["dense"]()
-            return opened["dense"]
-
-        monkeypatch.setattr(hybrid.retrieval.channels, "_open_lucene", open_lucene)
-        monkeypatch.setattr(hybrid.retrieval.channels, "_open_dense", open_dense)
-        return opened
+    def make(**made: Fake) -> dict[str, Fake]:
+        if {"impact", "bm25"} <= made.keys():
+            made["impact"].other = made["bm25"]
+        monkeypatch.setattr(
+            hybrid.retrieval.channels, "open_channel", lambda _index, name, _bm25=None: made[name]
+        )
+        return made
 
     return make
 
@@ -104,21 +106,19 @@ FOUND = {
 
 
 def test_the_former_name_of_impact_is_understood(channels: Make) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
+    channels(**{n: Fake(f) for n, f in FOUND.items()})
     found = {}
     for name in ("sparta", "impact"):
-        with HybridSearcher("nowhere", Fusion({name: 1.0, "bm25": 1.0})) as searcher:
+        with HybridSearcher(NoReader(), Fusion({name: 1.0, "bm25": 1.0})) as searcher:
             found[name] = searcher.search("q", 3)
     assert found["sparta"] == found["impact"]
 
 
 def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
     waits = {"bm25": 0.1, "impact": 0.1, "dense": 0.2}  # made-up ones of Lucene's come one after the other
-    opened = channels(**{n: (lambda f=f, n=n: Fake(f, wait=waits[n])) for n, f in FOUND.items()})  # type: ignore[misc]
+    opened = channels(**{n: Fake(f, wait=waits[n]) for n, f in FOUND.items()})
     fusion = Fusion({"impact": 1.0, "bm25": 1.2, "dense": 0.5})
-    started = time.monotonic()
-    with HybridSearcher("nowhere", fusion) as searcher:
-        assert 0.19 < time.monotonic() - started < 0.39, "opened side by side"
+    with HybridSearcher(NoReader(), fusion) as searcher:
         started = time.monotonic()
         hits = searcher.search("q", 3)
         assert 0.19 < time.monotonic() - started < 0.39, "searched side by side"
@@ -150,33 +150,17 @@ def test_a_wait_is_that_for_the_slowest(channels: Make) -> None:
 
 
 def test_a_channel_that_fails(channels: Make) -> None:
-    opened = channels(
-        bm25=lambda: Fake(FOUND["bm25"], fails=True), impact=lambda: Fake(FOUND["impact"], wait=0.1)
-    )
-    with Channels(Path("nowhere"), ["impact", "bm25"]) as pair:
+    opened = channels(bm25=Fake(FOUND["bm25"], fails=True), impact=Fake(FOUND["impact"], wait=0.1))
+    with Channels(NoReader(), ["impact", "bm25"]) as pair:
         with pytest.raises(IndexStateError, match="the index is gone"):
             pair.search("q", 5)
         assert pair.search("q", 5, ["impact"])["impact"].passage_ids[0] == "a"
     assert all(fake.closed for fake in opened.values())
 
 
-def test_a_channel_that_does_not_open_lets_the_others_go(channels: Make) -> None:
-    def missing() -> Fake:
-        raise IndexStateError("the index has no dense channel")
-
-    before = threading.active_count()
-    opened = channels(bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=missing)
-    with pytest.raises(IndexStateError, match="no dense channel"):
-        Channels(Path("nowhere"), ["bm25", "dense"])
-    assert opened["bm25"].closed
-    assert threading.active_count() == before
-
-
 def test_the_dense_side_fails_when_the_other_is_done(channels: Make) -> None:
-    opened = channels(
-        bm25=lambda: Fake(FOUND["bm25"], wait=0.1), dense=lambda: Fake(FOUND["dense"], fails=True)
-    )
-    with Channels(Path("nowhere"), ["bm25", "dense"]) as pair:
+    opened = channels(bm25=Fake(FOUND["bm25"], wait=0.1), dense=Fake(FOUND["dense"], fails=True))
+    with Channels(NoReader(), ["bm25", "dense"]) as pair:
         started = time.monotonic()
         with pytest.raises(IndexStateError, match="the index is gone"):
             pair.search("q", 5)
@@ -188,23 +172,22 @@ def test_the_dense_side_fails_when_the_other_is_done(channels: Make) -> None:
 
 
 def test_a_hit_leads_to_the_first_channel_that_found_it() -> None:
-    """Lucene's numbers are those of the reader that gave them: two channels may have two commits open."""
-    found = {"dense": Ranked(["a"], [7], [1.0]), "bm25": Ranked(["a", "b"], [3, 4], [2.0, 1.0])}
-    searchers = {name: Fake({}, name=name) for name in found}
-    pair = Mock(searchers=searchers)
-    pair.batch_search = lambda *_, **__: {name: [own] for name, own in found.items()}
-    [hits] = fused_hits(Fusion({"dense": 1.0, "bm25": 1.0}), pair, ["q"], 5)
-    assert [(h.passage_id, h.text) for h in hits] == [("a", "dense 7"), ("b", "bm25 4")]
-    assert [h.channels for h in hits] == [
+    """Of a document in an index of chunks, two channels may have found two chunks."""
+    rankings = {"dense": Ranking(["a"], [7], [1.0]), "bm25": Ranking(["a", "b"], [3, 4], [2.0, 1.0])}
+    best = fused(Fusion({"dense": 1.0, "bm25": 1.0}), rankings, Page(5))
+    assert (list(best.passage_ids), best.docids) == (["a", "b"], [7, 4])
+    assert best.places() == [
         {"dense": (1, 1.0, 0.5), "bm25": (1, 2.0, 0.5)},
         {"dense": (None, None, -0.5), "bm25": (2, 1.0, -0.5)},
     ]
+    assert best[1:].places() == best.places()[1:]
+    assert best.at([1]).docids == [4]
 
 
 def test_closing_again_does_nothing(channels: Make) -> None:
     before = threading.active_count()
-    made = channels(bm25=lambda: Fake(FOUND["bm25"]), dense=lambda: Fake(FOUND["dense"]))
-    opened = Channels(Path("nowhere"), ["bm25", "dense"])
+    made = channels(bm25=Fake(FOUND["bm25"]), dense=Fake(FOUND["dense"]))
+    opened = Channels(NoReader(), ["bm25", "dense"])
     opened.close()
     assert all(fake.closed for fake in made.values())
     assert threading.active_count() == before
@@ -222,6 +205,7 @@ def test_an_unknown_channel() -> None:
 def test_no_torch_without_the_dense_channel() -> None:
     code = """
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 import hybrid.evaluation.compare, hybrid.evaluation.tune
 from hybrid.retrieval.channels import Channels
@@ -236,17 +220,17 @@ except IndexStateError:
 
 
 def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
-    opened = channels(**{n: (lambda f=f, n=n: Fake(f, name=n)) for n, f in FOUND.items()})  # type: ignore[misc]
+    opened = channels(**{n: Fake(f, name=n) for n, f in FOUND.items()})
     fusion = Fusion({"impact": 1.0, "bm25": 1.2, "dense": 0.5}, candidates=4)
     kept = {"lang": "en"}
-    with HybridSearcher("nowhere", fusion) as searcher:
+    with HybridSearcher(NoReader(), fusion) as searcher:
         whole = searcher.search("q", 4, filter=kept)
         assert searcher.search("q", 2, offset=1) == whole[1:3]
         assert searcher.run(["q"], ["1"], 2, offset=2, filter=kept)["1"] == [
             (h.passage_id, h.score) for h in whole[2:4]
         ]
         for fake in opened.values():
-            assert fake.filters == [kept, None, kept]
+            assert fake.filters == [Filter.of(kept), None, Filter.of(kept)]
         opened["impact"].groups = {0: "x", 1: "y", 2: "x"}  # of a, b, c; d has none
         ids = [h.passage_id for h in whole]
         later = max("ac", key=ids.index)
@@ -264,9 +248,9 @@ def test_filters_pages_and_groups_of_a_fused_ranking(channels: Make) -> None:
 
 @pytest.mark.parametrize("query", [None, 5, ["q"], "\ud800"])
 def test_what_is_no_query(channels: Make, query: Any) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
+    channels(**{n: Fake(f) for n, f in FOUND.items()})
     with (
-        HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher,
+        HybridSearcher(NoReader(), {"impact": 1, "bm25": 1}) as searcher,
         pytest.raises(InputError, match=r"one query, a text|lone surrogate"),
     ):
         searcher.search(query)
@@ -274,8 +258,8 @@ def test_what_is_no_query(channels: Make, query: Any) -> None:
 
 @pytest.mark.parametrize("queries", ["q", {"1": "q"}, [None]])
 def test_what_is_no_list_of_queries(channels: Make, queries: Any) -> None:
-    channels(**{n: (lambda f=f: Fake(f)) for n, f in FOUND.items()})
-    with HybridSearcher("nowhere", {"impact": 1, "bm25": 1}) as searcher:
+    channels(**{n: Fake(f) for n, f in FOUND.items()})
+    with HybridSearcher(NoReader(), {"impact": 1, "bm25": 1}) as searcher:
         for ask in (searcher.batch_search, searcher.run):
             with pytest.raises(InputError, match="queries"):
                 ask(queries, ["1"])

@@ -15,8 +15,9 @@ from hybrid.service.errors import BusyError
 from hybrid.service.live import batching
 from hybrid.service.live.batching import Batcher
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
-from hybrid.service.live.snapshot import LiveIndex
 from hybrid.service.metrics import Metrics
+from sparta.index.reader import IndexReader
+from sparta.search.retriever import Page
 from tests.conftest import WORDS
 
 CHANNELS = ("impact", "bm25", "bm25=1.2,impact", "impact=1")
@@ -34,12 +35,12 @@ def plain(answer: Any) -> Any:
 def test_a_batch_of_everything_equals_single_searches_bit_for_bit(built) -> None:
     queries = [" ".join(WORDS[i : i + 3]) for i in range(0, 300, 3)]
     jobs = [
-        Job([query], Plan(name, weights_of(name), k=1 + i % 7, explain=i % 11 == 0))
+        Job([query], Plan(name, weights_of(name), Page(1 + i % 7), explain=i % 11 == 0))
         for i, query in enumerate(queries)
         for name in CHANNELS
     ]
     jobs.append(Job(queries[:5], Plan("impact", weights_of("impact")), one=False))
-    with LiveIndex(built) as index:
+    with IndexReader(built, channels=None) as index:
         search = BatchSearch(index, 2, Metrics())
         together = search(jobs)
         alone = [search([job])[0] for job in jobs]
@@ -60,7 +61,7 @@ def test_what_is_batched_goes_into_java_once(built, monkeypatch) -> None:
             return _real(self, first, *args, **more)
 
         monkeypatch.setattr(Searcher, name, counting)
-    with LiveIndex(built) as index:
+    with IndexReader(built, channels=None) as index:
         answers = BatchSearch(index, 2, Metrics())(
             [Job([w], Plan("impact", weights_of("impact"))) for w in WORDS[:9]]
         )
@@ -70,7 +71,7 @@ def test_what_is_batched_goes_into_java_once(built, monkeypatch) -> None:
 
 @pytest.mark.jvm
 def test_one_job_that_fails_fails_alone(built) -> None:
-    with LiveIndex(built) as index:
+    with IndexReader(built, channels=None) as index:
         search = BatchSearch(index, 2, Metrics())
         good, bad = Plan("impact", weights_of("impact")), Plan("dense", weights_of("dense"))
         found = search([Job(["moon"], good), Job(["moon"], bad), Job(["moon"], good)])
@@ -220,7 +221,7 @@ def test_a_panic_fails_only_its_query_in_every_endpoint(index, open_client, monk
         assert client.post(path, json={"query": "panic", **body}).status_code == 500
     assert client.post("/search", json={"query": "moon"}).status_code == 200
     assert client.get("/ready").status_code == 200
-    with LiveIndex(index) as live:
+    with IndexReader(index, channels=None) as live:
         plan = Plan("impact", weights_of("impact"))
         found = BatchSearch(live, 2, Metrics())([Job(["panic"], plan), Job(["moon"], plan)])
     assert type(found[0]) is RuntimeError

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from hybrid.service.live.snapshot import LiveIndex
 from sparta.api import Index
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.reader import IndexReader
+from sparta.search.searcher import Searcher
 from tests.conftest import WORDS
 from tests.hybrid.service.services import QUESTION, RECORDS, Running, lines
 
@@ -159,13 +160,13 @@ def test_an_append_after_a_kill_between_its_commit_and_the_manifest(
 def test_a_failure_to_open_a_commit_is_told_and_tried_again(index, monkeypatch, open_client, caplog) -> None:
     calls: list[int] = []
 
-    def refresh(_self: LiveIndex) -> bool:
+    def refresh(_self: IndexReader) -> bool:
         calls.append(1)
         if len(calls) < 3:
             raise ValueError("odd")
         return False
 
-    monkeypatch.setattr(LiveIndex, "refresh", refresh)
+    monkeypatch.setattr(IndexReader, "refresh", refresh)
     open_client(index, watch=0.01)
     ends = time.monotonic() + 20
     while len(calls) < 5 and time.monotonic() < ends:
@@ -250,31 +251,14 @@ def test_an_index_that_others_change_is_followed_without_a_wrong_answer(
     assert max(seen) == max(known)
 
 
-def test_a_snapshot_is_closed_when_its_last_user_lets_go(index, tiny_model_folder) -> None:
-    options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
-    with LiveIndex(index) as live:
-        with live.reading() as old:
-            before = old.lucene.passage("google")
-            build_index(index, [{"id": "google", "text": "other"}], "update", options)
-            assert live.refresh()
-            assert not live.refresh()
-            assert old.lucene.passage("google") == before
-            with live.reading() as new:
-                assert new is not old
-                assert new.lucene.passage("google")["contents"] == "other"
-        with pytest.raises(Exception, match="closed"):
-            old.lucene.passage("google")
-
-
 def test_an_index_that_takes_the_place_of_another_is_seen(tmp_path) -> None:
     """Its generation and commit have the same numbers."""
     folders = [tmp_path / "live", tmp_path / "new"]
     for folder, text in zip(folders, ("moon", "sun"), strict=True):
         build_index(folder, [{"id": "one", "text": text}], "create", IndexOptions(channels="bm25"))
-    with LiveIndex(folders[0]) as live:
+    with Searcher(folders[0], channel="bm25") as live:
         folders[0].rename(tmp_path / "old")
         folders[1].rename(folders[0])
         assert live.refresh()
         assert not live.refresh()
-        with live.reading() as snapshot:
-            assert snapshot.lucene.passage("one")["contents"] == "sun"
+        assert live.passage("one")["contents"] == "sun"

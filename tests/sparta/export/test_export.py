@@ -44,7 +44,7 @@ def side() -> QuerySide:
 
 
 def source(vectors: Vectors, *, batch: int = 7, job: str = "first") -> Source:
-    def batches(done: int) -> Iterator[ImpactBatch]:
+    def batches(done: int, last: str = "") -> Iterator[ImpactBatch]:
         items = list(vectors.items())[done:]
         for begin in range(0, len(items), batch):
             part = items[begin : begin + batch]
@@ -297,7 +297,7 @@ def rankings(folder: Path, channel: str, queries: list[str]) -> dict[str, list[t
 def test_indexing_the_json_again_gives_the_same_rankings(searcher: Searcher, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     queries = sorted({" ".join(rng.choice(TERMS, rng.integers(1, 8))) for _ in range(40)})
-    expected = rankings(searcher.index.folder.path, "sparta", queries)
+    expected = rankings(searcher.reader.folder.path, "sparta", queries)
     assert rankings(indexed_again(searcher, tmp_path), "sparta", queries) == expected
     assert sum(map(len, expected.values())) > 400
 
@@ -416,7 +416,7 @@ def test_a_failure_half_way_leaves_the_old_file(
 def test_a_passage_too_long_for_ciff_is_named(
     built: tuple[Path, Vectors], searcher: Searcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with searcher.index.reading() as view:
+    with searcher.reader.reading() as view:
         contents = Contents.read(view.lucene)
     sums = contents.sums.copy()
     sums[3] = 2**31

@@ -75,7 +75,7 @@ def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) ->
         ):
             with pytest.raises(IndexStateError, match="BM25 alone") as caught:
                 call()
-            assert "--resume" in str(caught.value.remedy)
+            assert "--resume" in caught.value.remedy.for_command_line()
     assert not (tmp_path / "x.ciff").exists()
 
 
@@ -84,7 +84,7 @@ def test_impacts_are_added_by_resume_alone(built: Path, corpus: Path, options: I
     assert again.unchanged
     with pytest.raises(IndexStateError, match="BM25 alone") as caught:
         build_index(built, corpus, options=replace(options, channels=None))
-    assert "--resume to add impacts" in str(caught.value.remedy)
+    assert "--resume to add impacts" in caught.value.remedy.for_command_line()
     with Index(built) as before:
         added = add_impacts(built, corpus, options)
         assert added.written["postings"] > 0
@@ -119,15 +119,15 @@ def test_impacts_are_not_added_to_what_the_corpus_does_not_hold(
         with pytest.raises(IndexStateError, match=f"changed since by {by}\n") as caught:
             build_index(built, corpus, options=replace(options, channels=None, resume=resume))
         again = f"sparta index --corpus FILE --overwrite --index {built}"
-        assert caught.value.remedy.endswith(again)
+        assert caught.value.remedy.for_command_line().endswith(again)
     with Index(built) as index:
-        with index.searcher.index.reading() as view:
+        with index.searcher.reader.reading() as view:
             assert sorted(view.lucene.ids(view.lucene.live())) == left
         with pytest.raises(IndexStateError, match="BM25 alone") as caught:
             index.search("cat", channel="impact")
         assert by in caught.value.message
-        assert again in caught.value.remedy
-        assert "--resume" not in caught.value.remedy
+        assert again in caught.value.remedy.for_command_line()
+        assert "--resume" not in caught.value.remedy.for_command_line()
     build_index(built, corpus, "overwrite", replace(options, channels=None))
     with Index(built) as index:
         assert index.search("who founded google", channel="impact")

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import cli._sparta
 from sparta.base.errors import IndexStateError, Interrupted
+from sparta.base.remedies import on_command_line
 from sparta.doctor import examine
 from sparta.index.changes import how_to_finish
 from sparta.index.folder import IndexFolder
@@ -119,14 +120,15 @@ def test_an_interrupted_job_is_named_with_the_command_that_finishes_it(
     found = describe_index(index)
     assert (found["complete"], found["interrupted"]) == (False, f"{mode} of {corpus}")
     assert manifest(index)[1:3] == (f"{name} was interrupted", "")
-    assert manifest(index).remedy in caplog.text
+    assert on_command_line(manifest(index).remedy) in caplog.text
     (finding,) = [f for f in examine(index) if f.name == "index"]
-    assert finding[1:] == ("note", f"{index} is incomplete: {name} was interrupted", manifest(index).remedy)
+    advice = on_command_line(manifest(index).remedy)
+    assert finding[1:] == ("note", f"{index} is incomplete: {name} was interrupted", advice)
     with pytest.raises(IndexStateError, match=rf"changed since by {name}, which was interrupted") as caught:
         build_index(index, index.parent / "a 1.jsonl", options=OPTIONS)
-    assert caught.value.remedy.startswith(manifest(index).remedy)
+    assert caught.value.remedy.for_command_line().startswith(on_command_line(manifest(index).remedy))
     caplog.clear()
-    run_what_is_printed(manifest(index).remedy)
+    run_what_is_printed(on_command_line(manifest(index).remedy))
     assert len(ids(index)) == 10
     assert not caplog.records
 
@@ -139,8 +141,8 @@ def test_an_interrupted_first_build_is_named_too(
     interrupted(index, write("b"), mode)
     assert len(ids(index)) == 4
     assert f"the indexing of {tmp_path / 'b 1.jsonl'} was interrupted" in caplog.text
-    assert manifest(index).remedy in caplog.text
-    run_what_is_printed(manifest(index).remedy)
+    assert on_command_line(manifest(index).remedy) in caplog.text
+    run_what_is_printed(on_command_line(manifest(index).remedy))
     assert len(ids(index)) == 5
     assert ("--overwrite" in caplog.text) == (mode == "overwrite")
 
@@ -165,7 +167,7 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     assert manifest(index).found == f"the update of {corpus} was interrupted"
     with pytest.raises(IndexStateError, match="to be finished first"):
         build_index(index, write("c"), "append", OPTIONS)
-    run_what_is_printed(manifest(index).remedy)
+    run_what_is_printed(on_command_line(manifest(index).remedy))
     assert len(ids(index)) == 10
 
 
@@ -259,7 +261,7 @@ def test_the_command_that_finishes_an_index_has_its_options(
     if "language" not in options:  # there is a model
         with pytest.raises(IndexStateError, match="found another channels"):
             build_index(index, corpus, options=IndexOptions(resume=True, **options))
-    run_what_is_printed(manifest(index).remedy)
+    run_what_is_printed(on_command_line(manifest(index).remedy))
     found = describe_index(index)
     assert (found["complete"], found["channels"], found["unit"]) == (True, "bm25", options["unit"])
 

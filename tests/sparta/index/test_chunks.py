@@ -16,6 +16,7 @@ from sparta.base.records import Passage
 from sparta.data.sentences import split_units
 from sparta.data.units import chunk_unit
 from sparta.index.pipeline import IndexOptions, build_index
+from sparta.search.retriever import Page
 
 WORDS = ["moon", "sun", "star", "ice", "rock", "dust", "ash", "sand", "lake", "tree"]
 
@@ -94,10 +95,10 @@ def test_hits_are_documents_by_their_best_chunk(built: tuple[Path, Path], channe
 @pytest.mark.jvm
 def test_both_channels_at_once_give_the_same(built: tuple[Path, Path]) -> None:
     with Index(built[0]) as index:
-        impact, bm25 = index.searcher.rank_both(["moon sun", "ice"], 4)
+        impact, bm25 = index.searcher.rank_both(["moon sun", "ice"], Page(4))
         searchers = {name: index.searcher.beside(name) for name in ("impact", "bm25")}
-        assert impact == list(searchers["impact"].rank(["moon sun", "ice"], 4))
-        assert bm25 == list(searchers["bm25"].rank(["moon sun", "ice"], 4))
+        assert impact == searchers["impact"].rank(["moon sun", "ice"], Page(4))
+        assert bm25 == searchers["bm25"].rank(["moon sun", "ice"], Page(4))
 
 
 @pytest.mark.jvm

@@ -66,8 +66,8 @@ def test_an_index_is_not_changed_without_being_told(builder, docs):
     ):
         with pytest.raises(IndexStateError, match="an index of other input, or made with other") as caught:
             builder.write(source, **options)
-        assert "--append" in caught.value.remedy
-        assert "--overwrite" in caught.value.remedy
+        assert "--append" in caught.value.remedy.for_command_line()
+        assert "--overwrite" in caught.value.remedy.for_command_line()
     assert snapshot(builder.folder.path) == before
 
 
@@ -150,7 +150,7 @@ def test_an_id_twice_stops_an_append(builder, docs, caplog):
     before = builder.folder.state()
     with pytest.raises(InputError, match="the id 'a3', which the index already holds") as caught:
         builder.write(builder.source([*b, a[3]], name="b"), "append")
-    assert "sparta update" in caught.value.remedy
+    assert "sparta update" in caught.value.remedy.for_command_line()
     assert builder.folder.state() == before
     assert builder.contents() == a
     assert builder.ranking("moon") is not None

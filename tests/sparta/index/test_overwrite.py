@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sparta.index.reader
 from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.pipeline import IndexOptions, build_index
-from sparta.index.view import OpenIndex, newest_commit
+from sparta.index.reader import IndexReader
+from sparta.index.snapshot import last_commit, newest_commit
 from sparta.models.quantize import Quantizer
-from sparta.search.seen import seen
 from tests.sparta.index.building import Builder, Doc, Stop
 
 pytestmark = pytest.mark.jvm
@@ -39,19 +40,18 @@ def test_overwrite_swaps_at_the_end(builder, docs):
 def test_a_searcher_that_opens_while_the_swap_happens(builder, docs, monkeypatch):
     """It has read the manifest when the generation that stands there is removed."""
     builder.write(builder.source([Doc("old", {"moon": 1})]))
-    choose = OpenIndex._newest
     swaps = iter([lambda: builder.write(builder.source([Doc("new", {"moon": 2})], name="new"), "overwrite")])
 
-    def slowly(self: OpenIndex) -> Any:
-        chosen = choose(self)
+    def slowly(folder: IndexFolder) -> Any:
+        chosen = last_commit(folder)
         next(swaps, lambda: None)()
         return chosen
 
-    monkeypatch.setattr(OpenIndex, "_newest", slowly)
+    monkeypatch.setattr(sparta.index.reader, "last_commit", slowly)
     assert builder.ranking("moon") == [("new", 2.0)]
 
 
-@pytest.mark.parametrize("opens", [newest_commit, seen, OpenIndex])
+@pytest.mark.parametrize("opens", [newest_commit, IndexReader])
 def test_a_manifest_that_was_read_before_the_swap(builder, monkeypatch, opens):
     """What it names is gone: that is no index which lost its commit."""
     builder.write(builder.source([Doc("old", {"moon": 1})]))

@@ -55,7 +55,7 @@ def test_a_newer_format_is_refused(builder, docs):
     ):
         with pytest.raises(IndexStateError, match="format version 3 is newer") as caught:
             attempt()
-        assert "upgrade sparta" in caught.value.remedy
+        assert "upgrade sparta" in caught.value.remedy.for_command_line()
     path.write_text(json.dumps(manifest))
     assert builder.contents() == docs("a", 5)
 

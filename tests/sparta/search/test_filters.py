@@ -19,6 +19,7 @@ from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.jobs import WriteOptions
 from sparta.index.sources import vectors_source
+from sparta.search.retriever import Page
 from sparta.search.searcher import CHANNELS, Searcher
 from tests.sparta.search.filtering import WORDS, group_of, keeps, random_filter, random_record, record_of
 
@@ -110,13 +111,14 @@ def test_both_channels_in_one_call(index: Path) -> None:
             {"collapse": "title"},
             {"filter": {"flag": True}, "collapse": "lang"},
         ):
-            impact, bm25 = searcher.rank_both(QUERIES, 7, **options)
-            assert impact == list(searcher.rank(QUERIES, 7, **options))
-            assert bm25 == list(beside.rank(QUERIES, 7, **options))
+            page = Page.of(7, **options)
+            impact, bm25 = searcher.rank_both(QUERIES, page)
+            assert impact == searcher.rank(QUERIES, page)
+            assert bm25 == beside.rank(QUERIES, page)
             run = searcher.run(QUERIES, QUERIES, 5, offset=2, **options)
             hits = searcher.batch_search(QUERIES, QUERIES, 5, 2, offset=2, **options)
             for query, own in zip(QUERIES, impact, strict=True):
-                assert run[query] == own.part(2, 7).scored()
+                assert run[query] == own[2:7]
                 assert [h.passage_id for h in hits[query]] == own.passage_ids[2:7]
 
 

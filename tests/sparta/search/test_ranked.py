@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparta.search.ranked import Ranked, deepened
+from sparta.base.records import Ranking
+from sparta.search.ranked import deepened, first_places
 
 GROUPS = ["a"] * 50 + ["b"] * 49 + ["c"]
 
@@ -13,13 +14,13 @@ GROUPS = ["a"] * 50 + ["b"] * 49 + ["c"]
 def test_groups_are_those_of_the_best_passages_alone(deepest: int | None, left: str) -> None:
     depths: list[int] = []
 
-    def search(depth: int, which: list[int]) -> list[Ranked]:
+    def search(depth: int, which: list[int]) -> list[Ranking]:
         depths.append(depth)
         docids = list(range(min(depth, len(GROUPS))))
-        return [Ranked([GROUPS[i] for i in docids], docids, [float(-i) for i in docids]) for _ in which]
+        return [Ranking([GROUPS[i] for i in docids], docids, [float(-i) for i in docids]) for _ in which]
 
-    def reduced(ranked: list[Ranked]) -> list[Ranked]:
-        return [own.first_of_each(own.passage_ids) for own in ranked]
+    def reduced(ranked: list[Ranking]) -> list[Ranking]:
+        return [own.at(first_places(own.passage_ids)) for own in ranked]
 
     found = deepened(search, 2, 5, reduced, deepest)
     assert ["".join(own.passage_ids) for own in found] == [left, left]

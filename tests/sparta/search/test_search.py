@@ -21,6 +21,7 @@ from sparta.index.sources import vectors_source
 from sparta.models.prune import SparseRows
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
+from sparta.search.retriever import Page
 from sparta.search.searcher import Searcher
 from sparta.shards.store import EncodedShard, ShardFolder
 
@@ -187,7 +188,7 @@ def test_a_wrong_channel_and_no_index(collection, tmp_path, monkeypatch):
     with pytest.raises(IndexStateError, match="there is no index here") as caught:
         Searcher()
     assert caught.value.where == "sparta-index"
-    assert "sparta index --corpus" in caught.value.remedy
+    assert "sparta index --corpus" in caught.value.remedy.for_command_line()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("SPARTA_INDEX", str(collection.index))
     with Searcher() as searcher:
@@ -279,7 +280,7 @@ def test_bm25_over_title_and_text(index_of, tmp_path, tiny_tokenizer):
     shard = EncodedShard(0, 0, ids, tuple(map(json.dumps, records)), nothing)
     side = QuerySide(tiny_tokenizer, None, "m", "h", Quantizer(1.0))
     batch = quantized_batch(shard, side.quantizer)
-    source = Source({"source": "x", "sha256": "y"}, side, lambda _: iter([batch]))
+    source = Source({"source": "x", "sha256": "y"}, side, lambda *_: iter([batch]))
     write_index(IndexFolder(tmp_path / "bm25"), source, WriteOptions(ram_buffer_mb=16))
     texts = [f"{r['title']} {r['contents']}" for r in records]
     with Searcher(tmp_path / "bm25", channel="bm25") as searcher:
@@ -301,8 +302,8 @@ def test_pyserini_opens_the_index_and_ranks_as_we_do(collection, words, ask_pyse
     asked = [" ".join(q) for q in questions(words, 25, seed=9)]
     with Searcher(collection.index) as searcher:
         bags = [searcher.tokenizer.terms(q) for q in asked]
-        with searcher.index.reading() as view:
-            lucene = view.lucene.path
+        with searcher.reader.reading() as snapshot:
+            lucene = snapshot.lucene.path
     theirs = ask_pyserini(lucene, bags, asked, "p7", 100)
     assert json.loads(theirs["raw"])["id"] == "p7"
     for channel in ("sparta", "bm25"):
@@ -323,13 +324,13 @@ def test_lucene_is_opened_once_and_asked_in_one_call(collection: Collection, wor
     questions = [" ".join(words[i : i + 4]) for i in range(0, 60, 4)] + ["zzz"]
     with Channels(collection.index, ["bm25", "impact"]) as channels:
         pair = channels.searchers
-        assert pair["impact"].index is pair["bm25"].index  # type: ignore[attr-defined]
+        assert pair["impact"].reader is pair["bm25"].reader  # type: ignore[attr-defined]
         for threads in (1, 3):
             found = channels.batch_search(questions, 5, threads)
             assert list(found) == ["bm25", "impact"]
             for name, own in found.items():
                 with Searcher(collection.index, channel=name) as alone:
-                    assert own == list(alone.rank(questions, 5))
+                    assert own == alone.rank(questions, Page(5))
                     assert [hit.passage_id for hit in alone.search(questions[0], 5)] == own[0].passage_ids
         assert channels.search(questions[0], 5) == {name: own[0] for name, own in found.items()}
         with pytest.raises(InputError, match="k must be at least 1"):

@@ -1,0 +1,106 @@
+"""A reader lends snapshots; one that was replaced is closed once, when nobody uses it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from sparta.base.errors import IndexStateError
+from sparta.index.reader import IndexReader
+from sparta.index.snapshot import IndexSnapshot
+from sparta.search.searcher import Searcher
+from tests.sparta.index.building import Doc
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[IndexSnapshot]:
+    """The snapshots that were closed."""
+    snapshots: list[IndexSnapshot] = []
+    close = IndexSnapshot.close
+
+    def noted(self: IndexSnapshot) -> None:
+        snapshots.append(self)
+        close(self)
+
+    monkeypatch.setattr(IndexSnapshot, "close", noted)
+    return snapshots
+
+
+def write(builder: Any, name: str) -> None:
+    builder.write(builder.source([Doc(name, {"moon": 1})], name=name), "overwrite")
+
+
+def test_a_snapshot_outlives_its_replacement_until_its_last_user_lets_go(
+    builder: Any, closed: list[IndexSnapshot]
+) -> None:
+    write(builder, "a")
+    reader = IndexReader(builder.folder.path)
+    with reader.reading() as first:
+        with reader.reading() as same:
+            write(builder, "b")
+            assert reader.refresh()
+            assert not reader.refresh()
+            assert same is first
+        assert not closed
+        with reader.reading() as second:
+            assert second is not first
+    assert closed == [first]
+    with reader.reading():
+        reader.close()
+        assert closed == [first]
+    assert closed == [first, second]
+    reader.close()
+    assert closed == [first, second]
+    with pytest.raises(IndexStateError, match="the index is closed") as refused, reader.reading():
+        pass
+    assert refused.value.where == str(builder.folder.path)
+    with pytest.raises(IndexStateError, match="the index is closed"):
+        reader.refresh()
+
+
+def test_a_thread_that_holds_a_snapshot_reads_no_other(builder: Any) -> None:
+    write(builder, "a")
+    with IndexReader(builder.folder.path) as reader:
+        generations: list[int] = []
+
+        def look(**held: IndexSnapshot) -> None:
+            with reader.holding(**held):
+                generations.append(reader.version.generation)
+
+        with reader.holding() as first:
+            with reader.holding():
+                write(builder, "b")
+                reader.refresh()
+            look()
+            for held in ({}, {"snapshot": first}):
+                other = Thread(target=look, kwargs=held)
+                other.start()
+                other.join()
+        look()
+        assert generations == [1, 2, 1, 2]
+
+
+def test_a_reader_that_looks_by_itself(builder: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A commit that cannot be opened is logged, and the last one is searched on."""
+    write(builder, "a")
+    with Searcher(IndexReader(builder.folder.path, every=0.05)) as searcher:
+        write(builder, "b")
+        time.sleep(0.06)
+        assert [hit.passage_id for hit in searcher.search("moon")] == ["b"]
+        manifest = builder.folder.path / "manifest.json"
+        whole = manifest.read_bytes()
+        manifest.write_bytes(b"{")
+        time.sleep(0.06)
+        with caplog.at_level(logging.WARNING):
+            assert [hit.passage_id for hit in searcher.search("moon")] == ["b"]
+        assert "the newest one cannot be opened" in caplog.text
+        manifest.write_bytes(whole)
+        write(builder, "c")
+        time.sleep(0.06)
+        assert [hit.passage_id for hit in searcher.search("moon")] == ["c"]
