@@ -162,7 +162,7 @@ with ImpactWriter(sys.argv[1]) as writer:
             try:
                 call()
             except JavaError as error:
-                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in error.remedy)
+                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in str(error.remedy))
 """
 
 
@@ -208,9 +208,9 @@ def test_translation(name, message, reading, kind):
     assert error.where == "/x"
     assert error.remedy
     if "OutOfMemory" in name:
-        assert "SPARTA_JVM_HEAP" in error.remedy
+        assert "SPARTA_JVM_HEAP" in str(error.remedy)
     if "Thai" in message:
-        assert "SPARTA_JAVA_HOME" in error.remedy
+        assert "SPARTA_JAVA_HOME" in str(error.remedy)
 
 
 def test_string_tables():
