@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta.base.errors import IndexStateError, InputError, JavaError, SpartaError, StorageError
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    JavaError,
+    NewerFormatError,
+    SpartaError,
+    StorageError,
+)
 from sparta.data.languages import LANGUAGES
 from sparta.lucene import bridge as lucene
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -180,7 +187,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("java.lang.OutOfMemoryError", "Java heap space", False, JavaError),
         ("java.io.IOException", "No space left on device", False, StorageError),
         ("java.nio.file.AccessDeniedException", "/x/write.lock", False, StorageError),
-        ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, IndexStateError),
+        ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, NewerFormatError),
         ("org.apache.lucene.index.CorruptIndexException", "checksum", True, IndexStateError),
         ("java.nio.file.NoSuchFileException", "_0.cfs", True, IndexStateError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
