@@ -6,9 +6,13 @@ is used. No public name is also the name of a submodule.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from sparta.base.exports import lazy_names
+
+if sys.platform == "win32":
+    raise ImportError("sparta runs on Linux and macOS; on Windows, use WSL 2 or the container image")
 
 if TYPE_CHECKING:
     from sparta.api import Index

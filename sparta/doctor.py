@@ -25,7 +25,6 @@ NEEDED_PYTHON = (3, 12)
 LITTLE_MEMORY_GB = 4
 PACKAGES = (
     "click",
-    "filelock",
     "jnius",
     "numpy",
     "orjson",

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+import resource
 import secrets
 import shlex
 import shutil
@@ -199,7 +200,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        # Not every file system (nor Windows) can sync a folder, and the file is already in its place.
+        # Not every file system can sync a folder, and the file is already in its place.
         with contextlib.suppress(OSError):
             _sync(target.parent, os.O_RDONLY)
 
@@ -251,10 +252,6 @@ def allow_open_files(more: int) -> None:
 
     The usual limit, often 1,024, is low for the sake of old programs; every process may raise it itself.
     """
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = Path("/dev/fd")
     open_now = len(list(descriptors.iterdir())) if descriptors.is_dir() else 256

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.given import path_of
+from sparta.base.locks import is_locked, lock
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT
+from sparta.lucene import LUCENE_VERSION
 from sparta.models.query_encoder import MODEL_FIELDS, QuerySide, QueryTokenizer
 
 KIND = "sparta-index"
 FORMAT_VERSION = 2
-LUCENE_VERSION = "10.4.0"
 CHANNEL = "sparta"
 DEFAULT_INDEX = "sparta-index"
 DEFAULT_CODEC = "fast"
@@ -385,34 +383,24 @@ class IndexFolder:
 
     def is_being_written(self) -> bool:
         """Whether a process holds the lock now; one that was killed holds nothing."""
-        try:
-            with (self.path / "lock").open("rb") as stream:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_locked(self.path / "lock")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for writing; a second writer gets an IndexStateError, a dead one holds nothing."""
-        with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.refuse_links()
-            lock = FileLock(self.path / "lock", timeout=_LOCK_SECONDS)
-            try:
-                lock.acquire()
-            except Timeout:
+        with ExitStack() as stack:
+            with storage_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                self.refuse_links()
+                stream = stack.enter_context((self.path / "lock").open("ab"))
+                is_free = lock(stream, _LOCK_SECONDS)
+            if not is_free:
                 raise IndexStateError(
                     "another process is writing to this index",
                     where=str(self.path),
                     remedy="wait until it is done, or write to another --index",
-                ) from None
-        try:
+                )
             yield
-        finally:
-            lock.release()
 
 
 def _generation(value: dict[str, Any] | None, path: Path, name: str) -> Generation | None:

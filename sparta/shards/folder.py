@@ -5,12 +5,11 @@ Each shard is a safetensors file, there whole or not at all, whose metadata tell
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
 from sparta.base.files import disk_fails, make_folder, storage_error, storage_errors
+from sparta.base.locks import lock
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.languages import check_language
@@ -154,19 +154,15 @@ def writing(folder: Path) -> Iterator[None]:
     if not _is_new(folder) and not (folder / MANIFEST_NAME).is_file():
         raise folder_in_use(folder, resumable=False)
     make_folder(folder)
-    with storage_errors(folder):
-        stream = (folder / _LOCK).open("ab")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+    with ExitStack() as stack:
+        with storage_errors(folder):
+            is_free = lock(stack.enter_context((folder / _LOCK).open("ab")))
+        if not is_free:
             raise IndexStateError(
                 "another process is writing here",
                 where=str(folder),
                 remedy="wait until it is done, or choose another --output",
-            ) from None
-        except OSError:
-            pass
+            )
         yield
 
 
