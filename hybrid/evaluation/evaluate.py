@@ -18,9 +18,9 @@ from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measure
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet, open_test_set, own_is_no_hit
 from hybrid.retrieval.channels import Channels
+from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.given import path_of, paths_of
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.base.remedies import Command, Option, remedy
 from sparta.data.corpus import CorpusReader

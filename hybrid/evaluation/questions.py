@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from hybrid.evaluation.testsets import QuestionSet, judged_set, own_is_no_hit, warn_of_unknown
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.supporting import Supporting, supporting_of
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.base.given import path_of
 from sparta.base.records import Query
 from sparta.base.remedies import Remedy
 from sparta.data.jsonlist import json_list

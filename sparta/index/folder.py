@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sparta.base.checks import path_of
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
-from sparta.base.given import path_of
 from sparta.base.locks import is_locked, lock
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.data.languages import Language, language_of

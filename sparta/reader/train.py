@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
-from sparta.base.given import path_of, several
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import shipped_for

@@ -21,9 +21,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from sparta.base.checks import path_of
 from sparta.base.errors import Interrupted, folder_in_use
 from sparta.base.files import atomic_path, atomic_write
-from sparta.base.given import path_of
 from sparta.base.remedies import Option, remedy
 from sparta.neural.backbones import set_dropout, use_fast_attention
 from sparta.neural.checkpoint import load_torch_file
