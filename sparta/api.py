@@ -11,10 +11,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from sparta.base.checks import queries_of, several
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, several
 from sparta.base.records import Advance, Hit, Ranking, Retriever
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport

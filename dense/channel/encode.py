@@ -25,7 +25,7 @@ from dense.search.store import (
     sentence_hashes,
     write_shard,
 )
-from sparta.base.given import path_of
+from sparta.base.checks import path_of
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader

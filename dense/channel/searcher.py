@@ -21,9 +21,9 @@ from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.selection import select
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
+from sparta.base.checks import whole
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.given import whole
 from sparta.base.records import Hit
 from sparta.data.units import SENTENCE
 from sparta.index.folder import (

@@ -14,10 +14,10 @@ from dense.models.resolve import ModelIdentity, find_dense_model, identify
 from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
+from sparta.base.checks import paths_of
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
-from sparta.base.given import paths_of
 from sparta.base.records import Advance
 from sparta.data.units import unit_options
 from sparta.index.folder import Generation, IndexFolder, index_flag

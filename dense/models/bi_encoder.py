@@ -19,7 +19,7 @@ from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Routed, set_mask, set_side, specialize
 from dense.models.skill_config import FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
-from sparta.base.given import path_of
+from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.query_encoder import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types

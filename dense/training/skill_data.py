@@ -12,9 +12,9 @@ from dense.models.skill_config import SINGLE
 from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillExample, SkillSet, merged
 from dense.training.skill_forms import PAIRS, Draft, Named, Wanted, drafts_of, form_of_record, names_in
+from sparta.base.checks import paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.base.given import paths_of
 from sparta.base.records import Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.parsing import decoded, parse_object, placed

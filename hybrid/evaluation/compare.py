@@ -31,9 +31,9 @@ from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
 from hybrid.retrieval.hits import fused_hits
+from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.given import path_of, several
 from sparta.base.records import Advance
 
 logger = logging.getLogger("sparta.hybrid")

@@ -18,9 +18,9 @@ from hybrid.evaluation.questions import QuestionSet
 from hybrid.evaluation.rankings import Holds, Retrieved
 from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import TestSet, open_test_set, own_is_no_hit
+from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.given import path_of, paths_of
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of

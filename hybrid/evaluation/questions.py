@@ -16,9 +16,9 @@ from hybrid.evaluation.testsets import Qrels, TestSet, judged_set, own_is_no_hit
 from hybrid.evidence.gold import gold_of
 from hybrid.evidence.measures import Gold
 from hybrid.evidence.supporting import Supporting, supporting_of
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import numbered_lines, plain_name
-from sparta.base.given import path_of
 from sparta.base.records import Query
 from sparta.base.remedies import Remedy
 from sparta.data.jsonlist import json_list

@@ -24,8 +24,8 @@ from hybrid.evaluation.rankings import (
 from hybrid.evaluation.tables import Cell, Exact, Table
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
+from sparta.base.checks import several, whole
 from sparta.base.errors import InputError
-from sparta.base.given import several, whole
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
 """TASER, §4.3."""

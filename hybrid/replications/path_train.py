@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 
 from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
+from sparta.base.checks import paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
-from sparta.base.given import paths_of
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import pick_dtype
 from sparta.neural.trainer import (

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import cast
 
+from sparta.base.checks import path_of, queries_of, several, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import path_of, queries_of, several, whole
 from sparta.index.folder import IndexFolder
 from sparta.lucene.bridge import Bm25
 from sparta.lucene.jvm import leave_thread

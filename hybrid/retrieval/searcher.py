@@ -11,9 +11,9 @@ from typing import Any
 from hybrid.retrieval.channels import CHANNELS, Channels, channel, channels_of, open_channel
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, parse_weights
 from hybrid.retrieval.hits import HybridHit, check_page, fused_hits, fused_rankings
+from sparta.base.checks import queries_of, query_of
 from sparta.base.closing import Closing
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, query_of
 from sparta.base.records import Hit, ScoredPassage
 from sparta.index.folder import default_index, lasting_path
 from sparta.lucene.bridge import Bm25

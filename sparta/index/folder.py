@@ -15,9 +15,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sparta.base.checks import path_of
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, LackingError, ModelError, NewerFormatError
 from sparta.base.files import refuse_links_below, storage_errors
-from sparta.base.given import path_of
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.data.languages import Language, language_of
 from sparta.data.units import UNIT

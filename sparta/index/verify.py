@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from sparta.base.checks import check_vocabulary
 from sparta.base.errors import REBUILD_INDEX, IndexStateError, SpartaError
-from sparta.base.given import check_vocabulary
 from sparta.base.remedies import Remedy
 from sparta.index.changes import carried, how_to_finish, is_whole, job_name
 from sparta.index.channels import channel_plugin, other_channels

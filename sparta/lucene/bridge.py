@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparta.base.checks import is_number
 from sparta.base.closing import Closing
 from sparta.base.errors import (
     REBUILD_INDEX,
@@ -29,7 +30,6 @@ from sparta.base.errors import (
     StorageError,
 )
 from sparta.base.filters import Filter
-from sparta.base.given import is_number
 from sparta.base.remedies import Remedy
 from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
+from sparta.base.checks import check_vocabulary
 from sparta.base.errors import ModelError
 from sparta.base.files import atomic_write, make_folder
-from sparta.base.given import check_vocabulary
 from sparta.neural.encoding import one_thread
 from sparta.neural.stored import ROW_SCALE, check_sizes
 

@@ -16,8 +16,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError, ModelError
-from sparta.base.given import path_of
 from sparta.data.languages import language_of
 from sparta.data.sentences import sentence_splitter
 from sparta.models.query_encoder import load_tokenizer

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from sparta.base.checks import path_of, several
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import short_hash
-from sparta.base.given import path_of, several
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import shipped_for
 from sparta.neural.encoding import pick_dtype

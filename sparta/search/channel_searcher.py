@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from sparta.base.checks import queries_of, query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import FilterLike
-from sparta.base.given import queries_of, query_of, whole
 from sparta.base.records import Hit, ScoredPassage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.ranked import Ranked, depth_of

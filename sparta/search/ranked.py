@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from sparta.base.given import whole
+from sparta.base.checks import whole
 from sparta.base.records import ScoredPassage
 from sparta.data.units import is_chunk, passage_of
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
-from sparta.base.given import path_of
 from sparta.base.manifest import write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader

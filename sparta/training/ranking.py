@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sparta.base.checks import path_of
 from sparta.base.errors import ModelError, folder_in_use
-from sparta.base.given import path_of
 from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.neural.encoding import pick_dtype

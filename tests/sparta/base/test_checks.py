@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sparta
+from sparta.base.checks import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
 from sparta.base.errors import IndexStateError, InputError
-from sparta.base.given import limit, path_of, paths_of, plain_number, queries_of, query_of, share, whole
 
 
 def test_lists_generators_and_views() -> None:
