@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli._options import (
-    choice,
-    counted,
-    index_option,
-    number,
-    output_type,
-    quiet_option,
-    threads_option,
-    typed,
-)
-from cli._training import refuse_unused
+from cli._arguments import Needs, arguments, choice, flag, number, option, output_type, takes
+from cli._options import index_option, quiet_option, threads_option
+from cli._output import counted
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name, unreadable
 
@@ -26,62 +18,72 @@ if TYPE_CHECKING:
     from dense.training.mining import Question
 
 
+@arguments
+class _Mining:
+    index: Path | None = index_option
+    paths: tuple[Path, ...] = option(
+        "--dataset",
+        "paths",
+        multiple=True,
+        required=True,
+        type=click.Path(path_type=Path),
+        help="Questions with answers (DPR's TSV, SQuAD JSON, MRQA JSONL, JSON lines), DPR training JSON, a"
+        " BEIR folder, or KILT's tasks.",
+    )
+    output: Path = option(
+        "--output", required=True, type=output_type, help="Training file to write: .json or .json.gz."
+    )
+    channel: str = option(
+        "--channel",
+        type=click.Choice(["bm25", "dense", "impact", "sparta"]),  # sparta: the former name of impact
+        metavar="[bm25|dense|impact]",
+        default="bm25",
+        show_default=True,
+        help="What ranks the passages: bm25 for a first training, dense for the second.",
+    )
+    depth: int = number("--depth", default=100, text="Passages per query that are looked at.")
+    negatives: int = number("--negatives", default=100, text="How many are kept for each question.")
+    match: str = choice(
+        "--match",
+        values=["string", "regex"],
+        text="How answers are matched: as strings, or as regular expressions (CuratedTREC).",
+    )
+    keep: bool = flag("--keep", text="Keep the hard negatives that the file has, before the mined ones.")
+    with_answers: bool = flag(
+        "--with-answers",
+        text="Passages that hold an answer may be negatives: only the positives are left out, as in TASER's"
+        " P2.",
+    )
+    skill: str = choice(
+        "--skill",
+        values=["single", "expanded", "link"],
+        text="What dense train-skills learns from the file: questions, questions that go on from a passage,"
+        " or entities and their pages. For the last two, --dataset names the files of dense train-skills.",
+    )
+    texts: tuple[Path, ...] = option(
+        "--texts",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="With --skill expanded or link: passages that the files name [default: those of the index].",
+    )
+    model: str | None = option(
+        "--model",
+        metavar="FOLDER|ID",
+        help="With --skill expanded or link and --channel dense: the model with skills that encodes the"
+        " queries.",
+    )
+    threads: int = threads_option
+    quiet: bool = quiet_option
+    RULES = (
+        Needs("--skill expanded or link", ("texts", "model"), lambda a: a.skill != "single"),
+        Needs("--channel dense", ("model",), lambda a: a.channel == "dense"),
+    )
+
+
 @click.command()
-@index_option
-@click.option(
-    "--dataset",
-    "paths",
-    multiple=True,
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Questions with answers (DPR's TSV, SQuAD JSON, MRQA JSONL, JSON lines), DPR training JSON, a BEIR"
-    " folder, or KILT's tasks.",
-)
-@click.option("--output", required=True, type=output_type, help="Training file to write: .json or .json.gz.")
-@click.option(
-    "--channel",
-    type=click.Choice(["bm25", "dense", "impact", "sparta"]),  # sparta: the former name of impact
-    metavar="[bm25|dense|impact]",
-    default="bm25",
-    show_default=True,
-    help="What ranks the passages: bm25 for a first training, dense for the second.",
-)
-@number("--depth", default=100, text="Passages per query that are looked at.")
-@number("--negatives", default=100, text="How many are kept for each question.")
-@choice(
-    "--match",
-    values=["string", "regex"],
-    text="How answers are matched: as strings, or as regular expressions (CuratedTREC).",
-)
-@click.option(
-    "--keep", is_flag=True, help="Keep the hard negatives that the file has, before the mined ones."
-)
-@click.option(
-    "--with-answers",
-    is_flag=True,
-    help="Passages that hold an answer may be negatives: only the positives are left out, as in TASER's P2.",
-)
-@choice(
-    "--skill",
-    values=["single", "expanded", "link"],
-    text="What dense train-skills learns from the file: questions, questions that go on from a passage, or"
-    " entities and their pages. For the last two, --dataset names the files of dense train-skills.",
-)
-@click.option(
-    "--texts",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="With --skill expanded or link: passages that the files name [default: those of the index].",
-)
-@click.option(
-    "--model",
-    metavar="FOLDER|ID",
-    help="With --skill expanded or link and --channel dense: the model with skills that encodes the queries.",
-)
-@threads_option
-@quiet_option
-def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool, **given: Any) -> None:
+@takes(_Mining)
+def mine(mining: _Mining) -> None:
     """Find hard negatives in an index.
 
     These are passages that rank high for a question and do not answer it. Writes DPR training JSON. A
@@ -100,30 +102,30 @@ def mine(index: Path | None, paths: tuple[Path, ...], output: Path, quiet: bool,
 
     from dense.training.mining import mine_index
 
-    skill, by_skill = given.pop("skill"), {name: given.pop(name) for name in ("texts", "model")}
-    needed = [(o, "--skill expanded or link") for o in typed("texts", "model") if skill == "single"]
-    needed += [(o, "--channel dense") for o in typed("model") if given["channel"] != "dense"]
-    refuse_unused(needed)
-    for path in paths:
+    index, output, skill = mining.index, mining.output, mining.skill
+    for path in mining.paths:
         if not path.exists():
             raise unreadable(path, FileNotFoundError())
-        if given["keep"] and skill == "single" and not _is_dpr(path):
+        if mining.keep and skill == "single" and not _is_dpr(path):
             raise InputError(
                 "expected DPR training JSON with --keep, found another form",
                 where=str(path),
                 remedy="leave --keep out; dense train-skills --single reads the negatives of KILT's rows",
             )
-    with tqdm(unit="question", disable=True if quiet else None) as bar:
+    names = ("channel", "depth", "negatives", "match", "keep", "with_answers", "threads")
+    settings = {name: getattr(mining, name) for name in names}
+    with tqdm(unit="question", disable=True if mining.quiet else None) as bar:
         if skill == "single":
-            questions = (one for path in paths for one in _questions(path, index))
-            found = mine_index(index, questions, output, advance=bar.update, **given)
+            questions = (question for path in mining.paths for question in _questions(path, index))
+            mined = mine_index(index, questions, output, advance=bar.update, **settings)
         else:
             from hybrid.replications.skill_mining import mine_skill
 
-            found = mine_skill(index, paths, skill, output, advance=bar.update, **by_skill, **given)
-    without = f", {found.left_out:,} without a positive left out" if found.left_out else ""
+            settings |= {"texts": mining.texts, "model": mining.model}
+            mined = mine_skill(index, mining.paths, skill, output, advance=bar.update, **settings)
+    without = f", {mined.left_out:,} without a positive left out" if mined.left_out else ""
     click.echo(
-        f"{output}: {counted(found.written, 'question')} with {found.negatives / found.written:.1f}"
+        f"{output}: {counted(mined.written, 'question')} with {mined.negatives / mined.written:.1f}"
         f" negatives on average{without}"
     )
 
@@ -154,11 +156,11 @@ def _questions(path: Path, index: Path | None) -> Iterable[Question]:
         return questions_of_dpr(path)
     if (path / "qrels" / "train.tsv").is_file():
         return questions_of_beir(path)
-    asked, place = questions_of(path), index or default_index()
-    known = every = judged(asked, place, least_bleu=LEAST_BLEU)
+    questions, place = questions_of(path), index or default_index()
+    known = every = judged(questions, place, least_bleu=LEAST_BLEU)
     if any(well_mapped(evidence) != evidence for evidence in known.evidence.values()):
-        every = judged(asked, place)  # what was mapped badly is no positive, and no negative either
-    of_pages = {q: one for q, one in known.evidence.items() if names_pages_alone(one)}
+        every = judged(questions, place)  # what was mapped badly is no positive, and no negative either
+    of_pages = {q: evidence for q, evidence in known.evidence.items() if names_pages_alone(evidence)}
     first, pages = beginnings_of_pages(of_pages, place) if of_pages else ({}, {})
     noise = {q for q, evidence in known.evidence.items() if not well_mapped(evidence)}
     lacking = of_pages.keys() - first.keys()  # an entity's name stands on other pages too

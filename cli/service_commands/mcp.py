@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli._options import index_option, number
+from cli._arguments import number
+from cli._options import index_option
 from cli._search import channel_option
 
 

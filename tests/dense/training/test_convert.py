@@ -190,9 +190,9 @@ def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--routing", "det", "--two-encoders"], "expected one of --routing and --two-encoders"),
-        (["--pooling", "cls", "--codes", "2"], "expected one of --pooling cls and --codes"),
-        (["--routing", "det", "--experts", "3"], "--routing det and more than 2 --experts"),
+        (["--routing", "det", "--two-encoders"], "expected --routing or --two-encoders"),
+        (["--pooling", "cls", "--codes", "2"], "expected --pooling mean with --codes"),
+        (["--routing", "det", "--experts", "3"], "expected --routing seq or tok with --experts"),
         (["--experts", "3"], "expected --routing with --experts"),
         (["--period", "2"], "expected --routing with --period"),
         (["--routing", "det", "--entropy", "0.1"], "expected --routing seq or tok with --entropy"),

@@ -228,12 +228,12 @@ def ran(make_records: Any, write_jsonl: Any, tiny_model_folder: Path, tmp_path: 
 def test_options_of_a_cluster_need_one(ran: Any, option: str) -> None:
     for main in (cli._sparta.main, cli._dense.main):
         result = ran(option, "1", main=main)
-        assert (result.exit_code, f"expected {option} with --ray only" in result.stderr) == (2, True)
+        assert (result.exit_code, f"expected --ray with {option}" in result.stderr) == (2, True)
 
 
 def test_a_cluster_has_its_own_devices(ran: Any) -> None:
     result = ran("--ray", "auto", "--device", "cpu")
-    assert (result.exit_code, "expected --ray without --device" in result.stderr) == (2, True)
+    assert (result.exit_code, "expected --ray or --device" in result.stderr) == (2, True)
 
 
 def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
