@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
@@ -86,8 +86,20 @@ def arguments[T](kind: type[T]) -> type[T]:
     """Make a frozen dataclass of a class whose defaults are decorators of click.
 
     The name of a field is the name of its parameter. `RULES`, if the class has it, are its constraints.
+    The methods are ready-made: those that `dataclass` compiles take 0.6 ms a class, 30 ms of `sparta --help`.
     """
-    return dataclass(frozen=True, kw_only=True, eq=False, repr=False)(kind)
+    kind.__doc__ = kind.__doc__ or kind.__name__  # without one, dataclass looks for a signature
+    kind.__init__ = _hold  # type: ignore[misc]
+    kind.__setattr__ = _refuse_change  # type: ignore[assignment]
+    return dataclass(init=False, eq=False, repr=False, match_args=False)(kind)
+
+
+def _hold(self: object, **values: Any) -> None:
+    self.__dict__.update(values)
+
+
+def _refuse_change(self: object, name: str, _: Any) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def group(kind: type[Any]) -> Any:
