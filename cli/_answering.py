@@ -19,27 +19,23 @@ class AnsweringArguments:
     """How answers are read and measured, if they are."""
 
     answers: bool = flag(
-        "--answers",
-        text="Also read the best passages, and measure the answers: EM and F1; of a chain that reads its"
-        " paths, its own answers, whatever --depths says.",
+        "Also read the best passages, and measure the answers: EM and F1; of a chain that reads"
+        " its paths, its own answers, whatever --depths says."
     )
     reader: str | None = option(
-        "--reader", metavar="FOLDER", help="With --answers: reader's folder [default: the one that ships]."
+        "With --answers: reader's folder [default: the one that ships].", metavar="FOLDER"
     )
     depths: str = option(
-        "--depths",
+        "With --answers: how many passages are read; several numbers are compared.",
         metavar="N,…",
         default="10",
-        show_default=True,
-        help="With --answers: how many passages are read; several numbers are compared.",
     )
     weight: float | None = option(
-        "--weight",
+        "With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
         type=Finite(0, 1),
-        help="With --answers: the ranker's share of an answer's score [default: as the reader was tuned].",
     )
     output_answers: Path | None = option(
-        "--output-answers", type=output_type, help="With --answers: also write every answer here, as JSONL."
+        "With --answers: also write every answer here, as JSONL.", type=output_type
     )
     RULES = (Needs("--answers", ("reader", "depths", "weight", "output_answers"), remedy="add --answers"),)
 

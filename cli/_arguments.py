@@ -2,7 +2,7 @@
 
 @arguments
 class Page:
-offset: int = number("--offset", default=0, text="...")
+offset: int = whole(0, "...", least=0)
 
 @click.command()
 @takes(Page)
@@ -186,13 +186,38 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def option(*names: str, **settings: Any) -> Any:
-    """Return click's decorator for an option, typed as the value of the field that it declares."""
-    return click.option(*names, **settings)
+class Declared:
+    """An option of a command. As a field of arguments, it takes flag, name and type from the field.
+
+    :param text: the help
+    :param flags: how it is typed, if not as the field is named
+    """
+
+    def __init__(self, text: str, *flags: str, **settings: Any) -> None:
+        shown = settings.get("default") is not None and not settings.keys() & {"flag_value", "hidden"}
+        self._flags, self._settings = flags, {"help": text, "show_default": shown, **settings}
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        flags = self._flags or ("--" + name.replace("_", "-"),)
+        self._flags = flags if name in flags else (*flags, name)
+        annotation = owner.__annotations__[name]
+        if annotation.startswith("tuple"):
+            self._settings.setdefault("multiple", True)
+        if "Path" in annotation:
+            self._settings.setdefault("type", click.Path(path_type=Path))
+
+    def __call__(self, command: Callable[..., Any]) -> Callable[..., Any]:
+        """Add the option to a command."""
+        return click.option(*self._flags, **self._settings)(command)
+
+
+def option(text: str, *flags: str, **settings: Any) -> Any:
+    """Declare an option; it is typed as the value of its field."""
+    return Declared(text, *flags, **settings)
 
 
 def argument(*names: str, **settings: Any) -> Any:
-    """Return click's decorator for an argument, typed as the value of the field that it declares."""
+    """Declare an argument; it is typed as the value of its field."""
     return click.argument(*names, **settings)
 
 
@@ -207,31 +232,34 @@ def options(*decorators: Decorator) -> Any:
     return apply
 
 
-def number(*names: str, default: Any, text: str, least: int = 1, most: int | None = None) -> Any:
-    """Option of a whole number from `least` to `most`, whose default its help shows."""
-    return click.option(
-        *names,
-        cls=CountOption,
-        type=click.IntRange(least, most),
-        default=default,
-        show_default=True,
-        help=text,
-    )
+def whole(default: int, text: str, *flags: str, least: int = 1, most: int | None = None) -> Any:
+    """Declare an option of a whole number from `least` to `most`."""
+    return Declared(text, *flags, cls=CountOption, type=click.IntRange(least, most), default=default)
 
 
-def real(*names: str, default: float, text: str, least: float | None = 0, most: float | None = None) -> Any:
-    """Option of a finite number from `least` to `most`, whose default its help shows."""
-    return click.option(*names, type=Finite(least, most), default=default, show_default=True, help=text)
+def real(default: float, text: str, *flags: str, least: float | None = 0, most: float | None = None) -> Any:
+    """Declare an option of a finite number from `least` to `most`."""
+    return Declared(text, *flags, type=Finite(least, most), default=default)
 
 
-def choice(*names: str, values: Sequence[str], text: str) -> Any:
-    """Option of one of some words, of which the first is the default."""
-    return click.option(*names, type=click.Choice(values), default=values[0], show_default=True, help=text)
+def one_of(values: Sequence[str], text: str, *flags: str) -> Any:
+    """Declare an option of one of some words, of which the first is the default."""
+    return Declared(text, *flags, type=click.Choice(values), default=values[0])
 
 
-def flag(*names: str, text: str) -> Any:
-    """Option without a value."""
-    return click.option(*names, is_flag=True, help=text)
+def flag(text: str, *flags: str) -> Any:
+    """Declare an option without a value."""
+    return Declared(text, *flags, is_flag=True)
+
+
+def number(*flags: str, default: int, text: str, least: int = 1, most: int | None = None) -> Any:
+    """Return click's decorator for an option of a whole number."""
+    return whole(default, text, *flags, least=least, most=most)
+
+
+def choice(*flags: str, values: Sequence[str], text: str) -> Any:
+    """Return click's decorator for an option of one of some words."""
+    return one_of(values, text, *flags)
 
 
 def typed(*names: str) -> list[str]:

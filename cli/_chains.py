@@ -27,17 +27,14 @@ class ChainModels:
     """The models of a chain."""
 
     model: str | None = option(
-        "--model",
+        "With --chain: a model with skills, if steps need one: what dense train-skills made.",
         metavar="FOLDER|ID",
-        help="With --chain: a model with skills, if steps need one: what dense train-skills made.",
     )
     entities: str | None = option(
-        "--entities", metavar="FOLDER", help="With --chain: index of descriptions, for links by the model."
+        "With --chain: index of descriptions, for links by the model.", metavar="FOLDER"
     )
     path_reader: str | None = option(
-        "--path-reader",
-        metavar="FOLDER",
-        help="With --chain: reader of paths, for a step read [default: the one that ships].",
+        "With --chain: reader of paths, for a step read [default: the one that ships].", metavar="FOLDER"
     )
 
     def open(self, chain: str, index: Path | None, channel: str | None, device: str | None) -> ChainSearcher:
@@ -71,10 +68,9 @@ class ChainArguments:
     """A chain, if any."""
 
     chain: str | None = option(
-        "--chain",
+        "Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or"
+        " a file of steps (docs/chains.md).",
         metavar="NAME|FILE",
-        help="Find paths of passages step by step: hop, hop-read, named, tabletext, hotpot, single, or a"
-        " file of steps (docs/chains.md).",
     )
     models: ChainModels = group(ChainModels)
     RULES = tuple(

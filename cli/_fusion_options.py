@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._arguments import arguments, choice, filled, group, made, number, option, options, typed
+from cli._arguments import arguments, filled, group, made, one_of, option, options, typed, whole
 from cli._options import index_option
 from cli._output import counted
 from sparta.base.errors import InputError
@@ -27,15 +27,10 @@ _IN_PLACE = "Channels and their weights, in place of --base and --alpha, as in b
 class MethodArguments:
     """How scores of channels become one."""
 
-    method: str = choice(
-        "--method",
-        values=["linear", "rrf"],
-        text="How scores are combined: weighted sum, or reciprocal ranks.",
-    )
-    normalization: str = choice(
-        "--normalization",
-        values=["minmax", "zscore", "none"],
-        text="Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
+    method: str = one_of(["linear", "rrf"], "How scores are combined: weighted sum, or reciprocal ranks.")
+    normalization: str = one_of(
+        ["minmax", "zscore", "none"],
+        "Normalization of the scores, by query and channel; minmax is from −0.5 to 0.5.",
     )
 
     def fusion(self, weights: Mapping[str, float], candidates: int) -> Fusion:
@@ -57,31 +52,25 @@ _method_options = group(MethodArguments)
 class FusionArguments(MethodArguments):
     """How scores of channels become one, and how many."""
 
-    candidates: int = number("--candidates", default=100, text="Passages from each channel.")
+    candidates: int = whole(100, "Passages from each channel.")
 
 
 method_options = group(FusionArguments)
 tuned_options = options(
     index_option,
     _method_options,
+    option("Weights to try.", "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1"),
     option(
-        "--alphas", metavar="FROM:TO:STEP|α,…", default="0.5:2:0.1", show_default=True, help="Weights to try."
-    ),
-    option(
+        "Passages from each channel; of several numbers the best is chosen too.",
         "--candidates",
         metavar="N,…",
         default="100",
-        show_default=True,
-        help="Passages from each channel; of several numbers the best is chosen too.",
     ),
 )
 fusion_options = options(index_option, method_options)
-alpha_option = option("--alpha", type=float, default=1.0, show_default=True, help="Weight of BM25.")
+alpha_option = option("Weight of BM25.", "--alpha", type=float, default=1.0)
 sample_option = option(
-    "--sample",
-    type=click.IntRange(1),
-    metavar="N",
-    help="A sample of N queries of each set, always the same.",
+    "A sample of N queries of each set, always the same.", "--sample", type=click.IntRange(1), metavar="N"
 )
 
 
@@ -90,21 +79,16 @@ class QuestionArguments:
     """Questions to measure with."""
 
     datasets: tuple[Path, ...] = option(
+        "Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA"
+        " JSONL, KILT's or other JSON lines, or the folder of EntityQuestions; several may be given"
+        " [default: beside the index's corpus].",
         "--dataset",
-        "datasets",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        help="Questions: a BEIR folder, one with questions.jsonl, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL,"
-        " KILT's or other JSON lines, or the folder of EntityQuestions; several may be given [default: beside"
-        " the index's corpus].",
     )
     sample: int | None = sample_option
     matches: tuple[str, ...] = option(
+        "How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
         "--match",
-        "matches",
-        multiple=True,
         metavar="[NAME=]string|regex",
-        help="How answers are matched, in all sets or in the one of this name; regex for CuratedTREC.",
     )
 
 
@@ -114,16 +98,16 @@ question_options = group(QuestionArguments)
 def base_option(shown: str) -> Any:
     """Option of the channel that BM25 joins, with what is said of its default."""
     return option(
+        f"The channel that BM25 is added to [default: {shown}].",
         "--base",
         type=click.Choice(["impact", "dense", "sparta"]),  # sparta: the former name of impact
         metavar="[impact|dense]",
-        help=f"The channel that BM25 is added to [default: {shown}].",
     )
 
 
 def weights_option(shown: str = _IN_PLACE) -> Any:
     """Option of weights, which stand in place of base and α."""
-    return option("--weights", metavar="NAME=NUMBER,…", help=shown)
+    return option(shown, "--weights", metavar="NAME=NUMBER,…")
 
 
 def channel_weights(weights: str | None, base: str | None, alpha: float) -> dict[str, float]:

@@ -23,16 +23,15 @@ class ServerArguments:
     """A cluster of OpenSearch, and an index in it."""
 
     opensearch: str | None = option(
-        "--opensearch",
+        (
+            "Nodes of an OpenSearch cluster, in place of an index here"
+            f" [default with --name: ${URL_VARIABLE}]."
+        ),
         metavar="URL[,URL]…",
-        help="Nodes of an OpenSearch cluster, in place of an index here"
-        f" [default with --name: ${URL_VARIABLE}].",
     )
-    name: str | None = option("--name", metavar="ALIAS", help="Alias of the index there.")
-    ca: str | None = option(
-        "--ca", metavar="FILE", help="Certificates to trust, where they are not the machine's."
-    )
-    insecure: bool = flag("--insecure", text="Accept any certificate.")
+    name: str | None = option("Alias of the index there.", metavar="ALIAS")
+    ca: str | None = option("Certificates to trust, where they are not the machine's.", metavar="FILE")
+    insecure: bool = flag("Accept any certificate.")
 
     @property
     def url(self) -> str | None:
@@ -88,14 +87,13 @@ class RequiredServer(ServerArguments):
     """The same where there must be one."""
 
     opensearch: str = option(
-        "--opensearch",
+        "Nodes of an OpenSearch cluster.",
         metavar="URL[,URL]…",
         envvar=URL_VARIABLE,
         required=True,
-        help="Nodes of an OpenSearch cluster.",
         show_envvar=True,
     )
-    name: str = option("--name", metavar="ALIAS", required=True, help="Alias of the index there.")
+    name: str = option("Alias of the index there.", metavar="ALIAS", required=True)
 
 
 def server_options(*, required: bool) -> Any:

@@ -14,17 +14,17 @@ from cli._arguments import (
     Finite,
     Needs,
     arguments,
-    choice,
     filled,
     flag,
     folder_type,
     group,
     made,
-    number,
+    one_of,
     option,
     options,
     real,
     typed,
+    whole,
 )
 from sparta.base.errors import InputError
 from sparta.data.units import UNITS, chunk_unit
@@ -36,38 +36,34 @@ if TYPE_CHECKING:
     from sparta.shards.ray_executor import RayCluster
 
 index_option = option(
+    "Index folder [default: $SPARTA_INDEX or ./sparta-index].",
     "--index",
     type=folder_type,
     envvar="SPARTA_INDEX",
-    help="Index folder [default: $SPARTA_INDEX or ./sparta-index].",
 )
-json_option = flag("--json", "as_json", text="Print a JSON object.")
-depth_option = number("-k", "depth", default=100, most=HIGHEST_COUNT, text="Hits per query.")
-threads_option = number("--threads", default=2, text="Threads.")
-form_option = choice(
-    "--format", "form", values=["text", "markdown", "csv", "json"], text="Form of the table."
-)
-quiet_option = flag("--quiet", text="No progress bar.")
-language_option = option(
-    "--language", default="en", show_default=True, help="Language of the texts, by its code."
-)
-device_option = option("--device", metavar="NAME", help="Device [default: the best there is].")
-dtype_option = choice(
+json_option = flag("Print a JSON object.", "--json", "as_json")
+depth_option = whole(100, "Hits per query.", "-k", "depth", most=HIGHEST_COUNT)
+threads_option = whole(2, "Threads.", "--threads")
+form_option = one_of(["text", "markdown", "csv", "json"], "Form of the table.", "--format", "form")
+quiet_option = flag("No progress bar.", "--quiet")
+language_option = option("Language of the texts, by its code.", "--language", default="en")
+device_option = option("Device [default: the best there is].", "--device", metavar="NAME")
+dtype_option = one_of(
+    ["auto", "fp32", "bf16", "fp16"],
+    "Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
     "--dtype",
-    values=["auto", "fp32", "bf16", "fp16"],
-    text="Arithmetic of the encoder; auto is bf16 where the machine is fast at it.",
 )
 _devices_option = option(
-    "--device", metavar="NAME", help="Device, or several: cuda:0,cuda:1 [default: the best there is]."
+    "Device, or several: cuda:0,cuda:1 [default: the best there is].", "--device", metavar="NAME"
 )
 codec_option = option(
+    "Postings format: fast is searched fastest, lucene opens in any Pyserini [default: fast].",
     "--codec",
     type=click.Choice(["fast", "lucene", "sparta"]),  # sparta: the former name of fast
     metavar="[fast|lucene]",
-    help="Postings format: fast is searched fastest, lucene opens in any Pyserini [default: fast].",
 )
 skip_invalid_option = flag(
-    "--skip-invalid", text="Skip and count bad records instead of stopping; empty ones always are skipped."
+    "Skip and count bad records instead of stopping; empty ones always are skipped.", "--skip-invalid"
 )
 encoder_options = options(device_option, dtype_option, quiet_option)
 
@@ -75,11 +71,10 @@ encoder_options = options(device_option, dtype_option, quiet_option)
 def corpus_option(*, required: bool) -> Any:
     """Option of a corpus, in any form that is known."""
     return option(
+        "JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not; - for standard input.",
         "--corpus",
         metavar="PATH",
         required=required,
-        help="JSONL, TSV, a folder of them or of texts, a BEIR folder; compressed or not;"
-        " - for standard input.",
     )
 
 
@@ -87,8 +82,8 @@ def corpus_option(*, required: bool) -> Any:
 class Bm25Arguments:
     """BM25's parameters."""
 
-    k1: float = real("--k1", default=0.9, text="BM25: saturation of counts.")
-    b: float = real("--b", default=0.4, most=1, text="BM25: share of length.")
+    k1: float = real(0.9, "BM25: saturation of counts.")
+    b: float = real(0.4, "BM25: share of length.", most=1)
 
     @property
     def parameters(self) -> Bm25 | None:
@@ -111,12 +106,10 @@ class ModelArguments:
     """The model of impacts, and where it runs."""
 
     model: str | None = option(
-        "--model",
-        metavar="FOLDER|ID",
-        help="Model folder or hub id [default: the model that ships with sparta].",
+        "Model folder or hub id [default: the model that ships with sparta].", metavar="FOLDER|ID"
     )
     bits: int | None = option(
-        "--bits", type=click.IntRange(1, 16), help="Bits of an impact [default: the model's own, usually 8]."
+        "Bits of an impact [default: the model's own, usually 8].", type=click.IntRange(1, 16)
     )
     device: str | None = _devices_option
     dtype: str = dtype_option
@@ -127,19 +120,16 @@ class IndexModelArguments(ModelArguments):
     """The same where an index may exist: None means the index's own."""
 
     model: str | None = option(
-        "--model",
-        metavar="FOLDER|ID",
-        help="Model folder or hub id [default: the index's, else the one that ships].",
+        "Model folder or hub id [default: the index's, else the one that ships].", metavar="FOLDER|ID"
     )
     bits: int | None = option(
-        "--bits",
+        "Bits of an impact [default: the index's, else the model's own, usually 8].",
         type=click.IntRange(1, 16),
-        help="Bits of an impact [default: the index's, else the model's own, usually 8].",
     )
 
 
 _UNIT = "Unit of retrieval: passages, or sentences, each read in its passage"
-unit_option = choice("--unit", values=UNITS, text=f"{_UNIT}.")
+unit_option = one_of(UNITS, f"{_UNIT}.", "--unit")
 
 
 @arguments
@@ -148,13 +138,12 @@ class UnitArguments:
 
     unit: str | None = unit_option
     chunk: int | None = option(
-        "--chunk",
+        "Cut texts into chunks of so many words; a hit is a text, by its best chunk.",
         type=click.IntRange(1),
         metavar="WORDS",
-        help="Cut texts into chunks of so many words; a hit is a text, by its best chunk.",
     )
     overlap: int | None = option(
-        "--overlap", type=click.IntRange(0), metavar="WORDS", help="Words that chunks share [default: 0]."
+        "Words that chunks share [default: 0].", type=click.IntRange(0), metavar="WORDS"
     )
     RULES = (
         Needs("--chunk", ("overlap",), remedy="--chunk 200 --overlap 50"),
@@ -171,11 +160,9 @@ class UnitArguments:
 class TermArguments(UnitArguments):
     """The unit of retrieval, and which of its terms are kept."""
 
-    top_k: int | None = option(
-        "--top-k", type=click.IntRange(1), help="Keep only the K strongest terms of each passage."
-    )
+    top_k: int | None = option("Keep only the K strongest terms of each passage.", type=click.IntRange(1))
     min_weight: float = option(
-        "--min-weight", type=Finite(0), default=0.0, help="Drop terms below this weight."
+        "Drop terms below this weight.", type=Finite(0), default=0.0, show_default=False
     )
     skip_invalid: bool = skip_invalid_option
 
@@ -184,18 +171,13 @@ class TermArguments(UnitArguments):
 class IndexTermArguments(TermArguments):
     """The same where an index may exist: None means the index's own."""
 
-    unit: str | None = option(
-        "--unit", type=click.Choice(UNITS), help=f"{_UNIT} [default: passage, or that of the index]."
-    )
+    unit: str | None = option(f"{_UNIT} [default: passage, or that of the index].", type=click.Choice(UNITS))
     top_k: int | None = option(
-        "--top-k",
+        "Keep only the K strongest terms of each passage [default: all, or as in the index].",
         type=click.IntRange(1),
-        help="Keep only the K strongest terms of each passage [default: all, or as in the index].",
     )
-    min_weight: float | None = option(  # type: ignore[assignment]
-        "--min-weight",
-        type=Finite(0),
-        help="Drop terms below this weight [default: 0, or that of the index].",
+    min_weight: float | None = option(
+        "Drop terms below this weight [default: 0, or that of the index].", type=Finite(0)
     )
 
 
@@ -236,8 +218,8 @@ def encode_options(**values: Any) -> EncodeOptions:
 class WriteArguments:
     """What commands that write an index share."""
 
-    threads: int = number("--threads", default=2, text="Indexing threads.")
-    commit_seconds: float = option("--commit-seconds", type=click.FloatRange(0), default=30.0, hidden=True)
+    threads: int = whole(2, "Indexing threads.")
+    commit_seconds: float = option("", type=click.FloatRange(0), default=30.0, hidden=True)
     quiet: bool = quiet_option
 
 
@@ -253,21 +235,14 @@ class ClusterArguments:
     """A Ray cluster."""
 
     ray: str | None = option(
-        "--ray",
+        "Encode on a Ray cluster: auto (this machine's), HOST:PORT, or local (this machine alone).",
         metavar="ADDRESS",
-        help="Encode on a Ray cluster: auto (this machine's), HOST:PORT, or local (this machine alone).",
     )
     workers: int | None = option(
-        "--workers",
-        type=click.IntRange(1),
-        help="With --ray: processes that encode [default: as many as there is room for].",
+        "With --ray: processes that encode [default: as many as there is room for].", type=click.IntRange(1)
     )
-    cpus_per_worker: int = number(
-        "--cpus-per-worker", default=1, text="With --ray: CPUs and threads of a worker."
-    )
-    gpus_per_worker: float = real(
-        "--gpus-per-worker", default=0.0, text="With --ray: GPUs of a worker; 0.5: two share one."
-    )
+    cpus_per_worker: int = whole(1, "With --ray: CPUs and threads of a worker.")
+    gpus_per_worker: float = real(0.0, "With --ray: GPUs of a worker; 0.5: two share one.")
     RULES = (
         Needs(
             "--ray",
@@ -291,10 +266,8 @@ class ClusterArguments:
 class ShardArguments:
     """The share of one machine, and the size of shards."""
 
-    shard: str = option(
-        "--shard", metavar="I/N", default="0/1", show_default=True, help="This machine's share, I from 0."
-    )
-    shard_size: int = number("--shard-size", default=2048, text="Passages per shard.")
+    shard: str = option("This machine's share, I from 0.", metavar="I/N", default="0/1")
+    shard_size: int = whole(2048, "Passages per shard.")
 
     @property
     def part(self) -> tuple[int, int]:

@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli._arguments import (
-    HIGHEST_COUNT,
-    Text,
-    argument,
-    arguments,
-    flag,
-    group,
-    number,
-    option,
-    output_type,
-)
+from cli._arguments import HIGHEST_COUNT, Text, argument, arguments, flag, group, option, output_type, whole
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
 from cli._output import counted, dumps, is_kept, visible
 from sparta.base.errors import InputError
@@ -37,13 +27,13 @@ _CHANNELS = ("impact", "bm25", "dense")
 _QUERIES_AT_ONCE = 500  # bounds the memory that results take
 
 filter_option = option(
+    "Only passages whose metadata is so: lang=en, 'lang in en,de', 'year>=1990', or JSON as"
+    ' {"year": {"gte": 1990, "lt": 2000}}. Several must all hold.',
     "--filter",
     "filters",
     multiple=True,
     metavar="CONDITION",
     type=Text(),
-    help="Only passages whose metadata is so: lang=en, 'lang in en,de', 'year>=1990', or JSON as"
-    ' {"year": {"gte": 1990, "lt": 2000}}. Several must all hold.',
 )
 
 
@@ -53,11 +43,9 @@ class PageArguments:
 
     filters: tuple[str, ...] = filter_option
     collapse: str | None = option(
-        "--collapse", metavar="FIELD", type=Text(), help="Only the best passage of each value of this field."
+        "Only the best passage of each value of this field.", metavar="FIELD", type=Text()
     )
-    offset: int = number(
-        "--offset", default=0, least=0, most=HIGHEST_COUNT, text="Leave out so many of the best passages."
-    )
+    offset: int = whole(0, "Leave out so many of the best passages.", least=0, most=HIGHEST_COUNT)
 
     def for_retriever(self) -> dict[str, Any]:
         """The keywords of a retriever's methods."""
@@ -72,19 +60,14 @@ class SearchArguments:
 
     query: str = argument("query", required=False, type=Text())
     index: Path | None = index_option
-    k: int = number("-k", default=10, most=HIGHEST_COUNT, text="How many passages.")
-    as_json: bool = flag(
-        "--json", "as_json", text="One JSON object a line for each hit; also with --queries."
-    )
-    queries: str | None = option(
-        "--queries", metavar="FILE", help="Many queries: TSV (id, text) or BEIR JSONL."
-    )
+    k: int = whole(10, "How many passages.", "-k", most=HIGHEST_COUNT)
+    as_json: bool = flag("One JSON object a line for each hit; also with --queries.", "--json")
+    queries: str | None = option("Many queries: TSV (id, text) or BEIR JSONL.", metavar="FILE")
     output: Path = option(
-        "--output",
+        "With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
         type=output_type,
-        help="With --queries: file for the TREC run, or with --json for the hits; - is standard output.",
     )
-    threads: int = number("--threads", default=1, text="With --queries: threads.")
+    threads: int = whole(1, "With --queries: threads.")
     page: PageArguments = group(PageArguments)
 
 
@@ -97,12 +80,14 @@ def channel_option(what: str = "What is searched", name: str = "channel", defaul
     :param default: where it is not `impact`
     """
     return option(
+        (
+            f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
+            f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}]."
+        ),
         "--channel",
         name,
         metavar="NAME[=WEIGHT],…",
         callback=_known,
-        help=f"{what}: impact, bm25 or dense, or several that are fused, as in dense,impact or"
-        f" bm25=1.2,impact=1 [default: {default or 'impact, or bm25 in an index for BM25 alone'}].",
     )
 
 

@@ -20,8 +20,8 @@ from cli._arguments import (
     flag,
     folder_type,
     group,
-    number,
     option,
+    whole,
 )
 from cli._options import device_option, language_option
 from sparta.base.errors import InputError
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 def files_option(name: str, text: str) -> Any:
     """Option of several training files, each with a weight."""
-    return option(name, multiple=True, metavar="FILE[=WEIGHT]", help=text)
+    return option(text, name, multiple=True, metavar="FILE[=WEIGHT]")
 
 
 def rate_option(name: str, default: float, text: str) -> Any:
     """Option of a learning rate, which is above 0."""
-    return option(name, type=Finite(0, min_open=True), default=default, show_default=True, help=text)
+    return option(text, name, type=Finite(0, min_open=True), default=default)
 
 
 def dropout_option(text: str) -> Any:
     """Option of dropout, off by default."""
-    return option("--dropout", type=Finite(0, 1, max_open=True), default=0.0, show_default=True, help=text)
+    return option(text, "--dropout", type=Finite(0, 1, max_open=True), default=0.0)
 
 
-seed_option = number("--seed", default=13, least=0, most=HIGHEST_SEED, text="Seed of everything random.")
-accumulate_option = number("--accumulate", default=1, text="Batches whose gradients make one step.")
-checkpoint_option = option("--checkpoint-every", type=click.IntRange(1), default=200, hidden=True)
+seed_option = whole(13, "Seed of everything random.", "--seed", least=0, most=HIGHEST_SEED)
+accumulate_option = whole(1, "Batches whose gradients make one step.", "--accumulate")
+checkpoint_option = option("", "--checkpoint-every", type=click.IntRange(1), default=200, hidden=True)
 
 
 def validate_option(default: int) -> Any:
     """Option of the steps between validations."""
-    return number("--validate-every", default=default, text="Steps between validations.")
+    return whole(default, "Steps between validations.", "--validate-every")
 
 
 @arguments
@@ -61,11 +61,10 @@ class DataArguments:
     """What a retriever begins with and learns from, and where it goes."""
 
     encoder: str = option(
-        "--encoder",
+        "Pretrained encoder to begin with; or, to train it further, a model that this command"
+        " made, or the name of the shipped one.",
         metavar="FOLDER|ID",
         required=True,
-        help="Pretrained encoder to begin with; or, to train it further, a model that this command made,"
-        " or the name of the shipped one.",
     )
     pairs: tuple[str, ...] = files_option(
         "--pairs", "Questions and positives; a positive is read in its context when the record has one."
@@ -81,26 +80,18 @@ class DataArguments:
         " [default: on questions held out from the training files].",
     )
     language: str = language_option
-    output: Path = option(
-        "--output", required=True, type=folder_type, help="Folder for checkpoints and the model."
-    )
+    output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
 
 
 @arguments
 class LengthArguments:
     """How long, how much at once, how fast."""
 
-    steps: int = number("--steps", default=1100, text="Steps of training.")
-    batch_size: int = number(
-        "--batch-size", default=12, least=2, text="Paragraphs per step, with their sentences and questions."
-    )
+    steps: int = whole(1100, "Steps of training.")
+    batch_size: int = whole(12, "Paragraphs per step, with their sentences and questions.", least=2)
     accumulate: int = accumulate_option
-    max_length: int = number(
-        "--max-length", default=256, least=16, text="Wordpieces that the model reads at once."
-    )
-    train_length: int = number(
-        "--train-length", default=192, least=16, text="Wordpieces of a training text; longer ones are cut."
-    )
+    max_length: int = whole(256, "Wordpieces that the model reads at once.", least=16)
+    train_length: int = whole(192, "Wordpieces of a training text; longer ones are cut.", least=16)
     learning_rate: float = rate_option("--learning-rate", 1.5e-4, "Highest learning rate.")
 
 
@@ -111,24 +102,16 @@ class LoopArguments:
     validate_every: int = validate_option(200)
     seed: int = seed_option
     teachers: tuple[str, ...] = option(
+        "Distil from BM25, SPARTA models, bi-encoders or other encoders; the scores of several are added.",
         "--teacher",
-        "teachers",
-        multiple=True,
         metavar="bm25|FOLDER|ID[=WEIGHT]",
-        help="Distil from BM25, SPARTA models, bi-encoders or other encoders; "
-        "the scores of several are added.",
     )
-    mine_every: int = number(
-        "--mine-every",
-        default=0,
-        least=0,
-        text="Steps between mining hard negatives with the model itself; 0: never.",
+    mine_every: int = whole(
+        0, "Steps between mining hard negatives with the model itself; 0: never.", least=0
     )
-    mined: bool = option(
-        "--no-mined", "mined", flag_value=False, default=True, help="Do not mine negatives with BM25."
-    )
+    mined: bool = option("Do not mine negatives with BM25.", "--no-mined", flag_value=False, default=True)
     context: bool = option(
-        "--no-context", "context", flag_value=False, default=True, help="Read answers without their context."
+        "Read answers without their context.", "--no-context", flag_value=False, default=True
     )
 
 
@@ -136,7 +119,7 @@ class LoopArguments:
 class EndArguments:
     """Where a training runs, and whether it continues."""
 
-    resume: bool = flag("--resume", text="Continue from the last checkpoint.")
+    resume: bool = flag("Continue from the last checkpoint.")
     device: str | None = device_option
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, choice, flag, folder_type, group, made, number, option, takes
+from cli._arguments import arguments, flag, folder_type, group, made, one_of, option, takes, whole
 from cli._options import (
     ClusterArguments,
     ShardArguments,
@@ -25,25 +25,23 @@ from sparta.data.units import UNITS, unit_noun
 
 @arguments
 class _Unit(UnitArguments):
-    unit: str | None = choice("--unit", values=UNITS, text="Unit of the index that the vectors are for.")
+    unit: str | None = one_of(UNITS, "Unit of the index that the vectors are for.")
 
 
 @arguments
 class _Shards(ShardArguments):
-    shard_size: int = number("--shard-size", default=2048, text="Passages a shard.")
+    shard_size: int = whole(2048, "Passages a shard.")
 
 
 @arguments
 class _Encoding:
     corpus: str = corpus_option(required=True)
-    output: Path = option("--output", required=True, type=folder_type, help="Folder for the shards.")
-    model: str | None = option(
-        "--model", metavar="FOLDER|ID", help="Dense model [default: the one that ships with sparta]."
-    )
+    output: Path = option("Folder for the shards.", required=True, type=folder_type)
+    model: str | None = option("Dense model [default: the one that ships with sparta].", metavar="FOLDER|ID")
     unit: _Unit = group(_Unit)
     language: str = language_option
     shards: _Shards = group(_Shards)
-    resume: bool = flag("--resume", text="Encode only what is missing.")
+    resume: bool = flag("Encode only what is missing.")
     ray: ClusterArguments = group(ClusterArguments)
     skip_invalid: bool = skip_invalid_option
     device: str | None = device_option

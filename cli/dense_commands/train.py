@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import Excludes, Needs, arguments, choice, flag, group, made, number, option, takes
+from cli._arguments import Excludes, Needs, arguments, flag, group, made, one_of, option, takes, whole
 from cli._training import (
     RETRIEVER_RULES,
     DataArguments,
@@ -32,31 +32,23 @@ class _Form:
     """The form of the model."""
 
     routing: str | None = option(
-        "--routing",
-        type=click.Choice(["det", "seq", "tok"]),
-        help="Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
+        "Experts chosen by side (Det-R), by a router for each text (Seq-R) or token (Tok-R)"
         " [default: none, one shared encoder].",
+        type=click.Choice(["det", "seq", "tok"]),
     )
-    experts: int = number("--experts", default=2, least=2, text="With --routing: how many.")
-    period: int = number(
-        "--period",
-        default=3,
-        text="With --routing: every N-th layer has experts; 3 leaves two shared layers between.",
+    experts: int = whole(2, "With --routing: how many.", least=2)
+    period: int = whole(
+        3, "With --routing: every N-th layer has experts; 3 leaves two shared layers between."
     )
-    two_encoders: bool = flag("--two-encoders", text="One encoder for questions, one for passages (DPR).")
-    codes: int = number(
-        "--codes",
-        default=0,
+    two_encoders: bool = flag("One encoder for questions, one for passages (DPR).")
+    codes: int = whole(
+        0,
+        "Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
         least=0,
-        text="Vectors of a passage (Poly-Encoder); 0: one, the mean of its tokens. An index takes 0 only.",
     )
-    pooling: str = choice(
-        "--pooling",
-        values=["mean", "cls"],
-        text="A text is the mean of its tokens' states, or the state of [CLS].",
-    )
-    dot: bool = flag("--dot", text="Dot product of vectors as they are, instead of cosine.")
-    separate_title: bool = flag("--separate-title", text="[SEP] between title and text, as DPR reads them.")
+    pooling: str = one_of(["mean", "cls"], "A text is the mean of its tokens' states, or the state of [CLS].")
+    dot: bool = flag("Dot product of vectors as they are, instead of cosine.")
+    separate_title: bool = flag("[SEP] between title and text, as DPR reads them.")
     RULES = (
         Excludes(("routing",), ("two_encoders",)),
         Needs("--routing", ("experts", "period")),
@@ -73,65 +65,43 @@ class _Learning:
     """How it learns."""
 
     layer_decay: float = option(
-        "--layer-decay",
+        "Factor of the learning rate per layer, from the top down; embeddings learn slowest.",
         type=click.FloatRange(0, 1, min_open=True),
         default=1.0,
-        show_default=True,
-        help="Factor of the learning rate per layer, from the top down; embeddings learn slowest.",
     )
     entropy: float = option(
-        "--entropy",
+        "With --routing seq or tok: β, the weight of the routers' entropy.",
         type=click.FloatRange(0),
         default=0.01,
-        show_default=True,
-        help="With --routing seq or tok: β, the weight of the routers' entropy.",
     )
-    questions: int = number("--questions", default=6, text="Questions per paragraph in a batch, at most.")
+    questions: int = whole(6, "Questions per paragraph in a batch, at most.")
     question_length: int | None = option(
-        "--question-length",
+        "Wordpieces that are read of a question, in training and in search [default: 64, or as a"
+        " model that is trained further has it].",
         type=click.IntRange(3),
-        help="Wordpieces that are read of a question, in training and in search"
-        " [default: 64, or as a model that is trained further has it].",
     )
     dropout: float = dropout_option("Dropout of the encoder in training; 0.1 in DPR and TASER.")
-    by_size: bool = flag(
-        "--by-size",
-        text="Draw batches from the sets in proportion to their questions, times their weights.",
-    )
+    by_size: bool = flag("Draw batches from the sets in proportion to their questions, times their weights.")
     largest: int | None = option(
-        "--largest",
+        "With --by-size: a set of more questions counts as N, so that it does not drown the others.",
         type=click.IntRange(1),
         metavar="N",
-        help="With --by-size: a set of more questions counts as N, so that it does not drown the others.",
     )
     gather: bool = flag(
-        "--gather",
-        text="Under torchrun: the processes share one batch of --batch-size paragraphs from each, in which"
-        " every question has the candidates of all (DPR).",
+        "Under torchrun: the processes share one batch of --batch-size paragraphs from each, in"
+        " which every question has the candidates of all (DPR)."
     )
     validate_by: str = option(
-        "--validate-by",
-        metavar="rr|average-rank|recall@K",
-        default="rr",
-        show_default=True,
-        help="Measure by which the best model is chosen.",
+        "Measure by which the best model is chosen.", metavar="rr|average-rank|recall@K", default="rr"
     )
-    held_out: int = number(
-        "--held-out", default=120, least=0, text="Held-out questions of each set, for validation."
+    held_out: int = whole(120, "Held-out questions of each set, for validation.", least=0)
+    candidates: int = whole(
+        80, "Training paragraphs of each set that are ranked with the held-out ones.", least=0
     )
-    candidates: int = number(
-        "--candidates",
-        default=80,
-        least=0,
-        text="Training paragraphs of each set that are ranked with the held-out ones.",
-    )
-    two_stages: bool = flag(
-        "--two-stages", text="Train, let that model find hard negatives, and train anew with them (TASER)."
-    )
+    two_stages: bool = flag("Train, let that model find hard negatives, and train anew with them (TASER).")
     p2_alone: bool = flag(
-        "--p2-alone",
-        text="With --two-stages: the second takes the negatives that the first found alone; several sets"
-        " always do.",
+        "With --two-stages: the second takes the negatives that the first found alone; several"
+        " sets always do."
     )
     checkpoint_every: int = checkpoint_option
     RULES = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import Needs, arguments, choice, flag, folder_type, group, made, number, option, takes
+from cli._arguments import Needs, arguments, flag, folder_type, group, made, one_of, option, takes, whole
 from cli._training import (
     EndArguments,
     accumulate_option,
@@ -68,67 +68,43 @@ class SkillRecipeArguments:
     """How one encoder is trained for several skills or tasks."""
 
     encoder: str = option(
-        "--encoder",
+        "Pretrained encoder to begin with, or a model that dense train or this command made.",
         metavar="FOLDER|ID",
         required=True,
-        help="Pretrained encoder to begin with, or a model that dense train or this command made.",
     )
-    texts: tuple[Path, ...] = option(
-        "--texts",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Passages that the files name, by their ids or titles.",
+    texts: tuple[Path, ...] = option("Passages that the files name, by their ids or titles.", metavar="FILE")
+    placement: str = one_of(
+        ["attention", "feed-forward", "none"],
+        "Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
     )
-    placement: str = choice(
-        "--placement",
-        values=["attention", "feed-forward", "none"],
-        text="Where the experts are: attention matrices, feed-forwards, or nowhere: one encoder for all.",
+    assignment: str = one_of(
+        ["paper", "naive", "pretraining"],
+        "Which expert reads what: the paper's six, expanded queries with single ones, or the four"
+        " of pretraining.",
     )
-    assignment: str = choice(
-        "--assignment",
-        values=["paper", "naive", "pretraining"],
-        text="Which expert reads what: the paper's six, expanded queries with single ones, or the four of"
-        " pretraining.",
-    )
-    period: int = number("--period", default=2, text="Every N-th layer has experts.")
-    pooling: str = choice(
-        "--pooling", values=["cls", "mean"], text="A text is the state of [CLS], or the mean of its tokens'."
-    )
-    cosine: bool = flag("--cosine", text="Cosine instead of the dot product of vectors as they are.")
-    markers: bool = flag(
-        "--markers", text="Put the class of its task (by the name of its file) before a question."
-    )
-    query_experts: bool = flag(
-        "--query-experts", text="Give each class of tasks an expert of its own for questions."
-    )
-    by_size: bool = flag("--by-size", text="Draw batches in proportion to the files' examples.")
+    period: int = whole(2, "Every N-th layer has experts.")
+    pooling: str = one_of(["cls", "mean"], "A text is the state of [CLS], or the mean of its tokens'.")
+    cosine: bool = flag("Cosine instead of the dot product of vectors as they are.")
+    markers: bool = flag("Put the class of its task (by the name of its file) before a question.")
+    query_experts: bool = flag("Give each class of tasks an expert of its own for questions.")
+    by_size: bool = flag("Draw batches in proportion to the files' examples.")
     largest: int | None = option(
-        "--largest",
+        "With --by-size: a file of more examples counts as N, so that it does not drown the others.",
         type=click.IntRange(1),
         metavar="N",
-        help="With --by-size: a file of more examples counts as N, so that it does not drown the others.",
     )
-    steps: int = number("--steps", default=1100, text="Steps of training.")
-    batch_size: int = number(
-        "--batch-size", default=16, least=2, text="Queries of a batch; each is of one skill and one file."
-    )
+    steps: int = whole(1100, "Steps of training.")
+    batch_size: int = whole(16, "Queries of a batch; each is of one skill and one file.", least=2)
     accumulate: int = accumulate_option
-    negatives: int = number("--negatives", default=1, text="Hard negatives of a query.")
-    spans: int = number("--spans", default=30, text="Spans of a text that are no entities.")
-    max_length: int = number(
-        "--max-length", default=256, least=16, text="Wordpieces that the model reads at once."
-    )
-    question_length: int = number(
-        "--question-length", default=64, least=3, text="Wordpieces that are read of a question."
-    )
+    negatives: int = whole(1, "Hard negatives of a query.")
+    spans: int = whole(30, "Spans of a text that are no entities.")
+    max_length: int = whole(256, "Wordpieces that the model reads at once.", least=16)
+    question_length: int = whole(64, "Wordpieces that are read of a question.", least=3)
     learning_rate: float = rate_option(
         "--learning-rate", 5e-5, "Highest learning rate; ten times that for the span layer."
     )
     dropout: float = dropout_option("Dropout of the encoder in training.")
-    held_out: int = number(
-        "--held-out", default=100, least=0, text="Held-out queries of each file, for validation."
-    )
+    held_out: int = whole(100, "Held-out queries of each file, for validation.", least=0)
     validate_every: int = validate_option(200)
     checkpoint_every: int = checkpoint_option
     seed: int = seed_option
@@ -145,17 +121,12 @@ recipe_options = group(SkillRecipeArguments)
 class _Training:
     recipe: SkillRecipeArguments = recipe_options
     skills: _Skills = group(_Skills)
-    output: Path = option(
-        "--output", required=True, type=folder_type, help="Folder for checkpoints and the model."
-    )
+    output: Path = option("Folder for checkpoints and the model.", required=True, type=folder_type)
     dev: tuple[Path, ...] = option(
-        "--dev",
-        multiple=True,
-        type=click.Path(path_type=Path),
+        "Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
         metavar="FILE",
-        help="Validate on these tasks of KILT, over all passages of --index, instead: mean R-precision.",
     )
-    index: Path | None = option("--index", type=folder_type, help="With --dev: the index folder.")
+    index: Path | None = option("With --dev: the index folder.", type=folder_type)
     end: EndArguments = group(EndArguments)
     RULES = (
         Needs("--index", ("dev",)),

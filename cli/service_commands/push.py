@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli._arguments import Text, arguments, flag, group, made, number, option, takes, typed
+from cli._arguments import Text, arguments, flag, group, made, option, takes, typed, whole
 from cli._opensearch import RequiredServer
 from cli._options import index_option, quiet_option
 from cli._output import counted
@@ -22,23 +22,14 @@ _SHOWN = 10
 class _Push:
     index: Path | None = index_option
     server: RequiredServer = group(RequiredServer)
-    update: bool = flag("--update", text="Write and delete only what changed, in the index that is live.")
+    update: bool = flag("Write and delete only what changed, in the index that is live.")
     ids: tuple[str, ...] = option(
-        "--delete",
-        "ids",
-        multiple=True,
-        metavar="ID",
-        type=Text(),
-        help="Only delete this passage; several times.",
+        "Only delete this passage; several times.", "--delete", metavar="ID", type=Text()
     )
-    shards: int | None = option(
-        "--shards", type=click.IntRange(1), help="Primary shards [default: one for each data node]."
-    )
-    replicas: int = number(
-        "--replicas", default=1, least=0, text="Copies of each shard, as far as there are nodes for them."
-    )
-    connections: int = number("--connections", default=2, most=64, text="Bulk requests at once.")
-    keep_old: bool = flag("--keep-old", text="Leave the index that had the alias.")
+    shards: int | None = option("Primary shards [default: one for each data node].", type=click.IntRange(1))
+    replicas: int = whole(1, "Copies of each shard, as far as there are nodes for them.", least=0)
+    connections: int = whole(2, "Bulk requests at once.", most=64)
+    keep_old: bool = flag("Leave the index that had the alias.")
     quiet: bool = quiet_option
 
 

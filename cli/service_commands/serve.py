@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import arguments, file_type, flag, group, made, number, option, takes
+from cli._arguments import arguments, file_type, flag, group, made, option, takes, whole
 from cli._options import Bm25Arguments, index_option
 from cli._search import channel_option
 
@@ -14,45 +14,29 @@ from cli._search import channel_option
 @arguments
 class _Service:
     index: Path | None = index_option
-    host: str = option(
-        "--host", default="127.0.0.1", show_default=True, help="Address; others than this need keys."
-    )
-    port: int = number("--port", default=8080, most=65535, text="Port.")
+    host: str = option("Address; others than this need keys.", default="127.0.0.1")
+    port: int = whole(8080, "Port.", most=65535)
     keys: Path | None = option(
-        "--keys",
-        type=file_type,
-        help="File of API keys: `read KEY` or `write KEY` a line [default: $SPARTA_SERVE_KEYS].",
+        "File of API keys: `read KEY` or `write KEY` a line [default: $SPARTA_SERVE_KEYS].", type=file_type
     )
-    writable: bool = flag("--writable", text="Let passages be added, replaced and deleted.")
-    cors: tuple[str, ...] = option(
-        "--cors", multiple=True, metavar="ORIGIN", help="Origin that a browser may call from; repeatable."
-    )
+    writable: bool = flag("Let passages be added, replaced and deleted.")
+    cors: tuple[str, ...] = option("Origin that a browser may call from; repeatable.", metavar="ORIGIN")
     model: str | None = option(
-        "--model", metavar="FOLDER|ID", help="Model that encodes what is written [default: the index's]."
+        "Model that encodes what is written [default: the index's].", metavar="FOLDER|ID"
     )
-    reader: str | None = option(
-        "--reader", metavar="FOLDER", help="Reader that answers [default: the one that ships]."
-    )
-    device: str | None = option(
-        "--device", metavar="NAME", help="Device of both [default: the best there is]."
-    )
+    reader: str | None = option("Reader that answers [default: the one that ships].", metavar="FOLDER")
+    device: str | None = option("Device of both [default: the best there is].", metavar="NAME")
     channels: str | None = channel_option("What is searched by default", "channels")
     bm25: Bm25Arguments = group(Bm25Arguments)
-    threads: int = number("--threads", default=2, text="Threads that search.")
-    queue: int = number("--queue", default=64, text="Queries that may wait; more are answered with 429.")
+    threads: int = whole(2, "Threads that search.")
+    queue: int = whole(64, "Queries that may wait; more are answered with 429.")
     timeout: float = option(
-        "--timeout",
+        "Seconds that a search, or the next part of a request, may take.",
         type=click.FloatRange(0.1),
         default=10.0,
-        show_default=True,
-        help="Seconds that a search, or the next part of a request, may take.",
     )
     log_level: str = option(
-        "--log-level",
-        type=click.Choice(["info", "warning", "error"]),
-        default="info",
-        show_default=True,
-        help="info has a line for each request.",
+        "info has a line for each request.", type=click.Choice(["info", "warning", "error"]), default="info"
     )
 
 

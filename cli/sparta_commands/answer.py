@@ -16,12 +16,12 @@ from cli._arguments import (
     arguments,
     flag,
     group,
-    number,
     option,
     output_type,
     real,
     takes,
     typed,
+    whole,
 )
 from cli._chains import ChainArguments, chain_reads, open_chain
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25, threads_option
@@ -39,39 +39,27 @@ if TYPE_CHECKING:
 class _Answering:
     query: str | None = argument("query", required=False, type=Text())
     index: Path | None = index_option
-    n: int = option("-n", type=click.IntRange(1), default=1, show_default=True, help="How many answers.")
+    n: int = option("How many answers.", "-n", type=click.IntRange(1), default=1)
     channel: str | None = channel_option("What retrieves")
-    reader: str | None = option(
-        "--reader", metavar="FOLDER", help="Reader's folder [default: the one that ships]."
-    )
-    depth: int = number(
-        "--depth",
-        default=10,
-        most=HIGHEST_COUNT,
-        text="Passages retrieved per question; all are read, or, where the best mention counts, those"
+    reader: str | None = option("Reader's folder [default: the one that ships].", metavar="FOLDER")
+    depth: int = whole(
+        10,
+        "Passages retrieved per question; all are read, or, where the best mention counts, those"
         " that can change the answer.",
+        most=HIGHEST_COUNT,
     )
     weight: float | None = option(
-        "--weight",
+        "The ranker's share of an answer's score; the rest is the reader's [default: as tuned].",
         type=Finite(0, 1),
-        help="The ranker's share of an answer's score; the rest is the reader's [default: as tuned].",
     )
-    device: str | None = option(
-        "--device", metavar="NAME", help="Device of the reader [default: the best there is]."
-    )
-    threshold: float = real(
-        "--threshold", default=0.0, most=1, text="Give no answer whose score is below this."
-    )
+    device: str | None = option("Device of the reader [default: the best there is].", metavar="NAME")
+    threshold: float = real(0.0, "Give no answer whose score is below this.", most=1)
     bm25: Bm25Arguments = group(Bm25Arguments)
     chain: ChainArguments = group(ChainArguments)
-    as_json: bool = flag("--json", "as_json", text="One JSON object a line for each answer.")
-    queries: str | None = option(
-        "--queries", metavar="FILE", help="Many questions: TSV (id, text) or BEIR JSONL."
-    )
+    as_json: bool = flag("One JSON object a line for each answer.", "--json")
+    queries: str | None = option("Many questions: TSV (id, text) or BEIR JSONL.", metavar="FILE")
     output: Path = option(
-        "--output",
-        type=output_type,
-        help="With --queries: file for the answers, JSONL; - is standard output.",
+        "With --queries: file for the answers, JSONL; - is standard output.", type=output_type
     )
     threads: int = threads_option
 

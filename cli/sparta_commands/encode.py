@@ -23,13 +23,13 @@ from sparta.base.errors import folder_in_use
 
 @arguments
 class _Encoding:
-    corpus: str = option("--corpus", metavar="PATH", required=True, help="As for sparta index.")
-    output: Path = option("--output", required=True, type=folder_type, help="Folder for the shards.")
+    corpus: str = option("As for sparta index.", metavar="PATH", required=True)
+    output: Path = option("Folder for the shards.", required=True, type=folder_type)
     model: ModelArguments = group(ModelArguments)
     terms: TermArguments = group(TermArguments)
     shards: ShardArguments = group(ShardArguments)
     language: str = language_option
-    resume: bool = flag("--resume", text="Encode only what is missing.")
+    resume: bool = flag("Encode only what is missing.")
     ray: ClusterArguments = group(ClusterArguments)
     quiet: bool = quiet_option
 

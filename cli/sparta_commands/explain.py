@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import Excludes, Text, argument, arguments, group, number, takes
+from cli._arguments import Excludes, Text, argument, arguments, group, takes, whole
 from cli._chains import ChainArguments, explain_chain
 from cli._options import index_option, json_option
 from cli._output import counted, dumps, table
@@ -53,7 +53,7 @@ def explain(explanation: _Explanation) -> None:
 
 @click.command()
 @click.argument("passage_id", metavar="ID", type=Text())
-@number("-n", default=30, text="How many terms.")
+@whole(30, "How many terms.", "-n")
 @index_option
 @json_option
 def terms(passage_id: str, n: int, index: Path | None, as_json: bool) -> None:

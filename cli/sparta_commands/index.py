@@ -28,35 +28,27 @@ _OF_CORPUS = ("channels", "model", "bits", "unit", "chunk", "overlap", "top_k", 
 class _Index:
     corpus: str | None = corpus_option(required=False)
     vectors: tuple[Path, ...] = option(
-        "--vectors",
-        multiple=True,
+        "Folders of shards that sparta encode wrote, or JSON vectors; one, or several: shards-*.",
         metavar="PATH...",
-        type=click.Path(path_type=Path),
-        help="Folders of shards that sparta encode wrote, or JSON vectors; one, or several: shards-*.",
     )
     more: tuple[Path, ...] = argument("more", nargs=-1, metavar="", type=click.Path(path_type=Path))
     tokenizer: str | None = option(
-        "--tokenizer",
+        "With JSON vectors: the model whose wordpieces their terms are, and whose query-term weights count.",
         metavar="FOLDER|ID",
-        help="With JSON vectors: the model whose wordpieces their terms are, and whose query-term weights"
-        " count.",
     )
     index: Path | None = index_option
     channels: str | None = option(
-        "--channels",
-        type=click.Choice(["impact,bm25", "bm25"]),
-        help="With bm25 alone nothing is encoded, which takes seconds; --resume adds impacts later"
+        "With bm25 alone nothing is encoded, which takes seconds; --resume adds impacts later"
         " [default: impact,bm25, or as in the index].",
+        type=click.Choice(["impact,bm25", "bm25"]),
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
-    language: str | None = option(
-        "--language", help="Language of the texts [default: en, or that of the index]."
-    )
-    append: bool = flag("--append", text="Add to an existing index.")
-    overwrite: bool = flag("--overwrite", text="Replace an existing index when this one is done.")
-    resume: bool = flag("--resume", text="Continue an interrupted command.")
-    optimize: bool = flag("--optimize", text="Merge into one segment at the end.")
+    language: str | None = option("Language of the texts [default: en, or that of the index].")
+    append: bool = flag("Add to an existing index.")
+    overwrite: bool = flag("Replace an existing index when this one is done.")
+    resume: bool = flag("Continue an interrupted command.")
+    optimize: bool = flag("Merge into one segment at the end.")
     codec: str | None = codec_option
     writing: WriteArguments = group(WriteArguments)
     RULES = (

@@ -12,16 +12,16 @@ import click
 from cli._arguments import (
     Needs,
     arguments,
-    choice,
     flag,
     folder_type,
     group,
     made,
-    number,
+    one_of,
     option,
     output_type,
     real,
     takes,
+    whole,
 )
 from cli._chains import ChainModels, open_chain
 from cli._fusion_options import sample_option
@@ -43,14 +43,12 @@ from sparta.base.files import check_place
 
 def _share(name: str, default: float, text: str) -> Any:
     """Option of a share, 0 to 1."""
-    return real(name, default=default, most=1, text=text)
+    return real(default, text, name, most=1)
 
 
-_examples_option = option("--output", required=True, type=output_type, help="File for the examples, .jsonl.")
-_best_option = option(
-    "--output", required=True, type=folder_type, help="Folder; the best reader is left in best."
-)
-_batches_option = number("--accumulate", default=1, text="Batches per step.")
+_examples_option = option("File for the examples, .jsonl.", "--output", required=True, type=output_type)
+_best_option = option("Folder; the best reader is left in best.", "--output", required=True, type=folder_type)
+_batches_option = whole(1, "Batches per step.", "--accumulate")
 
 
 @arguments
@@ -58,18 +56,14 @@ class _Questions:
     """Questions with answers, and what retrieves passages for them."""
 
     dataset: Path = option(
-        "--dataset",
+        "Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, JSON lines.",
         required=True,
-        type=click.Path(path_type=Path),
-        help="Questions with answers: a BEIR folder, DPR's TSV or JSON, SQuAD JSON, MRQA JSONL, JSON lines.",
     )
     index: Path | None = index_option
     channel: str | None = channel_option("What retrieves")
-    depth: int = number("--depth", default=10, text="Passages retrieved per question.")
+    depth: int = whole(10, "Passages retrieved per question.")
     sample: int | None = sample_option
-    match: str = choice(
-        "--match", values=["string", "regex"], text="How answers are matched; regex for CuratedTREC."
-    )
+    match: str = one_of(["string", "regex"], "How answers are matched; regex for CuratedTREC.")
     threads: int = threads_option
 
     def sampled(self) -> Any:
@@ -140,22 +134,19 @@ def mine_answers(mining: _AnswerMining) -> None:
 @arguments
 class _ReaderTraining:
     data: tuple[str, ...] = option(
-        "--data",
-        multiple=True,
+        "SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with"
+        " =N, N of its questions in an epoch (a sample, or some again); several may be given.",
         required=True,
         metavar="FILE[=N]",
-        help="SQuAD JSON, MRQA JSONL, DPR JSON, pairs with answers, or what mine-answers wrote; with =N, N of"
-        " its questions in an epoch (a sample, or some again); several may be given.",
     )
     output: Path = _best_option
     encoder: str | None = option(
-        "--encoder",
+        "Encoder, or reader, to begin with [default: the reader that ships for the language].",
         metavar="FOLDER|ID",
-        help="Encoder, or reader, to begin with [default: the reader that ships for the language].",
     )
     language: str = language_option
-    steps: int = number("--steps", default=1500, text="Training steps.")
-    batch_size: int = number("--batch-size", default=12, text="Questions per step.")
+    steps: int = whole(1500, "Training steps.")
+    batch_size: int = whole(12, "Questions per step.")
     accumulate: int = _batches_option
     learning_rate: float = rate_option(
         "--learning-rate", 6e-5, "Peak learning rate; ten times that for the span layer."
@@ -166,39 +157,26 @@ class _ReaderTraining:
     negatives: float = _share(
         "--negatives", 0.4, "Share of questions that also get passages without the answer."
     )
-    passages: int = number(
-        "--passages",
-        default=2,
-        least=2,
-        text="At most so many passages for such a question, with the one that holds the answer.",
+    passages: int = whole(
+        2, "At most so many passages for such a question, with the one that holds the answer.", least=2
     )
     unanswered: float = _share("--unanswered", 0.15, "Share of these that get no passage with the answer.")
     globally: bool = option(
+        "One softmax over each passage, not over the passages of a question.",
         "--per-passage",
-        "globally",
         flag_value=False,
         default=True,
-        help="One softmax over each passage, not over the passages of a question.",
     )
-    global_tokens: int = number(
-        "--global-tokens",
-        default=0,
-        least=0,
-        text="Fusion-in-Encoder: number of global tokens shared by all passages of a question.",
+    global_tokens: int = whole(
+        0, "Fusion-in-Encoder: number of global tokens shared by all passages of a question.", least=0
     )
     dropout: float = dropout_option("Dropout.")
-    train_length: int = number(
-        "--train-length", default=256, least=128, text="Training windows, in wordpieces."
-    )
-    max_length: int = number("--max-length", default=320, text="Windows when it reads, in wordpieces.")
-    overlap: int = number(
-        "--overlap", default=96, least=0, text="Wordpieces that two windows of a text share."
-    )
-    longest_question: int = number(
-        "--longest-question", default=64, text="Wordpieces of a question that are read."
-    )
-    longest_answer: int = number("--longest-answer", default=30, text="Wordpieces of the longest answer.")
-    held_out: int = number("--held-out", default=300, text="Questions for validation.")
+    train_length: int = whole(256, "Training windows, in wordpieces.", least=128)
+    max_length: int = whole(320, "Windows when it reads, in wordpieces.")
+    overlap: int = whole(96, "Wordpieces that two windows of a text share.", least=0)
+    longest_question: int = whole(64, "Wordpieces of a question that are read.")
+    longest_answer: int = whole(30, "Wordpieces of the longest answer.")
+    held_out: int = whole(300, "Questions for validation.")
     validate_every: int = validate_option(300)
     seed: int = seed_option
     end: EndArguments = group(EndArguments)
@@ -230,9 +208,9 @@ def train_reader(training: _ReaderTraining) -> None:
 @arguments
 class _Tuning:
     questions: _Questions = group(_Questions)
-    reader: str = option("--reader", required=True, metavar="FOLDER", help="The reader to tune.")
-    output: Path = option("--output", required=True, type=folder_type, help="Folder for the tuned reader.")
-    int8: bool = flag("--int8", text="Store weights in 8 bits with row scales.")
+    reader: str = option("The reader to tune.", required=True, metavar="FOLDER")
+    output: Path = option("Folder for the tuned reader.", required=True, type=folder_type)
+    int8: bool = flag("Store weights in 8 bits with row scales.")
 
 
 @click.command("tune-reader")
@@ -270,17 +248,12 @@ def tune_reader(tuning: _Tuning) -> None:
 @arguments
 class _PathMining:
     dataset: Path = option(
-        "--dataset",
-        required=True,
-        type=click.Path(path_type=Path),
-        help="Questions whose evidence is known: KILT's JSONL, or a BEIR folder with answers.",
+        "Questions whose evidence is known: KILT's JSONL, or a BEIR folder with answers.", required=True
     )
     index: Path | None = index_option
-    chain: str = option(
-        "--chain", metavar="NAME|FILE", default="hop", show_default=True, help="What finds paths."
-    )
+    chain: str = option("What finds paths.", metavar="NAME|FILE", default="hop")
     models: ChainModels = group(ChainModels)
-    depth: int = number("--depth", default=20, text="Passages of the best paths, per question.")
+    depth: int = whole(20, "Passages of the best paths, per question.")
     output: Path = _examples_option
     quiet: bool = quiet_option
 
@@ -314,20 +287,14 @@ def mine_paths(mining: _PathMining) -> None:
 @arguments
 class _PathTraining:
     data: tuple[Path, ...] = option(
-        "--data",
-        multiple=True,
-        required=True,
-        type=click.Path(path_type=Path),
-        help="What mine-paths wrote, or HotpotQA's JSON; several may be given.",
+        "What mine-paths wrote, or HotpotQA's JSON; several may be given.", required=True
     )
     output: Path = _best_option
     encoder: str | None = option(
-        "--encoder",
-        metavar="FOLDER|ID",
-        help="Encoder, or reader, to begin with [default: the shipped reader].",
+        "Encoder, or reader, to begin with [default: the shipped reader].", metavar="FOLDER|ID"
     )
-    steps: int = number("--steps", default=700, text="Training steps.")
-    batch_size: int = number("--batch-size", default=8, text="Questions per step.")
+    steps: int = whole(700, "Training steps.")
+    batch_size: int = whole(8, "Questions per step.")
     accumulate: int = _batches_option
     learning_rate: float = rate_option(
         "--learning-rate", 5e-5, "Peak learning rate; ten times that for the layers of scores."
@@ -336,10 +303,8 @@ class _PathTraining:
         "--layer-decay", 0.9, "Factor on the learning rate for each layer below the top."
     )
     dropout: float = dropout_option("Dropout.")
-    max_length: int = number(
-        "--max-length", default=320, least=128, text="Wordpieces of a path that are read."
-    )
-    held_out: int = number("--held-out", default=150, text="Questions for validation.")
+    max_length: int = whole(320, "Wordpieces of a path that are read.", least=128)
+    held_out: int = whole(150, "Questions for validation.")
     validate_every: int = validate_option(350)
     seed: int = seed_option
     end: EndArguments = group(EndArguments)

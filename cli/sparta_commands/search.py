@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli._arguments import arguments, group, number, takes, typed
+from cli._arguments import arguments, group, takes, typed, whole
 from cli._chains import ChainArguments, search_chain
 from cli._options import Bm25Arguments, refuse_unused_bm25
 from cli._search import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class _Search:
     search: SearchArguments = group(SearchArguments)
     channel: str | None = channel_option()
-    candidates: int = number("--candidates", default=100, text="Of several channels: passages from each.")
+    candidates: int = whole(100, "Of several channels: passages from each.")
     bm25: Bm25Arguments = group(Bm25Arguments)
     chain: ChainArguments = group(ChainArguments)
 

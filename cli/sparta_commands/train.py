@@ -22,53 +22,38 @@ from sparta.base.errors import InputError
 class _Training:
     data: DataArguments = group(DataArguments)
     lengths: LengthArguments = group(LengthArguments)
-    pressure: float = real("--pressure", default=0.001, least=None, text="Weight of the vocabulary penalty.")
+    pressure: float = real(0.001, "Weight of the vocabulary penalty.", least=None)
     terms: int | None = option(
-        "--terms",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Adapt the penalty so that a paragraph has about N terms.",
+        "Adapt the penalty so that a paragraph has about N terms.", type=click.IntRange(1), metavar="N"
     )
     loop: LoopArguments = group(LoopArguments)
-    segments: bool = flag("--segments", text="Mark the answer by segment 1, as the paper does.")
-    tied: bool = flag("--tied", text="Term embeddings are the encoder's word embeddings.")
+    segments: bool = flag("Mark the answer by segment 1, as the paper does.")
+    tied: bool = flag("Term embeddings are the encoder's word embeddings.")
     lexical: bool = option(
-        "--no-lexical",
-        "lexical",
-        flag_value=False,
-        default=True,
-        help="No extra weight for terms that occur in the answer.",
+        "No extra weight for terms that occur in the answer.", "--no-lexical", flag_value=False, default=True
     )
     context_share: float | None = option(
-        "--context-share",
+        "Share of an answer's weights that come from its context [default: 0.4, with --no-context"
+        " or --segments 0; a model that is trained further keeps its own].",
         type=click.FloatRange(0, 1, max_open=True),
-        help="Share of an answer's weights that come from its context "
-        "[default: 0.4, with --no-context or --segments 0; a model that is trained further keeps its own].",
     )
     term_rate: float = option(
-        "--term-rate",
+        "Learning rate of the term embeddings, times that of the encoder.",
         type=click.FloatRange(0),
         default=5.0,
-        show_default=True,
-        help="Learning rate of the term embeddings, times that of the encoder.",
     )
     gain_rate: float = option(
-        "--gain-rate",
+        "Learning rate of the gains of terms that occur in the answer, times that of the encoder.",
         type=click.FloatRange(0),
         default=5.0,
-        show_default=True,
-        help="Learning rate of the gains of terms that occur in the answer, times that of the encoder.",
     )
     paper: bool = flag(
-        "--paper",
-        text="Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"
-        " negatives half random and half nearby, and nothing else. There are 8 negatives per question (the"
-        " paper prints no number). The options set lengths, steps and learning rate; the paper's are"
-        " --max-length 512 --train-length 512 --steps 10000 --learning-rate 3e-5.",
+        "Train as printed in the paper: maximum over the whole context, segments, tied embeddings,"
+        " negatives half random and half nearby, and nothing else. There are 8 negatives per"
+        " question (the paper prints no number). The options set lengths, steps and learning rate;"
+        " the paper's are --max-length 512 --train-length 512 --steps 10000 --learning-rate 3e-5."
     )
-    full_precision: bool = flag(
-        "--full-precision", text="Store float weights instead of int8 with row scales."
-    )
+    full_precision: bool = flag("Store float weights instead of int8 with row scales.")
     end: EndArguments = group(EndArguments)
     RULES = (
         Excludes(("segments",), ("context",), "segments mark an answer in a context"),

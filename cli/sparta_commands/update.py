@@ -15,15 +15,12 @@ from cli._reports import print_index_report
 @arguments
 class _Update:
     corpus: str = option(
-        "--corpus",
-        metavar="PATH",
-        required=True,
-        help="Passages that are new or replace those of the same id.",
+        "Passages that are new or replace those of the same id.", metavar="PATH", required=True
     )
     index: Path | None = index_option
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
-    resume: bool = flag("--resume", text="Continue an interrupted update.")
+    resume: bool = flag("Continue an interrupted update.")
     writing: WriteArguments = group(WriteArguments)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -165,8 +166,9 @@ def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) 
 
 
 def sets_of(batch_size: int, **files: list[str]) -> list[ParagraphSet]:
-    given = {"pairs": [], "articles": [], "passages": [], **files}
-    return named_sets({**given, "batch_size": batch_size, "train_length": 192, "dev": (), "language": "en"})
+    named = {"pairs": [], "articles": [], "passages": [], **files}
+    data = SimpleNamespace(**named, dev=(), language="en")
+    return named_sets(data, SimpleNamespace(batch_size=batch_size, train_length=192))
 
 
 def test_files_of_one_name_are_two_sets(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
