@@ -1,12 +1,7 @@
 """Typed arguments: a frozen dataclass declares the options of a command, and click fills it.
 
-@arguments
-class Page:
-offset: int = whole(0, "...", least=0)
-
-@click.command()
-@takes(Page)
-def search(page: Page) -> None: ...
+`@arguments` makes the class, `group(Class)` nests it in another one, and `@takes(Class)` gives
+a command its options.
 """
 
 from __future__ import annotations
