@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import click
 from click.core import ParameterSource
@@ -31,13 +31,6 @@ folder_type = click.Path(path_type=Path, file_okay=False)
 file_type = click.Path(path_type=Path, dir_okay=False)
 output_type = click.Path(path_type=Path, dir_okay=False)
 """A file to write."""
-
-
-class Rule(Protocol):
-    """A constraint on the options of a command."""
-
-    def check(self, values: Any) -> None:
-        """Raise InputError if the values, or the options as typed, break the rule."""
 
 
 class Needs(NamedTuple):
