@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, dataclass_transform
 
 import click
 from click.core import ParameterSource
 
 from sparta.base.errors import InputError
 
-T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 HIGHEST_COUNT = 2**31 - 1
@@ -77,8 +76,8 @@ def arguments[T](kind: type[T]) -> type[T]:
     The methods are ready-made: those that `dataclass` compiles take 0.6 ms a class, 30 ms of `sparta --help`.
     """
     kind.__doc__ = kind.__doc__ or kind.__name__  # without one, dataclass looks for a signature
-    kind.__init__ = _hold  # type: ignore[misc]
-    kind.__setattr__ = _refuse_change  # type: ignore[assignment]
+    kind.__init__ = _hold  # type: ignore[method-assign]
+    kind.__setattr__ = _refuse_change  # type: ignore[method-assign]
     return dataclass(init=False, eq=False, repr=False, match_args=False)(kind)
 
 

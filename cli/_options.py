@@ -161,7 +161,7 @@ class TermArguments(UnitArguments):
     """The unit of retrieval, and which of its terms are kept."""
 
     top_k: int | None = option("Keep only the K strongest terms of each passage.", type=click.IntRange(1))
-    min_weight: float = option(
+    min_weight: float | None = option(
         "Drop terms below this weight.", type=Finite(0), default=0.0, show_default=False
     )
     skip_invalid: bool = skip_invalid_option

@@ -65,9 +65,10 @@ def faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 def _flags(tree: ast.Module) -> Iterator[tuple[int, str]]:
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and id(node) not in docstrings and (flag := FLAG.search(text)):
-            shown = text[flag.start() : flag.start() + 20]
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        if flag := FLAG.search(node.value):
+            shown = node.value[flag.start() : flag.start() + 20]
             yield node.lineno, f"a flag in a string: {shown!r}; use Option or Command in a remedy"
 
 
@@ -80,14 +81,17 @@ def _parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
     errors = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)} | {"error"}
     for node in ast.walk(tree):
-        operands: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            tested = (ast.In, ast.NotIn, ast.Eq, ast.NotEq)
-            operands = [node.left, *node.comparators] if isinstance(node.ops[0], tested) else []
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            operands = [node.func.value, *node.args] if node.func.attr in _METHODS else []
-        if any(_is_text_of_error(operand, errors) for operand in operands):
+        if isinstance(node, ast.expr) and any(_is_text_of_error(part, errors) for part in _compared(node)):
             yield node.lineno, "a branch on the text of an error; use its type, code or facts"
+
+
+def _compared(node: ast.expr) -> list[ast.expr]:
+    """Return what a comparison, a search or a match looks at."""
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn | ast.Eq | ast.NotEq):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+        return [node.func.value, *node.args]
+    return []
 
 
 def _is_text_of_error(node: ast.expr, errors: Collection[str | None]) -> bool:
