@@ -122,11 +122,7 @@ def open_chains(values: Mapping[str, Any]) -> list[ChainSearcher]:
 
 
 def open_chain(
-    chain: str,
-    models: ChainModels,
-    index: Path | None,
-    channel: str | None = None,
-    device: str | None = None,
+    chain: str, models: ChainModels, index: Path | None, channel: str | None = None, device: str | None = None
 ) -> ChainSearcher:
     """Open a chain.
 

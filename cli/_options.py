@@ -245,9 +245,7 @@ class ClusterArguments:
     gpus_per_worker: float = real(0.0, "With --ray: GPUs of a worker; 0.5: two share one.")
     RULES = (
         Needs(
-            "--ray",
-            ("workers", "cpus_per_worker", "gpus_per_worker"),
-            remedy="add --ray local or --ray auto",
+            "--ray", ("workers", "cpus_per_worker", "gpus_per_worker"), remedy="add --ray local or --ray auto"
         ),
         Excludes(("ray",), ("device",), "leave --device out; for GPUs: --gpus-per-worker 1"),
     )

@@ -49,10 +49,7 @@ class _Form:
     pooling: str = one_of(["mean", "cls"], "A text is the mean of its tokens' states, or the state of [CLS].")
     dot: bool = flag("Dot product of vectors as they are, instead of cosine.")
     separate_title: bool = flag("[SEP] between title and text, as DPR reads them.")
-    RULES = (
-        Excludes(("routing",), ("two_encoders",)),
-        Needs("--routing", ("experts", "period")),
-    )
+    RULES = (Excludes(("routing",), ("two_encoders",)), Needs("--routing", ("experts", "period")))
 
 
 @arguments
@@ -121,11 +118,7 @@ class _Training:
     end: EndArguments = group(EndArguments)
     RULES = (
         Needs("--pooling mean", ("codes",), lambda a: a.form.pooling == "mean" or not a.form.codes),
-        Needs(
-            "--routing seq or tok",
-            ("experts",),
-            lambda a: a.form.routing != "det" or a.form.experts <= 2,
-        ),
+        Needs("--routing seq or tok", ("experts",), lambda a: a.form.routing != "det" or a.form.experts <= 2),
         Needs("--routing seq or tok", ("entropy",), lambda a: a.form.routing in ("seq", "tok")),
         Needs(
             "--no-context or --pooling cls",
@@ -133,9 +126,7 @@ class _Training:
             lambda a: not a.loop.context or a.form.pooling == "cls",
         ),
         Needs(
-            "--dev or --held-out",
-            ("candidates", "validate_by"),
-            lambda a: a.learning.held_out or a.data.dev,
+            "--dev or --held-out", ("candidates", "validate_by"), lambda a: a.learning.held_out or a.data.dev
         ),
         *RETRIEVER_RULES,
     )

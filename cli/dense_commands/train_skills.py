@@ -35,8 +35,7 @@ class _Skills:
         "--single", "Questions and passages: KILT's rows, pairs, DPR's JSON."
     )
     expanded: tuple[str, ...] = files_option(
-        "--expanded",
-        "Questions that go on from a passage: KILT's rows of several, paragraphs with links.",
+        "--expanded", "Questions that go on from a passage: KILT's rows of several, paragraphs with links."
     )
     span: tuple[str, ...] = files_option(
         "--span",

@@ -78,10 +78,7 @@ def _push(pushing: _Push, server: Any) -> None:
     with (
         Searcher(pushing.index) as searcher,
         tqdm(
-            total=searcher.num_docs,
-            unit="passage",
-            disable=True if pushing.quiet else None,
-            file=sys.stderr,
+            total=searcher.num_docs, unit="passage", disable=True if pushing.quiet else None, file=sys.stderr
         ) as bar,
     ):
         if pushing.update:

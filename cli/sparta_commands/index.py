@@ -53,9 +53,7 @@ class _Index:
     writing: WriteArguments = group(WriteArguments)
     RULES = (
         Excludes(
-            ("append",),
-            ("overwrite",),
-            "--append adds to the index that is there, --overwrite replaces it",
+            ("append",), ("overwrite",), "--append adds to the index that is there, --overwrite replaces it"
         ),
     )
 

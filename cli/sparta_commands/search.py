@@ -9,14 +9,7 @@ import click
 from cli._arguments import arguments, group, takes, typed, whole
 from cli._chains import ChainArguments, search_chain
 from cli._options import Bm25Arguments, refuse_unused_bm25
-from cli._search import (
-    SearchArguments,
-    channel_option,
-    check_search,
-    print_hits,
-    run_queries,
-    search_fused,
-)
+from cli._search import SearchArguments, channel_option, check_search, print_hits, run_queries, search_fused
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
