@@ -17,7 +17,7 @@ from typing import Any
 
 from sparta.base.checks import is_number, plain_number
 from sparta.base.errors import InputError
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Option, Remedy, remedy
 
 Scalar = str | int | float | bool
 LONGEST = 256
@@ -28,8 +28,12 @@ _SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _IN = re.compile(r"([^=<>\s]+)\s+in\s+(\S.*)", re.DOTALL)
 _COMPARED = re.compile(r"([^=<>]*[^=<>\s])\s*(>=|<=|=|>|<)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-_FORMS = (
-    "--filter lang=en, --filter 'lang in en,de', --filter 'year>=1990', or JSON: {\"year\": {\"gte\": 1990}}"
+_FORMS = remedy(
+    "{}, {}, {}, or JSON: {}",
+    Option("filter", "lang=en"),
+    Option("filter", "lang in en,de"),
+    Option("filter", "year>=1990"),
+    '{"year": {"gte": 1990}}',
 )
 
 
@@ -87,18 +91,20 @@ class Filter:
     conditions: tuple[Condition, ...]
 
     @staticmethod
-    def of(given: FilterLike | None) -> Filter | None:
+    def of(value: FilterLike | None) -> Filter | None:
         """Read `{"lang": "en"}`, `{"lang": {"in": […]}}`, `{"year": {"gte": 1990, "lt": 2000}}`.
 
         Bounds are two numbers or two texts. None and an empty object keep everything.
 
         :raises InputError: what is no filter; says what was expected.
         """
-        if given is None or isinstance(given, Filter):
-            return given
-        if not isinstance(given, Mapping):
-            raise _not_a_filter("an object of fields", given)
-        return Filter(tuple(_condition(name, wanted) for name, wanted in given.items())) if given else None
+        if value is None or isinstance(value, Filter):
+            return value
+        if not isinstance(value, Mapping):
+            raise _not_a_filter("an object of fields", value)
+        return (
+            Filter(tuple(_condition(name, condition) for name, condition in value.items())) if value else None
+        )
 
     @staticmethod
     def parse(texts: Sequence[str]) -> Filter | None:
@@ -146,7 +152,9 @@ def joined(name: str, first: Any, second: Any) -> dict[str, Any]:
     if len(bounds) < 2 or first.keys() & second.keys():
         raise InputError(
             f"expected one condition on {name!r}, or two bounds, found {first!r} and {second!r}",
-            remedy=f"name several values as in --filter '{name} in A,B' or {{\"in\": [...]}}",
+            remedy=remedy(
+                "name several values as in {} or {}", Option("filter", f"{name} in A,B"), '{"in": [...]}'
+            ),
         )
     return {**first, **second}
 
@@ -179,8 +187,11 @@ def _parsed(text: str) -> dict[str, Any]:
     if sign == "=" and name.endswith("!"):
         raise InputError(
             f"expected one of =, <, <=, >, >=, in, found != in {text!r}",
-            remedy=f"name the values that are wanted, as in --filter '{name[:-1].rstrip()} in A,B'; a field"
-            f" whose name ends in ! is given in JSON, as in '{_as_json(name, value)}'",
+            remedy=remedy(
+                "name the values to keep, as in {}; a field whose name ends in ! needs JSON, as in {}",
+                Option("filter", f"{name[:-1].rstrip()} in A,B"),
+                f"'{_as_json(name, value)}'",
+            ),
         )
     if sign != "=":
         return {name: {_SIGNS[sign]: _bound(value)}}

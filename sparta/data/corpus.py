@@ -37,6 +37,7 @@ from sparta.base.files import (
     unreadable,
 )
 from sparta.base.records import Passage, Skip
+from sparta.base.remedies import Option, remedy
 from sparta.data.files import check_one_a_line, files_of, format_of, is_text_of, no_records
 from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
@@ -61,7 +62,7 @@ RECORDS = "records"
 logger = logging.getLogger("sparta.data")
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 8 << 20  # of lines: a thousand very long ones would not be bounded memory
-_OR_SKIP = "; or leave such records out with --skip-invalid (skip_invalid=True)"
+_OR_SKIP = remedy("; or leave such records out with {}", Option("skip_invalid", True))
 
 
 @dataclass(slots=True)

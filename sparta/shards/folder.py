@@ -21,6 +21,7 @@ from sparta.base.files import disk_fails, make_folder, storage_error, storage_er
 from sparta.base.locks import lock
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 
 SHARD_SIZE = 2048
@@ -49,7 +50,7 @@ class ShardOptions:
         i, n = self.part
         if not 0 <= i < n:
             raise InputError(
-                f"expected --shard i/n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
+                f"expected the part i of n with 0 ≤ i < n, found {i}/{n}", remedy="count from 0: 0/2, 1/2"
             )
         if self.shard_size < 1:
             raise InputError(f"a shard holds at least one passage, found {self.shard_size}")
@@ -122,7 +123,9 @@ def reading_shard(path: Path) -> Iterator[None]:
         raise InputError(
             f"expected an encoded shard, could not read it: {error}",
             where=str(path),
-            remedy="delete this file and repeat the command that wrote it with --resume",
+            remedy=remedy(
+                "delete this file and repeat the command that wrote it with {}", Option("resume", True)
+            ),
         ) from error
 
 
@@ -161,7 +164,7 @@ def writing(folder: Path) -> Iterator[None]:
             raise IndexStateError(
                 "another process is writing here",
                 where=str(folder),
-                remedy="wait until it is done, or choose another --output",
+                remedy=remedy("wait until it is done, or choose another {}", Option("output")),
             )
         yield
 
@@ -210,7 +213,11 @@ def open_output(
             f"expected the settings that this encoding was started with, found another"
             f" {', '.join(differing)}",
             where=str(folder),
-            remedy="repeat the original command with --resume, or choose another --output",
+            remedy=remedy(
+                "repeat the original command with {}, or choose another {}",
+                Option("resume", True),
+                Option("output"),
+            ),
         )
     remove_left_overs(folder)
     return shard_files(folder)
@@ -222,7 +229,7 @@ def check_finished(folder: Path, manifest: Mapping[str, Any], command: str) -> N
         raise InputError(
             "expected a finished encoding, found one that is still to be completed",
             where=str(folder),
-            remedy=f"run the same {command} command with --resume",
+            remedy=remedy("run the same {} command with {}", command, Option("resume", True)),
         )
 
 
