@@ -27,10 +27,10 @@ from dense.search.store import (
 )
 from sparta.base.checks import path_of
 from sparta.base.manifest import write_manifest
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
-from sparta.data.progress import ReadingProgress
 from sparta.data.sentences import sentence_splitter, split_units
 from sparta.neural.encoding import dtype_name, pick_device, pick_dtype
 from sparta.search.contexts import is_sentence

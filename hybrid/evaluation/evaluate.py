@@ -21,11 +21,11 @@ from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.base.remedies import Command, Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
-from sparta.data.progress import ReadingProgress
 from sparta.data.qa_formats import misplacement
 from sparta.data.trec import read_qrels, read_run
 from sparta.data.units import is_chunk

@@ -17,9 +17,11 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
+from sparta.base.filters import LONGEST, term, text_of
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
+from sparta.data.units import UNIT_ID, passage_of
 from sparta.lucene.bridge import VectorReader
 from sparta.models.quantize import QuantizationCounts, Quantizer
 from sparta.shards.store import EncodedShard
@@ -28,6 +30,10 @@ LONGEST_TERM = 255
 LARGEST_IMPACT = 2**16 - 1
 JSON_BATCH = 1000
 JSON_BATCH_BYTES = 2**24
+MOST_VALUES = 256
+_TEXTS = {"id", "contents", "context"}
+_OFFSETS = {"start", "end"}
+_WANTED = f"where it is no text, number, true or false, nor a list of up to {MOST_VALUES} of them"
 _SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
@@ -297,3 +303,43 @@ def _refuse_repeated_terms(line: bytes) -> None:
 def _stored(record: dict[str, Any], passage_id: str, text: str) -> dict[str, Any]:
     extra = {k: v for k, v in record.items() if k not in {"id", "_id", "contents", "text", "vector"}}
     return {"id": passage_id, "contents": text, **extra}
+
+
+def field_terms(records: Sequence[Mapping[str, Any]], told: set[str] | None = None) -> list[list[bytes]]:
+    """The metadata of stored records: of each the terms of all its values.
+
+    :param told: fields with values that are not indexed, of which a warning was given; grows. None: none is
+    """
+    left_out = set[str]()
+    terms = [list(_terms(record, left_out)) for record in records]
+    if told is not None:
+        for name in sorted(left_out - told):
+            logger.warning("%s: kept with the passages, but nothing to filter by, %s", name, _WANTED)
+        told |= left_out
+    return terms
+
+
+def _terms(record: Mapping[str, Any], left_out: set[str]) -> Iterator[bytes]:
+    """One term for each value of each field.
+
+    Texts, numbers, true and false count, and lists of up to 256 of them; null, objects and other lists do
+    not. No title is the same as an empty one. Where a passage stands in its context is not indexed.
+    """
+    cut = "context" in record or _is_sentence(record)
+    for name, value in record.items():
+        if name in _TEXTS or (cut and name in _OFFSETS) or (name == "title" and not value):
+            continue
+        if not name or "\0" in name or len(name.encode()) > LONGEST:
+            continue
+        values = value if isinstance(value, list) else [value]
+        if len(values) <= MOST_VALUES and all(isinstance(one, str | int | float) for one in values):
+            yield from (term(name, text_of(one)) for one in values)
+        elif value is not None and value != {}:
+            left_out.add(name)
+
+
+def _is_sentence(record: Mapping[str, Any]) -> bool:
+    """Whether a record was cut from the passage that it names."""
+    unit_id = str(record.get("id"))
+    placed = all(type(record.get(name)) is int for name in _OFFSETS)
+    return placed and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
-from sparta.data.progress import ReadingProgress
 from sparta.index.build import (
     IndexReport,
     delete_passages,

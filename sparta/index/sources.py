@@ -14,11 +14,11 @@ import numpy as np
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import Tally, sha256_file
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.parsing import identifier, placed
-from sparta.data.progress import ReadingProgress
 from sparta.data.seen_ids import SeenIds
 from sparta.data.units import passage_of
 from sparta.index.folder import BOTH_CHANNELS

@@ -13,9 +13,8 @@ import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
 from sparta.data.units import is_cut, passage_of
-from sparta.index.fields import field_terms
 from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
-from sparta.index.impact_batches import ImpactBatch
+from sparta.index.impact_batches import ImpactBatch, field_terms
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from sparta.lucene.packing import EXACT_SCORES

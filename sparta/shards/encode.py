@@ -17,10 +17,10 @@ from sparta.base.checks import path_of
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.manifest import write_manifest
+from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
-from sparta.data.progress import ReadingProgress
 from sparta.data.sentences import split_units
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.load import open_encoder

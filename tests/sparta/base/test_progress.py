@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sparta.api import Index
+from sparta.base.progress import ReadingProgress
 from sparta.data.corpus import open_corpus
-from sparta.data.progress import ReadingProgress
 from sparta.index.pipeline import IndexOptions
-from tests.sparta.data.progress_bars import Bar, bars  # noqa: F401 (a fixture)
+from tests.sparta.base.progress_bars import Bar, bars  # noqa: F401 (a fixture)
 
 LINES = [b'{"id": "%d", "text": "%s"}\n' % (n, b"moon " * (n + 1)) for n in range(50)]
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from sparta.base.closing import Closing
 from sparta.base.records import Advance, Passage
@@ -14,7 +14,15 @@ from sparta.base.records import Advance, Passage
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from sparta.data.corpus import CorpusReader
+
+class Reading(Protocol):
+    """What is read: `position` of `size`, None where that is not known, in bytes or in records."""
+
+    position: int
+
+    @property
+    def size(self) -> tuple[int | None, bool]:
+        """What there is to read, and whether it is counted in bytes."""
 
 
 class ReadingProgress(Closing):
@@ -34,7 +42,7 @@ class ReadingProgress(Closing):
         self._lock = threading.Lock()
         self._bar: tqdm | None = None
 
-    def follow(self, reader: CorpusReader, units: Iterator[Passage]) -> Iterator[Passage]:
+    def follow(self, reader: Reading, units: Iterator[Passage]) -> Iterator[Passage]:
         """Yield units of a corpus, and remember where each ends in it."""
         self._open(reader)
         for unit in units:
@@ -59,7 +67,7 @@ class ReadingProgress(Closing):
                 self._bar.update(max(0, end - self._at))
             self._at = max(end, self._at)
 
-    def _open(self, reader: CorpusReader) -> None:
+    def _open(self, reader: Reading) -> None:
         """Show the bar; what was skipped before counts as done."""
         if self._shown is False:
             return
