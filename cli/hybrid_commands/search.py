@@ -37,7 +37,8 @@ def search(chosen: _Search) -> None:
     check_search("hybrid search", search)
     from hybrid.retrieval.channels import channels_of
     from hybrid.retrieval.fusion import default_weights
-    from sparta.index.folder import default_index, index_flag
+    from sparta.base.remedies import Command
+    from sparta.index.folder import default_index
 
     index, remote = search.index or default_index(), server.is_remote()
     if typed("base", "alpha", "weights"):
@@ -47,6 +48,6 @@ def search(chosen: _Search) -> None:
         weights = default_weights(channels)
         if not remote and "dense" not in channels:
             lacks = f"{index} has no dense channel: searched by {next(iter(weights))} alone"
-            click.echo(f"{lacks}\n  → dense index {index_flag(index)}", err=True)
+            click.echo(f"{lacks}\n  → {Command.of('dense index', index=index).for_command_line()}", err=True)
     fusion = chosen.method.fusion(weights, chosen.method.candidates)
     search_fused(index, fusion, search, chosen.bm25, server.searcher(fusion) if remote else None)

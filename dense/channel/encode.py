@@ -29,6 +29,7 @@ from sparta.base.checks import path_of
 from sparta.base.manifest import write_manifest
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance, Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import CorpusReader
 from sparta.data.languages import folded, language_of
 from sparta.data.sentences import sentence_splitter, split_units
@@ -108,7 +109,8 @@ class PassageEncoder:
         vectors = self.model.encode_passages(passages, self.dtype, advance=advance, on_read=self._count)[:, 0]
         finite = np.isfinite(vectors).all(axis=1)
         bad = "" if finite.all() else passages[int(np.argmin(finite))].passage_id
-        check_finite(vectors, f"passage {bad!r}", "try --dtype fp32; if that does not help, train again")
+        advice = remedy("try {}; if that does not help, train again", Option("dtype", "fp32"))
+        check_finite(vectors, f"passage {bad!r}", advice)
         return vectors
 
     def _count(self, cut: int, read: int, of: int) -> None:

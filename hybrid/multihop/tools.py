@@ -32,7 +32,8 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Passage
-from sparta.index.folder import default_index, index_flag, lasting_path
+from sparta.base.remedies import Option
+from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.lucene.packing import composed
 from sparta.models.query_encoder import QueryTokenizer
@@ -267,7 +268,7 @@ class IndexTools(Closing):
                 f"expected descriptions under the ids of the index's own passages, found {absent!r}",
                 where=str(self._entity_index.folder.path),
                 remedy="index those passages that describe an entity, as the index has them: sparta index"
-                f" --corpus FILE --overwrite {index_flag(self._entity_index.folder.path)}",
+                f" --corpus FILE --overwrite {Option('index', self._entity_index.folder.path).for_command_line()}",
             )
 
     def _has_parts(self, passage_id: str) -> bool:

@@ -22,8 +22,9 @@ from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage, Run
+from sparta.base.remedies import remedy
 from sparta.data.languages import folded
-from sparta.data.units import is_cut, unit_noun, unit_options
+from sparta.data.units import is_cut, options_of_unit, unit_noun
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.search.searcher import CHANNELS, Searcher
 
@@ -78,7 +79,7 @@ class TaskPool:
             raise InputError(
                 f"expected an index of passages, found one of {unit_noun(generation.unit)}s",
                 where=str(self.index),
-                remedy=f"make one without {unit_options(generation.unit)}",
+                remedy=remedy("make one without {}", options_of_unit(generation.unit)),
             )
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:

@@ -54,8 +54,3 @@ def options_of_unit(unit: str) -> Remedy:
         _, words, overlap = unit.split(":")
         return remedy("{} {}", Option("chunk", words), Option("overlap", overlap))
     return remedy("{}", Option("unit", unit))
-
-
-def unit_options(unit: str) -> str:
-    """Return the options that choose a unit on the command line."""
-    return options_of_unit(unit).for_command_line()

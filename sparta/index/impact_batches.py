@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import numbered_lines, shown_name
 from sparta.base.filters import LONGEST, term, text_of
+from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
@@ -143,7 +144,7 @@ class JsonVectors:
             raise InputError(
                 "expected terms that the tokenizer of queries can make, found none: no query finds this line",
                 where=places[int(lost.argmax())],
-                remedy="name the model that the terms come from with --tokenizer",
+                remedy=remedy("name the model that the terms come from with {}", Option("tokenizer")),
             )
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
@@ -163,7 +164,9 @@ class JsonVectors:
             raise InputError(
                 "expected shards of sparta encode or JSON vectors, found neither",
                 where=str(self.path),
-                remedy="give --vectors a folder that sparta encode wrote, or files of JSON vectors",
+                remedy=remedy(
+                    "give {} a folder that sparta encode wrote, or files of JSON vectors", Option("vectors")
+                ),
             )
         return found
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sparta.base.errors import IndexStateError
+from sparta.base.remedies import Option, remedy
 from sparta.index.folder import GROWING
 from sparta.index.impact_batches import ImpactBatch
 from sparta.models.query_encoder import QuerySide
@@ -139,5 +140,5 @@ def cut_in_another_way() -> IndexStateError:
     """Say that a commit does not fall between two batches of this input."""
     return IndexStateError(
         "the input is cut in another way than when the index was started",
-        remedy="start again with --overwrite",
+        remedy=remedy("start again with {}", Option("overwrite", True)),
     )

@@ -13,6 +13,7 @@ from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Advance
+from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, CorpusReader, open_corpus
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.index.build import (
@@ -228,9 +229,11 @@ def _resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes:
     own = live.form
     if options.language not in (None, own["language"]):
         raise InputError(
-            f"expected the index's own language {own['language']!r}, found --language {options.language}",
+            f"expected the index's own language {own['language']!r}, found {options.language!r}",
             where=str(folder.path),
-            remedy="leave --language out, or put these texts into another --index",
+            remedy=remedy(
+                "leave {} out, or put these texts into another {}", Option("language"), Option("index")
+            ),
         )
     filled = replace(options, **{name: own[name] for name in own if getattr(options, name) is None})
     return with_model(_with_own_model(filled, live, folder)) if encodes else filled
@@ -262,7 +265,11 @@ def _with_own_model(options: IndexOptions, live: Generation, folder: IndexFolder
         raise ModelError(
             f"expected the index's own model {name!r} where it was, found none: {error.message}",
             where=str(folder.path),
-            remedy="say where it lies now with --model (IndexOptions.model), or rebuild with --overwrite",
+            remedy=remedy(
+                "say where it lies now with {}, or rebuild with {}",
+                Option("model"),
+                Option("overwrite", True),
+            ),
         ) from error
     return replace(own, model=name)
 
@@ -282,7 +289,7 @@ def with_model(options: IndexOptions) -> IndexOptions:
     if options.channels is None:
         logger.warning(
             "no SPARTA model ships for the language %r: indexed for BM25 alone, without impacts;"
-            " --model names one that reads it",
+            " name a model that reads it",
             language,
         )
     return replace(options, channels=BM25)

@@ -157,7 +157,7 @@ def vectors_source(paths: Sequence[Path], tokenizer: str | Path | None = None) -
     if all((path / "manifest.json").is_file() for path in paths):
         if tokenizer is not None:
             raise InputError(
-                f"expected --tokenizer with JSON vectors, found it with shards: {paths[0]}",
+                f"expected a tokenizer with JSON vectors, found it with shards: {paths[0]}",
                 remedy="leave it out: shards bring the tokenizer of their model",
             )
         return _shards_source(paths)
@@ -244,7 +244,11 @@ def _check_same_encoding(first: ShardFolder, other: ShardFolder) -> None:
             f"expected shards that were made as those in {first.folder} were, found another"
             f" {', '.join(differing)}",
             where=str(other.folder),
-            remedy="encode all shares of the same corpus with the same --model, --bits and options",
+            remedy=remedy(
+                "encode all shares of the same corpus with the same {}, {} and options",
+                Option("model"),
+                Option("bits"),
+            ),
         )
 
 
@@ -253,7 +257,7 @@ def _json_source(path: Path, tokenizer: str | Path | None) -> Source:
         raise InputError(
             "expected vectors: a folder that sparta encode wrote, or JSON vectors; found nothing",
             where=str(path),
-            remedy="check the path given to --vectors",
+            remedy=remedy("check the path given to {}", Option("vectors")),
         )
     known = known_query_side(tokenizer, None) if tokenizer else None
     if tokenizer and not known and (folder := sparta_folder(tokenizer)):
@@ -283,7 +287,7 @@ def _check_counts(folder: Path) -> None:
         raise ModelError(
             "expected a whole model, for it weighs the terms of questions; weights or quantizer are missing",
             where=str(folder),
-            remedy="copy the model folder again, or name another --tokenizer",
+            remedy=remedy("copy the model folder again, or name another {}", Option("tokenizer")),
         )
 
 

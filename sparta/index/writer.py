@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from sparta.base.errors import InputError, Interrupted
+from sparta.base.remedies import Command, remedy
 from sparta.data.units import is_cut, passage_of
-from sparta.index.folder import GROWING, Generation, IndexFolder, index_flag
+from sparta.index.folder import GROWING, Generation, IndexFolder
 from sparta.index.impact_batches import ImpactBatch, field_terms
 from sparta.index.jobs import Progress, Source, WriteOptions, job_id
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
@@ -97,7 +98,7 @@ def _write_batches(
         raise Interrupted(kept, "passage") from None
     except InputError:
         if counted and progress.consumed and options.mode not in GROWING:
-            writer.commit(progress.dumps())  # with --skip-invalid it goes on from here
+            writer.commit(progress.dumps())  # with skip_invalid it goes on from here
         raise
     _complete(writer, source, options, progress)
 
@@ -202,8 +203,10 @@ def _check_new(batch: ImpactBatch, progress: Progress, existing: ImpactSearcher,
     if taken:
         raise InputError(
             f"expected new passages, found the id {taken[0]!r}, which the index already holds",
-            remedy="give them ids of their own, or replace passages with: sparta update --corpus FILE"
-            f" {index_flag(existing.path.parent)} (Index.update)",
+            remedy=remedy(
+                "give them ids of their own, or replace passages with: {}",
+                Command.of("sparta update", corpus="FILE", index=existing.path.parent),
+            ),
         )
 
 
